@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_BAKE_FETCH_H
+#define PARBAKE_BAKE_FETCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/digest.h"
+#include "common/err.h"
+#include "common/progress.h"
+
+/*
+ * Downloads (libcurl): several at once, resumed where they broke, cached by digest below PATHS_CACHE/downloads. The
+ * digest decides; a file is in the cache under its digest or not at all. http, https and (for tests and mirrors on disk)
+ * file URLs; redirects within those, never from https to http. Proxies and CA bundle from the usual environment
+ * variables.
+ */
+struct fetch_item {
+	const char *url;
+	const char *sha256; /* 64 hex digits: required */
+	uint64_t max_bytes; /* 0: LIMIT_ARCHIVE_BYTES */
+	char *ret_path;     /* where it lies in the cache; caller frees */
+};
+
+/* Fetch all; the first failure cancels the rest (parts stay for a resume). Errors: -EBADMSG "differs: …" or "truncated: …", -ENOENT
+ * (404), -EIO with curl's words. Already cached: nothing is sent. */
+int fetch_all(struct fetch_item *items, size_t n, struct progress *progress, struct err *err);
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_COMMON_CLOCK_H
+#define PARBAKE_COMMON_CLOCK_H
+
+#include <limits.h>
+#include <stdint.h>
+#include <time.h>
+
+/* Now on CLOCK_MONOTONIC, in nanoseconds. */
+static inline int64_t clock_now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000000LL + ts.tv_nsec;
+}
+
+/* Now on CLOCK_REALTIME, in nanoseconds since 1970. */
+static inline int64_t clock_realtime_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return ts.tv_sec * 1000000000LL + ts.tv_nsec;
+}
+
+/*
+ * A deadline is a CLOCK_MONOTONIC time in nanoseconds; CLOCK_NEVER does not
+ * pass. clock_deadline() takes milliseconds from now; negative is never.
+ */
+#define CLOCK_NEVER INT64_MAX
+
+static inline int64_t clock_deadline(int64_t in_ms)
+{
+	return in_ms < 0 ? CLOCK_NEVER : clock_now_ns() + in_ms * 1000000;
+}
+
+/* What is left until @deadline for poll(2): -1 never, 0 passed, rounded up. */
+static inline int clock_left_ms(int64_t deadline)
+{
+	int64_t left;
+
+	if (deadline == CLOCK_NEVER)
+		return -1;
+	left = (deadline - clock_now_ns() + 999999) / 1000000;
+	return left <= 0 ? 0 : left > INT_MAX ? INT_MAX : (int)left;
+}
+
+#endif

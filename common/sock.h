@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_COMMON_SOCK_H
+#define PARBAKE_COMMON_SOCK_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "common/err.h"
+
+/* Unix stream sockets, close-on-exec, and descriptors passed over them. */
+
+#define SOCK_FDS_MAX 8
+
+/* A connected pair. */
+int sock_pair(int ret[2], struct err *err);
+/* Listen at @path (mode 0600; a stale file is the caller's to remove). Returns the descriptor. */
+int sock_listen(const char *path, struct err *err);
+/* Connect to @path. Returns the descriptor or -errno (-ECONNREFUSED: nobody listens). */
+int sock_connect(const char *path, struct err *err);
+/* -EPERM unless the peer runs as this user or root. */
+int sock_check_peer(int fd, struct err *err);
+/* Send @len bytes (≥ 1) with @n_fds descriptors, all of it. */
+int sock_send_fds(int fd, const void *data, size_t len, const int *fds, size_t n_fds);
+/*
+ * One recvmsg(2): returns the bytes read (0: the peer closed) or -errno. At most
+ * *@n_fds descriptors are taken (close-on-exec, owned by the caller), any more are
+ * closed and the call fails with -EPROTO. *@n_fds is set to their number.
+ */
+ssize_t sock_recv_fds(int fd, void *buf, size_t len, int *fds, size_t *n_fds);
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_STORE_IMAGE_H
+#define PARBAKE_STORE_IMAGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/cleanup.h"
+#include "common/digest.h"
+#include "common/err.h"
+#include "common/progress.h"
+
+/*
+ * Images at rest: a raw image (guest memory, a disk) in the zstd seekable format
+ * (independent frames; a seek table in a skippable frame at the end; see
+ * contrib/seekable_format in the zstd sources), so `zstd -d` yields the raw image. In front
+ * of the seek table a skippable frame of our own holds a bitmap of the pages (4 KiB) that
+ * are not zero, so that holes stay holes. docs/format.md is the specification.
+ */
+#define IMAGE_PAGE 4096u
+
+struct image_stats {
+	uint64_t raw_bytes, data_bytes; /* all, and in pages that are not zero */
+	uint64_t stored_bytes;
+	char raw_digest[DIGEST_TEXT_SIZE]; /* of the raw image */
+	char digest[DIGEST_TEXT_SIZE];     /* of what was written */
+};
+
+struct image_options {
+	uint32_t frame_bytes; /* raw bytes a frame, power of two, 4 KiB … LIMIT_FRAME_BYTES; 0: default */
+	int level;            /* zstd's; 0: default */
+	unsigned threads;     /* 0: all cores */
+};
+
+/*
+ * Compress @raw_bytes of @raw_fd (holes and zero pages are found and skipped) to @out_fd from its
+ * present offset. The same input and options give the same bytes, whatever the number of threads.
+ */
+int image_write(int raw_fd, uint64_t raw_bytes, const struct image_options *opt, int out_fd,
+	struct progress *progress, struct image_stats *ret, struct err *err);
+
+struct image; /* an open image: reading is thread-safe */
+
+/* Open and check the tables. @fd is dup'ed. Hostile content gives -EBADMSG with what is wrong. */
+int image_open(int fd, struct image **ret, struct err *err);
+void image_free(struct image *img);
+DEFINE_CLEANUP(struct image *, image_free)
+#define cleanup_image cleanup(image_free_p_)
+
+uint64_t image_raw_bytes(const struct image *img);
+/* Largest raw size of a frame that holds data. */
+uint32_t image_frame_bytes(const struct image *img);
+/* Does the page at @offset (multiple of IMAGE_PAGE) hold data (not a hole)? */
+bool image_page_has_data(const struct image *img, uint64_t offset);
+/* The next run of pages, from @offset on, that are all data or all holes: its end and kind. */
+uint64_t image_run_end(const struct image *img, uint64_t offset, bool *ret_data);
+/* The frame that holds @offset: where it begins and its raw size. */
+void image_frame_at(const struct image *img, uint64_t offset, uint64_t *ret_start, uint64_t *ret_bytes);
+/*
+ * Decompress the frame beginning at @start wholly into @buf (its raw size) and check it (zstd's content
+ * checksum and the table's). Each calling thread has a context of its own inside. -EBADMSG: damaged.
+ */
+int image_read_frame(struct image *img, uint64_t start, void *buf, struct err *err);
+/* Expand all into @fd as a sparse file (several threads), digest checked against @raw_digest unless NULL. */
+int image_expand(struct image *img, int fd, const char *raw_digest, struct progress *progress,
+	struct err *err);
+
+#endif

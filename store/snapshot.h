@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_STORE_SNAPSHOT_H
+#define PARBAKE_STORE_SNAPSHOT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/digest.h"
+#include "common/err.h"
+#include "common/json.h"
+
+/*
+ * The config of a snapshot: all that a restore depends on, and what the recipe says of
+ * running it. As JSON it is the config blob (docs/format.md lists the fields).
+ */
+#define SNAPSHOT_FORMAT 1
+
+struct snapshot_env {
+	char **items; /* "K=V" */
+	size_t n;
+};
+
+struct snapshot_config {
+	/* the machine */
+	uint64_t memory_bytes;
+	unsigned vcpus;
+	char accel[8];
+	char monitor[32], monitor_version[64], machine[64], cpu[64];
+	char cpu_features[DIGEST_TEXT_SIZE]; /* digest of the host's CPU flags under KVM, else "" */
+	uint32_t page_bytes;
+	char kernel_digest[DIGEST_TEXT_SIZE], agent_digest[DIGEST_TEXT_SIZE];
+	uint32_t protocol; /* the agent's */
+	uint8_t boot_nonce[16]; /* the agent's nonce of the boot that was captured: proves a restore */
+	/* images: raw digests and sizes */
+	uint64_t disk_bytes;
+	char disk_raw_digest[DIGEST_TEXT_SIZE];  /* of the root disk as made from the sources (reproducible) */
+	char delta_raw_digest[DIGEST_TEXT_SIZE]; /* of what the bake wrote over it, "" where nothing */
+	char memory_raw_digest[DIGEST_TEXT_SIZE];
+	/* running it */
+	char *description;
+	struct snapshot_env env;
+	char *ready;         /* shell line or "python: …", NULL: none */
+	uint64_t exec_timeout_ms, output_bytes, exec_memory_bytes, exec_pids; /* [limits]; 0: default */
+	bool context;        /* a warm interpreter is running */
+	/* provenance */
+	char recipe_digest[DIGEST_TEXT_SIZE];
+	char *recipe; /* the canonical text */
+	uint64_t memory_data_bytes; /* non-zero bytes of guest memory */
+	json_t *extra; /* object: free facts ("packages": n, "parbake": version, …); may be NULL */
+};
+
+void snapshot_config_clear(struct snapshot_config *c);
+#define cleanup_snapshot_config __attribute__((cleanup(snapshot_config_clear)))
+/* New reference; aborts without memory. */
+json_t *snapshot_config_to_json(const struct snapshot_config *c);
+/* -EINVAL names the field; an unknown format number is refused with a way out. */
+int snapshot_config_from_json(const json_t *obj, struct snapshot_config *ret, struct err *err);
+
+/*
+ * A disk delta as it is stored: an image of disk_bytes whose holes mean "as in the root disk" cannot tell a
+ * written zero from an untouched page, so the delta's list of written ranges stands in a JSON array
+ * [[offset, bytes], …] in the config's extra "delta"; see docs/format.md.
+ */
+
+/* The working set: page runs of guest memory in the order they are first needed. */
+struct snapshot_range {
+	uint64_t offset, bytes; /* multiples of 4 KiB */
+};
+struct snapshot_wset {
+	struct snapshot_range *ranges;
+	size_t n;
+};
+void snapshot_wset_clear(struct snapshot_wset *w);
+/* JSON {"version":1,"ranges":[[offset,bytes],…]} both ways; @memory_bytes bounds it. */
+json_t *snapshot_wset_to_json(const struct snapshot_wset *w);
+int snapshot_wset_from_json(const json_t *obj, uint64_t memory_bytes, struct snapshot_wset *ret,
+	struct err *err);
+
+#endif

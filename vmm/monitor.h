@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_VMM_MONITOR_H
+#define PARBAKE_VMM_MONITOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/cleanup.h"
+#include "common/err.h"
+
+/*
+ * One machine, whatever runs it. A driver implements struct monitor_ops; callers
+ * use the machine_… functions. A machine belongs to one thread at a time.
+ *
+ *     machine_start ──► SHELL ──restore──► PAUSED ──resume──► RUNNING
+ *           └──(with boot)──► RUNNING ──pause──► PAUSED ──capture──► PAUSED
+ *     any state ──kill or its own end──► ENDED
+ *
+ * Everything a machine needs comes to it as descriptors: no name in a file
+ * system leads to its memory, disk, channel or monitor socket, so when it ends (also
+ * by kill −9 of its owner: it dies with the thread that started it) nothing is left.
+ */
+enum machine_accel { MACHINE_TCG, MACHINE_KVM };
+enum machine_state { MACHINE_SHELL, MACHINE_PAUSED, MACHINE_RUNNING, MACHINE_ENDED };
+
+const char *machine_accel_name(enum machine_accel accel);
+int machine_accel_parse(const char *name, enum machine_accel *ret);
+
+/* What the device state depends on; recorded in a snapshot's config. */
+struct machine_shape {
+	uint64_t memory_bytes; /* multiple of 2 MiB */
+	unsigned vcpus;
+	enum machine_accel accel;
+};
+
+struct machine_spec {
+	struct machine_shape shape;
+	/* guest memory: a memfd of memory_bytes. Boot maps it shared (so that the owner can
+	 * read the memory it captured), restore maps it privately. Borrowed during start. */
+	int memory_fd;
+	/* restore only: connected unix socket over which the monitor hands its userfaultfd and
+	 * regions to the pager (restore/pager.h); -1: no userfaultfd, plain private mapping. Borrowed. */
+	int pager_fd;
+	/* the disk: an immutable raw file and the machine's own qcow2 overlay over it. Borrowed. */
+	int disk_fd;    /* opened read-only */
+	int overlay_fd; /* opened read-write, of machine_overlay_init() */
+	/* boot only; paths */
+	const char *kernel, *initrd, *cmdline;
+	/* boot only: console output as it comes, in whatever thread calls into the machine. May be NULL. */
+	void (*console)(void *user, const char *bytes, size_t len);
+	void *user;
+};
+
+/* What a monitor is; part of a snapshot's config, compared at restore. */
+struct monitor_facts {
+	char name[32];       /* "qemu" */
+	char version[64];    /* its own version with the package's, as --version prints it */
+	char machine[64];    /* machine type, versioned */
+	char cpu[64];        /* CPU model given to the guest */
+	char program[4096];
+	bool has_kvm;        /* KVM was tried and works */
+	char why_not_kvm[128];
+};
+
+struct machine;
+
+/* Probe the monitor found (PARBAKE_QEMU, else qemu-system-x86_64 in PATH). Done once a process,
+ * cached on disk by the program's identity (size, mtime, inode). */
+int monitor_probe(const struct monitor_facts **ret, struct err *err);
+/* KVM where it works, else TCG; PARBAKE_ACCEL=tcg|kvm decides. -ENODEV with the reason. */
+int monitor_default_accel(enum machine_accel *ret, struct err *err);
+
+/* Start a machine. With spec->kernel it boots at once (RUNNING), without it is a SHELL.
+ * Returns as soon as the process runs; its monitor socket is waited for by the next call. */
+int machine_start(const struct machine_spec *spec, struct machine **ret, struct err *err);
+/* Wait until the monitor answers. */
+int machine_ready(struct machine *m, int64_t deadline, struct err *err);
+/* SHELL → PAUSED: load the device state (a regular file, read from its beginning). */
+int machine_restore(struct machine *m, int state_fd, int64_t deadline, struct err *err);
+int machine_resume(struct machine *m, int64_t deadline, struct err *err);
+int machine_pause(struct machine *m, int64_t deadline, struct err *err);
+/* PAUSED: write the device state, without memory, to @state_fd (a regular file). */
+int machine_capture(struct machine *m, int state_fd, int64_t deadline, struct err *err);
+/* SIGKILL, wait until it is gone, release everything. NULL is allowed. */
+void machine_free(struct machine *m);
+DEFINE_CLEANUP(struct machine *, machine_free)
+#define cleanup_machine cleanup(machine_free_p_)
+
+enum machine_state machine_get_state(struct machine *m);
+int machine_pid(const struct machine *m);
+/* Readable when the monitor process has ended. Borrowed. */
+int machine_pidfd(const struct machine *m);
+/* The host's end of the agent channel; moves to the caller (for guest_new()), once. */
+int machine_take_channel(struct machine *m);
+/* The last bytes (≤ LIMIT_CONSOLE_BYTES) of the guest's console and of the monitor's own standard error,
+ * cleaned for a terminal. Caller frees. Also drains what is waiting. */
+char *machine_console(struct machine *m);
+/* Machine ended: how ("exited with status 1", "killed by signal 9"), with its last words. */
+void machine_end_reason(struct machine *m, struct err *err);
+
+/* Make @fd (empty) a qcow2 overlay of @disk_bytes virtual size without a named backing file. Written
+ * directly, in the format of QEMU's docs/interop/qcow2.txt (version 3); no program is run. */
+int machine_overlay_init(int fd, uint64_t disk_bytes, struct err *err);
+/*
+ * Call @fn for each run of disk bytes that the overlay holds (of a machine that is paused or gone),
+ * in rising order. @zero: the range reads as zeros and has no bytes in the file; otherwise its bytes lie
+ * at @file_offset of the overlay. The overlay is data from a hostile machine: checked, never trusted.
+ */
+int machine_overlay_walk(int fd, uint64_t disk_bytes,
+	int (*fn)(void *user, uint64_t disk_offset, uint64_t len, bool zero, uint64_t file_offset),
+	void *user, struct err *err);
+
+/* ---- the drivers' side ------------------------------------------------------------------ */
+
+struct monitor_ops {
+	const char *name;
+	int (*probe)(struct monitor_facts *ret, struct err *err);
+	int (*start)(struct machine *m, const struct machine_spec *spec, struct err *err);
+	int (*ready)(struct machine *m, int64_t deadline, struct err *err);
+	int (*restore)(struct machine *m, int state_fd, int64_t deadline, struct err *err);
+	int (*resume)(struct machine *m, int64_t deadline, struct err *err);
+	int (*pause)(struct machine *m, int64_t deadline, struct err *err);
+	int (*capture)(struct machine *m, int state_fd, int64_t deadline, struct err *err);
+	void (*release)(struct machine *m); /* the process is gone: free the driver's part */
+};
+
+#endif
