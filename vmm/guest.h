@@ -58,6 +58,16 @@ int guest_dispatch(struct guest *g, struct err *err);
 int guest_wait(struct guest *g, const bool *flag, int64_t deadline, int also_fd, struct err *err);
 
 /*
+ * Watch another descriptor in guest_wait()'s loop (the bake's proxy does): @fn runs there with what
+ * poll(2) found. Remove from within @fn is allowed. An owner with an event loop of its own ignores these.
+ */
+struct guest_watch;
+struct guest_watch *guest_watch_add(struct guest *g, int fd, short events,
+	void (*fn)(void *user, short revents), void *user);
+void guest_watch_set(struct guest_watch *w, short events);
+void guest_watch_remove(struct guest_watch *w);
+
+/*
  * Send SYNC now (queued; needs no answer yet): may be called before the machine
  * runs, so that the bytes are there when it does. Every open stream ends.
  */

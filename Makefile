@@ -1,0 +1,201 @@
+# parbake: `make help` lists the targets.
+#
+# One Makefile for everything; dependencies are found by the compiler (-MMD). V=1
+# shows the commands. SAN=address|thread|undefined builds into a directory of its own.
+
+MAKEFLAGS += --no-builtin-rules
+.SUFFIXES:
+.DELETE_ON_ERROR:
+
+VERSION := 0.1.0
+PREFIX ?= /usr/local
+DESTDIR ?=
+CC := gcc
+CLANG ?= clang
+WERROR ?=
+SAN ?=
+FAULTS ?=
+
+V ?= 0
+Q := $(if $(filter 1,$(V)),,@)
+say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(2)')
+
+B := build$(if $(SAN),-$(SAN))
+LIBDIR := $(PREFIX)/lib/parbake
+
+CFLAGS ?= -O2 -g
+WARN := -Wall -Wextra -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
+	-Wformat=2 -Wno-format-nonliteral $(if $(WERROR),-Werror)
+BASE_CFLAGS = -std=gnu11 $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -I. \
+	-DPARBAKE_VERSION='"$(VERSION)"' -DPARBAKE_LIBDIR='"$(LIBDIR)"' \
+	-fstack-protector-strong -fno-strict-aliasing -MMD -MP \
+	$(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
+LIBS := -larchive -lext2fs -lcom_err -lzstd -lcurl -linih -ljansson -lcrypto -lpthread
+LDFLAGS += $(if $(SAN),-fsanitize=$(SAN))
+
+LIB_SRC := $(filter-out vmm/preload_%.c,$(wildcard common/*.c store/*.c vmm/*.c bake/*.c restore/*.c))
+CLI_SRC := $(wildcard cli/*.c)
+AGENT_SRC := $(wildcard agent/*.c)
+UNIT_SRC := $(wildcard tests/unit/test_*.c)
+FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
+HEADERS := $(wildcard common/*.h agent/*.h store/*.h vmm/*.h bake/*.h restore/*.h cli/*.h)
+
+LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
+CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o)
+UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
+FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/fuzz/%)
+
+PARBAKE := $(if $(SAN),$(B)/parbake,parbake)
+PRELOAD := $(B)/libparbake-uffd.so
+AGENT := $(B)/agent/parbake-agent
+INITRD := $(B)/initramfs.cpio
+
+.PHONY: all
+all: $(PARBAKE) $(PRELOAD) $(INITRD)
+
+.PHONY: help
+help:
+	@echo 'parbake $(VERSION)'
+	@echo '  make setup       install what parbake is built from and runs with (Debian, as root)'
+	@echo '  make all         build the program, the preload library, the agent and its initramfs'
+	@echo '  make kernel      build the guest kernel (cached outside the tree)'
+	@echo '  make demo        setup, build, bake base and code-interpreter, make sandboxes, print p50/p99'
+	@echo '  make check       setup, build, all tests; ends with "N passed, N failed, N skipped"'
+	@echo '  make check-unit  the unit tests, fuzz corpora and source rules alone'
+	@echo '  make check-kvm   the KVM rig: an emulated KVM host restores with accel=kvm'
+	@echo '  make bench       create latency of the baked templates'
+	@echo '  make install     into DESTDIR and PREFIX ($(PREFIX))'
+	@echo '  make asan tsan   the unit tests under AddressSanitizer+UBSan, ThreadSanitizer'
+	@echo '  make lint        clang-tidy and clang-format over the sources'
+	@echo '  make headercheck every header compiles alone'
+	@echo '  make clean       remove what was built in the tree'
+	@echo 'V=1 shows commands, WERROR=1 makes warnings errors.'
+
+.PHONY: setup
+setup:
+	@sh tests/setup.sh
+
+# ---- the program ------------------------------------------------------------------------
+
+$(B)/%.o: %.c
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) -c -o $@ $<
+
+$(PARBAKE): $(LIB_OBJ) $(CLI_OBJ)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+# The preload library gets no sanitizer: it runs inside the monitor.
+$(PRELOAD): vmm/preload_uffd.c
+	$(call say,SO,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(filter-out -fsanitize=%,$(BASE_CFLAGS)) -O2 -g -fPIC -shared -MF $(B)/preload.d -o $@ $< -ldl -lpthread
+
+# The agent is static and runs in the guest: no sanitizer, no host library.
+AGENT_CFLAGS = $(filter-out -fsanitize=%,$(BASE_CFLAGS)) -O2 -g -static
+AGENT_OBJ := $(AGENT_SRC:%.c=$(B)/guest/%.o)
+
+$(B)/guest/agent/%.o: agent/%.c
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(AGENT_CFLAGS) -c -o $@ $<
+
+$(B)/guest/agent/embed.o: agent/context.py
+
+$(AGENT): $(AGENT_OBJ)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(AGENT_CFLAGS) -Wl,--build-id=none -o $@.debug $^
+	$(Q)objcopy --strip-all $@.debug $@
+
+$(INITRD): $(AGENT) agent/mkinitramfs.sh
+	$(call say,CPIO,$@)
+	$(Q)sh agent/mkinitramfs.sh $(AGENT) $@
+
+.PHONY: kernel
+kernel:
+	@sh kernel/build.sh
+
+# ---- tests ------------------------------------------------------------------------------
+
+$(B)/tests/%: tests/unit/%.c $(LIB_OBJ) tests/unit/tap.h
+	$(call say,TEST,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< $(LIB_OBJ) $(LIBS)
+
+$(B)/fuzz/%: tests/fuzz/%.c tests/fuzz/replay.c $(LIB_OBJ)
+	$(call say,FUZZ,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< tests/fuzz/replay.c $(LIB_OBJ) $(LIBS)
+
+.PHONY: tests
+tests: all $(UNIT_BIN) $(FUZZ_BIN)
+
+.PHONY: check check-unit check-kvm check-cli check-e2e
+check: setup
+	@$(MAKE) --no-print-directory tests
+	@bash tests/run.sh
+
+check-unit: tests
+	@bash tests/run.sh unit
+
+check-kvm: all
+	@bash tests/run.sh kvm
+
+check-cli: all
+	@bash tests/run.sh cli
+
+check-e2e: all
+	@bash tests/run.sh e2e
+
+.PHONY: asan tsan
+asan:
+	@$(MAKE) --no-print-directory SAN=address,undefined tests
+	@BUILD=build-address,undefined bash tests/run.sh unit
+
+tsan:
+	@$(MAKE) --no-print-directory SAN=thread tests
+	@BUILD=build-thread bash tests/run.sh unit
+
+.PHONY: headercheck
+headercheck: $(HEADERS:%=$(B)/headercheck/%.ok)
+
+$(B)/headercheck/%.ok: %
+	$(call say,HEADER,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(filter-out -MMD -MP,$(BASE_CFLAGS)) -fsyntax-only -x c $<
+	$(Q)touch $@
+
+.PHONY: lint
+lint:
+	@sh tests/lint.sh
+
+# ---- using it ---------------------------------------------------------------------------
+
+.PHONY: demo
+demo: setup
+	@$(MAKE) --no-print-directory all
+	@bash benches/demo.sh
+
+.PHONY: bench
+bench: all
+	@bash benches/create.sh
+
+.PHONY: install
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/templates
+	install -m 755 parbake $(DESTDIR)$(PREFIX)/bin/parbake
+	install -m 755 $(PRELOAD) $(DESTDIR)$(LIBDIR)/
+	install -m 644 $(INITRD) $(DESTDIR)$(LIBDIR)/
+	install -m 644 $$(sh kernel/build.sh) $(DESTDIR)$(LIBDIR)/vmlinux
+	install -m 644 templates/*.ini $(DESTDIR)$(LIBDIR)/templates/
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5
+	install -m 644 docs/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -m 644 docs/*.5 $(DESTDIR)$(PREFIX)/share/man/man5/
+
+.PHONY: clean
+clean:
+	rm -rf build build-* parbake
+
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d) $(B)/preload.d
