@@ -33,7 +33,7 @@ struct qemu_args {
 };
 
 void qemu_args_clear(struct qemu_args *a);
-#define cleanup_qemu_args __attribute__((cleanup(qemu_args_clear)))
+#define cleanup_qemu_args __attribute__((__cleanup__(qemu_args_clear)))
 /* The command line for a machine. */
 void qemu_args_make(struct qemu_args *a, const char *program, const struct machine_spec *spec);
 /* The environment: a short list of the parent's variables, and with a pager ours. -ENOENT: no preload library. */

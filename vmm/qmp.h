@@ -27,7 +27,7 @@ typedef void qmp_event_fn(void *user, const char *name, const json_t *data);
 int qmp_new(int fd, int pidfd, qmp_event_fn *fn, void *user, struct qmp **ret, struct err *err);
 void qmp_free(struct qmp *q);
 DEFINE_CLEANUP(struct qmp *, qmp_free)
-#define cleanup_qmp cleanup(qmp_free_p_)
+#define cleanup_qmp cleanup_with(qmp_free_p_)
 
 /*
  * Send a command. @args (NULL: none) is taken, also on failure. @fd (or -1) is passed along, for getfd;
