@@ -224,7 +224,7 @@ static int parse_manifest(const json_t *manifest, struct store_manifest *ret, st
 		return -EBADMSG;
 	artifact = json_string_value(json_object_get(manifest, "artifactType"));
 	if (!artifact || strcmp(artifact, STORE_ARTIFACT_TYPE))
-		return err_set(err, EBADMSG, "not a parbake template (its \"artifactType\" is not "
+		return err_set(err, EMEDIUMTYPE, "not a parbake template (its \"artifactType\" is not "
 			STORE_ARTIFACT_TYPE ")");
 	r = store_descriptor_parse(json_object_get(manifest, "config"), &ret->config_blob, err);
 	if (r < 0) {
