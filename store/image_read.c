@@ -310,7 +310,7 @@ static int expand_run(struct expand *e, struct err *err)
 static int expand(struct image *img, int fd, const char *raw_digest, struct progress *progress,
 	struct err *err)
 {
-	cleanup(expand_clear) struct expand e = { .img = img, .fd = fd, .progress = progress };
+	cleanup_with(expand_clear) struct expand e = { .img = img, .fd = fd, .progress = progress };
 	char got[DIGEST_TEXT_SIZE];
 	int r;
 

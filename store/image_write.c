@@ -424,7 +424,7 @@ int image_write(int raw_fd, uint64_t raw_bytes, const struct image_options *opt,
 	struct progress *progress, struct image_stats *ret, struct err *err)
 {
 	static const struct image_options defaults;
-	cleanup(writer_clear) struct writer w = {
+	cleanup_with(writer_clear) struct writer w = {
 		.raw_fd = raw_fd, .out_fd = out_fd, .raw_bytes = raw_bytes, .progress = progress
 	};
 	struct pipeline_ops ops = {
