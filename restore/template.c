@@ -19,6 +19,7 @@
 #include "common/limits.h"
 #include "restore/disk.h"
 #include "restore/sandbox_impl.h"
+#include "vmm/cpu.h"
 
 #define STATE_MAX (64 * MIB)
 
@@ -75,7 +76,7 @@ static int check_cpu(struct template *t, const struct monitor_facts *facts, stru
 		return err_set(err, ENOEXEC,
 			"%s was baked with KVM, which does not work here (%s): make /dev/kvm usable, or rebake it "
 			"here with `parbake bake`", t->label, facts->why_not_kvm);
-	r = monitor_cpu_features(features, err);
+	r = machine_cpu_features(t->shape.accel, features, err);
 	if (r < 0)
 		return r;
 	if (strcmp(c->cpu_features, features) != 0)

@@ -6,7 +6,6 @@
 #include <stdint.h>
 
 #include "common/cleanup.h"
-#include "common/digest.h"
 #include "common/err.h"
 
 /*
@@ -73,10 +72,6 @@ int monitor_default_accel(enum machine_accel *ret, struct err *err);
 
 /* The CPU model a guest gets with @accel: facts.cpu is that of the default accelerator. */
 const char *machine_cpu_model(enum machine_accel accel);
-
-/* The digest of the host CPU's vendor and feature flags: what a snapshot taken under KVM depends on
- * (snapshot_config.cpu_features). */
-int monitor_cpu_features(char ret[static DIGEST_TEXT_SIZE], struct err *err);
 
 /* Start a machine. With spec->kernel it boots at once (RUNNING), without it is a SHELL.
  * Returns as soon as the process runs; its monitor socket is waited for by the next call. */

@@ -8,7 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/limits.h"
+#include "common/proc.h"
 #include "restore/disk.h"
 #include "store/image.h"
 #include "tests/unit/tap.h"
@@ -122,26 +124,37 @@ static void test_race(struct snapshot_config *c, int root_fd)
 	is_int(tmp, 0, "no litter");
 }
 
+/* Started again by test_died(): a fault is read once a process. */
+static int die_main(const char *digest)
+{
+	struct snapshot_config c = {.disk_bytes = DISK};
+	int fd;
+
+	snprintf(c.disk_raw_digest, sizeof(c.disk_raw_digest), "%s", digest);
+	return disk_open(3, -1, &c, NULL, &fd, NULL) == 0 ? 0 : 1;
+}
+
 static void test_died(struct snapshot_config *c, int root_fd)
 {
+	const char *argv[] = {"/proc/self/exe", c->disk_raw_digest, NULL};
+	struct proc_spec spec = {.argv = argv};
+	struct proc p = PROC_INIT;
 	int fd, status = 0, tmp;
 	struct err err;
-	pid_t pid = fork();
 
-	if (pid == 0) {
-		setenv("PARBAKE_FAULT", "restore.disk.before-publish", 1);
-		disk_open(root_fd, -1, c, NULL, &fd, NULL);
-		_exit(0);
-	}
-	waitpid(pid, &status, 0);
-	ok(WIFEXITED(status) && WEXITSTATUS(status) == 137, "a process dies before it publishes");
+	proc_map_fd(&spec, root_fd, 3);
+	setenv("PARBAKE_FAULT", "restore.disk.before-publish", 1);
+	is_int(proc_start(&spec, &p, &err), 0, "a process makes the disk");
+	unsetenv("PARBAKE_FAULT");
+	proc_wait(&p, clock_deadline(30000), &status);
+	ok(WIFEXITED(status) && WEXITSTATUS(status) == 137, "and dies before it publishes");
 	is_int(files(&tmp), 0, "there is no disk");
 	is_int(disk_open(root_fd, -1, c, NULL, &fd, &err), 0, "the next one makes it");
 	ok(same(fd, root), "whole");
 	close(fd);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	struct snapshot_config c = {.disk_bytes = DISK};
 	char command[96], path[512];
@@ -149,6 +162,8 @@ int main(void)
 	struct err err;
 	int root_fd, fd = -1, tmp;
 
+	if (argc == 2)
+		return die_main(argv[1]);
 	if (!mkdtemp(home))
 		return 1;
 	setenv("PARBAKE_HOME", home, 1);
