@@ -3,17 +3,18 @@
  * A sandbox, from a template's snapshot to an agent that answers under a new identity.
  *
  * The monitor starts first, because that takes longest; while it does, the pager maps the working set
- * and the identity is made. Before the machine runs, SYNC, THAW and IDENTITY are already in its channel,
- * so the answer needs no round trip of ours: the agent wakes, reads the three in order and answers them. THAW
- * comes because a snapshot is taken with the root frozen; IDENTITY after it, because it writes
- * to the root. The HELLO that answers SYNC carries the nonce that the agent made at boot and that lives only in
- * memory: where it is not the config's, this machine was not restored but did something else.
+ * and the identity is made. Before the machine runs, SYNC, IDENTITY and THAW are already in its channel,
+ * so the answer needs no round trip of ours: the agent wakes, reads the three in order and answers them.
+ * THAW because a snapshot is taken with the root frozen; after IDENTITY, which writes to memory
+ * alone, so that nothing the freeze held up goes on before the clone is itself. The HELLO that answers SYNC
+ * carries the nonce that the agent made at boot and that lives only in memory: where it is not the
+ * config's, this machine was not restored but did something else.
  *
  * The overlay is a file without a name in the cache, on disk: what a hostile guest writes to its disk
  * must cost the host disk space, which the template's size bounds, and not memory. It is gone with
  * its last descriptor, however we end.
  */
-#include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,10 +24,12 @@
 #include "restore/sandbox_impl.h"
 
 #define BODY_BYTES 512
+#define END_WAIT_MS 200
 #define LAST_WORDS 600 /* bytes of the console quoted in an error */
 
 /* A request sent ahead: what became of it. */
 struct sent {
+	struct sandbox *sandbox;
 	bool done;
 	int error;
 	char text[256];
@@ -38,7 +41,8 @@ struct sandbox {
 	struct guest *guest;
 	int overlay_fd;
 	bool prepared, active;
-	struct sent thaw, identity;
+	struct sent identity, thaw;
+	bool answered; /* both */
 	struct sandbox_trace trace;
 };
 
@@ -128,13 +132,14 @@ static void sent_done(void *user, const struct guest_reply *reply)
 	struct sent *s = user;
 
 	s->done = true;
+	s->sandbox->answered = s->sandbox->identity.done && s->sandbox->thaw.done;
 	s->error = reply->error;
 	snprintf(s->text, sizeof(s->text), "%s", reply->text ?: "");
 }
 
 static const struct guest_stream_ops sent_ops = {.done = sent_done};
 
-/* SYNC, THAW and IDENTITY into the channel, as far as it takes them now: all, it is empty. */
+/* SYNC, IDENTITY and THAW into the channel, as far as it takes them now: all, it is empty. */
 static int send_ahead(struct sandbox *sb, const char *hostname, struct err *err)
 {
 	struct guest_identity id;
@@ -145,9 +150,11 @@ static int send_ahead(struct sandbox *sb, const char *hostname, struct err *err)
 	if (r < 0)
 		return r;
 	guest_identity_body(&id, &body);
+	sb->identity.sandbox = sb->thaw.sandbox = sb;
 	guest_sync_send(sb->guest);
-	if (body.failed || !guest_request(sb->guest, PROTO_THAW, NULL, 0, &sent_ops, &sb->thaw) ||
-		!guest_request(sb->guest, PROTO_IDENTITY, buf, body.len, &sent_ops, &sb->identity))
+	if (body.failed ||
+		!guest_request(sb->guest, PROTO_IDENTITY, buf, body.len, &sent_ops, &sb->identity) ||
+		!guest_request(sb->guest, PROTO_THAW, NULL, 0, &sent_ops, &sb->thaw))
 		r = err_set(err, ENOBUFS, "the guest's channel takes no request");
 	explicit_bzero(&id, sizeof(id));
 	explicit_bzero(buf, sizeof(buf));
@@ -166,10 +173,23 @@ static int check_answers(struct sandbox *sb, struct err *err)
 		return err_set(err, EPROTO,
 			"this machine was not restored from the snapshot: its boot nonce is another");
 	if (sb->identity.error)
-		return err_set(err, sb->identity.error, "the agent did not take its identity: %s%s%s",
-			sb->identity.text, sb->thaw.error ? "; thaw: " : "",
-			sb->thaw.error ? sb->thaw.text : "");
+		return err_set(err, sb->identity.error, "the agent did not take its identity: %s",
+			sb->identity.text);
+	if (sb->thaw.error && sb->thaw.error != EINVAL) /* EINVAL: it was not frozen */
+		return err_set(err, sb->thaw.error, "the root stays frozen: %s", sb->thaw.text);
 	return 0;
+}
+
+/* Where the machine has ended, that is the reason; its channel may have told us a moment before its pidfd. */
+static int why_ended(struct sandbox *sb, int r, struct err *err)
+{
+	struct pollfd pfd = {.fd = machine_pidfd(sb->machine), .events = POLLIN};
+
+	if (r == -ETIMEDOUT || poll(&pfd, 1, END_WAIT_MS) <= 0)
+		return r;
+	machine_get_state(sb->machine);
+	machine_end_reason(sb->machine, err);
+	return -ECONNABORTED;
 }
 
 static int activate(struct sandbox *sb, const char *hostname, int64_t deadline, struct err *err)
@@ -179,13 +199,11 @@ static int activate(struct sandbox *sb, const char *hostname, int64_t deadline, 
 	if (r < 0 || (r = machine_resume(sb->machine, deadline, err)) < 0)
 		return r;
 	sb->trace.resumed = clock_now_ns();
-	r = guest_wait(sb->guest, &sb->identity.done, deadline, machine_pidfd(sb->machine), err);
-	if (r == -ECONNABORTED)
-		machine_end_reason(sb->machine, err);
+	r = guest_wait(sb->guest, &sb->answered, deadline, machine_pidfd(sb->machine), err);
+	sb->trace.answered = clock_now_ns();
 	if (r == 0)
 		r = check_answers(sb, err);
-	sb->trace.answered = clock_now_ns();
-	return r;
+	return r < 0 ? why_ended(sb, r, err) : 0;
 }
 
 int sandbox_activate(struct sandbox *sb, const char *hostname, int64_t deadline, struct err *err)
