@@ -83,7 +83,7 @@ struct recipe {
 int recipe_read(const char *path, const char *const *dirs, struct recipe **ret, struct err *err);
 void recipe_free(struct recipe *r);
 DEFINE_CLEANUP(struct recipe *, recipe_free)
-#define cleanup_recipe cleanup(recipe_free_p_)
+#define cleanup_recipe cleanup_with(recipe_free_p_)
 /* The canonical text of the merged recipe (same meaning, same bytes): what cache keys are made of. Caller frees. */
 char *recipe_text(const struct recipe *r);
 /* Parsers for units: -EINVAL. */

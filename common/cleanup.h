@@ -48,11 +48,11 @@ static inline void cleanup_dir_(DIR **d)
 	errno = saved;
 }
 
-#define cleanup(f) __attribute__((cleanup(f)))
-#define cleanup_free cleanup(cleanup_free_)
-#define cleanup_fd cleanup(cleanup_fd_)
-#define cleanup_file cleanup(cleanup_file_)
-#define cleanup_dir cleanup(cleanup_dir_)
+#define cleanup_with(f) __attribute__((__cleanup__(f)))
+#define cleanup_free cleanup_with(cleanup_free_)
+#define cleanup_fd cleanup_with(cleanup_fd_)
+#define cleanup_file cleanup_with(cleanup_file_)
+#define cleanup_dir cleanup_with(cleanup_dir_)
 
 /* The descriptor now belongs to the caller's caller; @fd becomes -1. */
 static inline int steal_fd(int *fd)

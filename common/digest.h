@@ -21,7 +21,7 @@ struct digest; /* a running sum; one thread at a time */
 struct digest *digest_new(void); /* never NULL: aborts where memory is out */
 void digest_free(struct digest *d);
 DEFINE_CLEANUP(struct digest *, digest_free)
-#define cleanup_digest cleanup(digest_free_p_)
+#define cleanup_digest cleanup_with(digest_free_p_)
 
 void digest_update(struct digest *d, const void *data, size_t len);
 /* Add @len zero bytes (a hole). */

@@ -55,7 +55,9 @@ void err_prefix(struct err *err, const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
 	len = strlen(text);
-	snprintf(text + len, sizeof(text) - len, ": %s", err->text);
+	/* what does not fit of the old text is cut */
+	if (snprintf(text + len, sizeof(text) - len, ": %s", err->text) < 0)
+		return;
 	memcpy(err->text, text, strlen(text) + 1);
 }
 

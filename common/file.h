@@ -56,7 +56,7 @@ int publish_begin(struct publish *p, const char *dir, struct err *err);
 int publish_commit(struct publish *p, const char *name, mode_t mode, struct err *err);
 /* Remove what was not committed, close. Harmless after commit or on PUBLISH_INIT. */
 void publish_end(struct publish *p);
-#define cleanup_publish __attribute__((cleanup(publish_end)))
+#define cleanup_publish __attribute__((__cleanup__(publish_end)))
 
 /* publish_begin + write + publish_commit. */
 int file_publish(const char *dir, const char *name, const void *data, size_t len, mode_t mode,

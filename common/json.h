@@ -16,7 +16,7 @@
 #include "common/err.h"
 
 DEFINE_CLEANUP(json_t *, json_decref)
-#define cleanup_json cleanup(json_decref_p_)
+#define cleanup_json cleanup_with(json_decref_p_)
 
 /*
  * Parse @len bytes (at most LIMIT_JSON_BYTES; duplicate keys refused). @what

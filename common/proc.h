@@ -54,7 +54,7 @@ bool proc_ended(const struct proc *p);
 int proc_wait(struct proc *p, long long deadline, int *ret_status);
 /* SIGKILL and reap, if there is one. */
 void proc_kill(struct proc *p);
-#define cleanup_proc __attribute__((cleanup(proc_kill)))
+#define cleanup_proc __attribute__((__cleanup__(proc_kill)))
 
 /*
  * Run to the end, its standard output (≤ @max bytes, else -EFBIG) into fresh memory;

@@ -48,7 +48,7 @@ int pager_new(struct image *img, const struct snapshot_wset *wset, enum pager_wa
 /* Close all machines' userfaultfds: only when they are gone, else they are killed by their own watch. */
 void pager_free(struct pager *p);
 DEFINE_CLEANUP(struct pager *, pager_free)
-#define cleanup_pager cleanup(pager_free_p_)
+#define cleanup_pager cleanup_with(pager_free_p_)
 
 /* The sealed memfd for a machine to map privately. Borrowed. PAGER_PRIVATE: filled when pager_new() returns. */
 int pager_memory_fd(const struct pager *p);
@@ -78,7 +78,7 @@ struct pagerd_spec {
 int pagerd_connect(const struct pagerd_spec *spec, struct pagerd **ret, struct err *err);
 void pagerd_free(struct pagerd *d);
 DEFINE_CLEANUP(struct pagerd *, pagerd_free)
-#define cleanup_pagerd cleanup(pagerd_free_p_)
+#define cleanup_pagerd cleanup_with(pagerd_free_p_)
 /* The memfd (borrowed) and the way it works here. */
 int pagerd_memory_fd(const struct pagerd *d);
 enum pager_way pagerd_way(const struct pagerd *d);

@@ -31,7 +31,7 @@ int template_open(struct store *s, const struct store_manifest *m, const struct 
 	struct template **ret, struct err *err);
 void template_free(struct template *t);
 DEFINE_CLEANUP(struct template *, template_free)
-#define cleanup_template cleanup(template_free_p_)
+#define cleanup_template cleanup_with(template_free_p_)
 const struct snapshot_config *template_config(const struct template *t);
 struct pagerd *template_pager(struct template *t);
 
@@ -56,7 +56,7 @@ int sandbox_create(struct template *t, const char *hostname, int64_t deadline, s
 /* Kill it; returns when the machine is gone. */
 void sandbox_free(struct sandbox *sb);
 DEFINE_CLEANUP(struct sandbox *, sandbox_free)
-#define cleanup_sandbox cleanup(sandbox_free_p_)
+#define cleanup_sandbox cleanup_with(sandbox_free_p_)
 
 struct guest *sandbox_guest(struct sandbox *sb);
 struct machine *sandbox_machine(struct sandbox *sb);

@@ -45,7 +45,7 @@ struct image; /* an open image: reading is thread-safe */
 int image_open(int fd, struct image **ret, struct err *err);
 void image_free(struct image *img);
 DEFINE_CLEANUP(struct image *, image_free)
-#define cleanup_image cleanup(image_free_p_)
+#define cleanup_image cleanup_with(image_free_p_)
 
 uint64_t image_raw_bytes(const struct image *img);
 /* Largest raw size of a frame that holds data. */

@@ -50,7 +50,7 @@ struct snapshot_config {
 };
 
 void snapshot_config_clear(struct snapshot_config *c);
-#define cleanup_snapshot_config __attribute__((cleanup(snapshot_config_clear)))
+#define cleanup_snapshot_config __attribute__((__cleanup__(snapshot_config_clear)))
 /* New reference; aborts without memory. */
 json_t *snapshot_config_to_json(const struct snapshot_config *c);
 /* -EINVAL names the field; an unknown format number is refused with a way out. */

@@ -37,7 +37,7 @@ struct store;
 int store_open(const char *dir, bool create, struct store **ret, struct err *err);
 void store_free(struct store *s);
 DEFINE_CLEANUP(struct store *, store_free)
-#define cleanup_store cleanup(store_free_p_)
+#define cleanup_store cleanup_with(store_free_p_)
 const char *store_dir(const struct store *s);
 
 struct store_layer {
@@ -58,7 +58,7 @@ struct store_manifest {
 };
 
 void store_manifest_clear(struct store_manifest *m);
-#define cleanup_manifest __attribute__((cleanup(store_manifest_clear)))
+#define cleanup_manifest __attribute__((__cleanup__(store_manifest_clear)))
 /* The layer of a media type, or NULL. */
 const struct store_layer *store_layer(const struct store_manifest *m, const char *media);
 

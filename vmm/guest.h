@@ -47,7 +47,7 @@ int guest_new(int fd, struct guest **ret, struct err *err);
 /* Close; open streams get done() with ECONNRESET first. */
 void guest_free(struct guest *g);
 DEFINE_CLEANUP(struct guest *, guest_free)
-#define cleanup_guest cleanup(guest_free_p_)
+#define cleanup_guest cleanup_with(guest_free_p_)
 
 int guest_fd(const struct guest *g);
 short guest_events(const struct guest *g); /* POLLIN | POLLOUT as wanted now */
@@ -145,7 +145,7 @@ struct guest_result {
 };
 
 void guest_result_free(struct guest_result *r);
-#define cleanup_guest_result __attribute__((cleanup(guest_result_free)))
+#define cleanup_guest_result __attribute__((__cleanup__(guest_result_free)))
 
 /* Run a command to its end. 0: it ran (see *@ret); -errno: it could not be run or the guest
  * is dead. @deadline bounds the whole call beyond the command's own timeout. */

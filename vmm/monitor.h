@@ -84,7 +84,7 @@ int machine_capture(struct machine *m, int state_fd, int64_t deadline, struct er
 /* SIGKILL, wait until it is gone, release everything. NULL is allowed. */
 void machine_free(struct machine *m);
 DEFINE_CLEANUP(struct machine *, machine_free)
-#define cleanup_machine cleanup(machine_free_p_)
+#define cleanup_machine cleanup_with(machine_free_p_)
 
 enum machine_state machine_get_state(struct machine *m);
 int machine_pid(const struct machine *m);

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Publishing: a reader sees the old file or the new one, never a part. The
+ * temporary name lies in the directory of the final one, so the rename stays on one
+ * file system; file and directory are synced around it, so the order holds
+ * through a power cut.
+ */
+#include "common/file.h"
+
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include "common/cleanup.h"
+#include "common/limits.h"
+
+int file_pread_full(int fd, void *buf, size_t len, off_t offset)
+{
+	char *at = buf;
+
+	while (len) {
+		ssize_t n = pread(fd, at, len, offset);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (n == 0)
+			return -ENODATA;
+		at += n;
+		offset += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+int file_write_full(int fd, const void *buf, size_t len)
+{
+	const char *at = buf;
+
+	while (len) {
+		ssize_t n = write(fd, at, len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		at += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+int file_pwrite_full(int fd, const void *buf, size_t len, off_t offset)
+{
+	const char *at = buf;
+
+	while (len) {
+		ssize_t n = pwrite(fd, at, len, offset);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		at += n;
+		offset += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+int file_read_all(int dirfd, const char *path, size_t max, char **ret, size_t *ret_len,
+	struct err *err)
+{
+	cleanup_fd int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC);
+	cleanup_free char *buf = NULL;
+	size_t len = 0, room = 0;
+
+	if (fd < 0)
+		return err_sys(err, errno, "open %s", path);
+	for (;;) {
+		ssize_t n;
+
+		if (len == room) {
+			char *more;
+
+			room = room ? room * 2 : 4096;
+			more = realloc(buf, room + 1);
+			if (!more)
+				return err_sys(err, ENOMEM, "read %s", path);
+			buf = more;
+		}
+		n = read(fd, buf + len, room - len);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return err_sys(err, errno, "read %s", path);
+		if (n == 0)
+			break;
+		len += (size_t)n;
+		if (len > max)
+			return err_set(err, EFBIG, "read %s: longer than %zu bytes", path, max);
+	}
+	buf[len] = '\0';
+	*ret = steal_ptr(&buf);
+	if (ret_len)
+		*ret_len = len;
+	return 0;
+}
+
+static int make_dir(const char *path, mode_t mode, struct err *err)
+{
+	struct stat st;
+
+	if (mkdir(path, mode) == 0) {
+		/* not what the umask left of it */
+		if (chmod(path, mode) < 0)
+			return err_sys(err, errno, "set the mode of %s", path);
+		return 0;
+	}
+	if (errno != EEXIST)
+		return err_sys(err, errno, "make directory %s", path);
+	if (stat(path, &st) < 0)
+		return err_sys(err, errno, "make directory %s", path);
+	if (!S_ISDIR(st.st_mode))
+		return err_set(err, ENOTDIR, "make directory %s: something else has that name", path);
+	return 0;
+}
+
+int file_mkdir_p(const char *path, mode_t mode, struct err *err)
+{
+	cleanup_free char *copy = str_dup(path);
+
+	for (char *slash = strchr(copy + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+		int r;
+
+		*slash = '\0';
+		r = make_dir(copy, mode, err);
+		if (r < 0)
+			return r;
+		*slash = '/';
+	}
+	return make_dir(copy, mode, err);
+}
+
+/* Everything below the open directory @fd, which is consumed. */
+static int remove_below(int fd, dev_t dev, unsigned depth, struct err *err)
+{
+	cleanup_dir DIR *dir = fdopendir(fd);
+	struct dirent *entry;
+
+	if (!dir) {
+		int r = err_sys(err, errno, "remove a tree");
+
+		close(fd);
+		return r;
+	}
+	if (depth > LIMIT_PATH_DEPTH)
+		return err_set(err, ELOOP, "remove a tree: deeper than %d", LIMIT_PATH_DEPTH);
+	while ((errno = 0, entry = readdir(dir))) {
+		struct stat st;
+		int sub, r;
+
+		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+			continue;
+		if (unlinkat(dirfd(dir), entry->d_name, 0) == 0 || errno == ENOENT)
+			continue;
+		if (errno != EISDIR && errno != EPERM)
+			return err_sys(err, errno, "remove %s", entry->d_name);
+		sub = openat(dirfd(dir), entry->d_name,
+			O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (sub < 0)
+			return err_sys(err, errno, "remove %s", entry->d_name);
+		if (fstat(sub, &st) < 0 || st.st_dev != dev) {
+			close(sub);
+			return err_set(err, EXDEV, "remove %s: another file system is mounted there",
+				entry->d_name);
+		}
+		r = remove_below(sub, dev, depth + 1, err);
+		if (r < 0)
+			return r;
+		if (unlinkat(dirfd(dir), entry->d_name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+			return err_sys(err, errno, "remove %s", entry->d_name);
+	}
+	return errno ? err_sys(err, errno, "read a directory") : 0;
+}
+
+int file_remove_tree(int dirfd, const char *name, struct err *err)
+{
+	struct stat st;
+	int fd, r;
+
+	if (unlinkat(dirfd, name, 0) == 0 || errno == ENOENT)
+		return 0;
+	if (errno != EISDIR && errno != EPERM)
+		return err_sys(err, errno, "remove %s", name);
+	fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return err_sys(err, errno, "remove %s", name);
+	if (fstat(fd, &st) < 0) {
+		r = err_sys(err, errno, "remove %s", name);
+		close(fd);
+		return r;
+	}
+	r = remove_below(fd, st.st_dev, 0, err);
+	if (r < 0)
+		return r;
+	if (unlinkat(dirfd, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+		return err_sys(err, errno, "remove %s", name);
+	return 0;
+}
+
+int publish_begin(struct publish *p, const char *dir, struct err *err)
+{
+	static _Atomic unsigned serial;
+	cleanup_fd int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd;
+
+	if (dirfd < 0)
+		return err_sys(err, errno, "open directory %s", dir);
+	do {
+		snprintf(p->tmp, sizeof(p->tmp), ".tmp-%ld-%u", (long)getpid(), serial++);
+		fd = openat(dirfd, p->tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	} while (fd < 0 && errno == EEXIST);
+	if (fd < 0)
+		return err_sys(err, errno, "make a file in %s", dir);
+	p->fd = fd;
+	p->dirfd = steal_fd(&dirfd);
+	return 0;
+}
+
+int publish_commit(struct publish *p, const char *name, mode_t mode, struct err *err)
+{
+	if (fchmod(p->fd, mode) < 0 || fsync(p->fd) < 0)
+		return err_sys(err, errno, "write %s", name);
+	if (renameat(p->dirfd, p->tmp, p->dirfd, name) < 0)
+		return err_sys(err, errno, "publish %s", name);
+	close_fd(&p->fd);
+	if (fsync(p->dirfd) < 0)
+		return err_sys(err, errno, "publish %s: sync the directory", name);
+	close_fd(&p->dirfd);
+	return 0;
+}
+
+void publish_end(struct publish *p)
+{
+	if (p->fd >= 0) {
+		int saved = errno;
+
+		unlinkat(p->dirfd, p->tmp, 0);
+		errno = saved;
+	}
+	close_fd(&p->fd);
+	close_fd(&p->dirfd);
+}
+
+int file_publish(const char *dir, const char *name, const void *data, size_t len, mode_t mode,
+	struct err *err)
+{
+	cleanup_publish struct publish p = PUBLISH_INIT;
+	int r = publish_begin(&p, dir, err);
+
+	if (r < 0)
+		return r;
+	r = file_write_full(p.fd, data, len);
+	if (r < 0)
+		return err_sys(err, -r, "write %s/%s", dir, name);
+	return publish_commit(&p, name, mode, err);
+}
+
+int file_scratch(const char *dir, struct err *err)
+{
+	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+	if (fd < 0)
+		return err_sys(err, errno, "make a scratch file in %s", dir);
+	return fd;
+}
+
+int file_lock(const char *dir, const char *name, bool exclusive, bool wait, struct err *err)
+{
+	cleanup_free char *path = str_printf("%s/%s", dir, name);
+	cleanup_fd int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int op = (exclusive ? LOCK_EX : LOCK_SH) | (wait ? 0 : LOCK_NB);
+
+	if (fd < 0)
+		return err_sys(err, errno, "open the lock %s", path);
+	while (flock(fd, op) < 0) {
+		if (errno == EWOULDBLOCK)
+			return err_set(err, EWOULDBLOCK, "lock %s: another process holds it", path);
+		if (errno != EINTR)
+			return err_sys(err, errno, "lock %s", path);
+	}
+	return steal_fd(&fd);
+}
+
+char *str_printf(const char *fmt, ...)
+{
+	va_list args;
+	char *text;
+	int r;
+
+	va_start(args, fmt);
+	r = vasprintf(&text, fmt, args);
+	va_end(args);
+	if (r < 0)
+		abort();
+	return text;
+}
+
+char *str_dup(const char *s)
+{
+	char *copy;
+
+	if (!s)
+		return NULL;
+	copy = strdup(s);
+	if (!copy)
+		abort();
+	return copy;
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The leaf library: errors, digests, publishing, children, descriptors over sockets. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/digest.h"
+#include "common/err.h"
+#include "common/file.h"
+#include "common/json.h"
+#include "common/limits.h"
+#include "common/paths.h"
+#include "common/proc.h"
+#include "common/progress.h"
+#include "common/sock.h"
+#include "tests/unit/tap.h"
+
+static char dir[] = "/tmp/parbake-common-XXXXXX";
+
+static void test_err(void)
+{
+	struct err e = {0};
+
+	is_int(err_set(&e, EINVAL, "%s:%d: bad", "a.ini", 3), -EINVAL, "err_set returns -errno");
+	is_str(e.text, "a.ini:3: bad", "err_set formats");
+	err_prefix(&e, "read %s", e.text);
+	is_str(e.text, "read a.ini:3: bad: a.ini:3: bad", "a prefix may quote the text itself");
+	err_sys(&e, ENOENT, "open %s", "x");
+	is_str(e.text, "open x: No such file or directory", "err_sys says what errno means");
+	for (int i = 0; i < 200; i++)
+		err_prefix(&e, "a long context that goes on and on");
+	is_int(strlen(e.text), ERR_TEXT_MAX - 1, "a text too long is cut");
+	is_int(err_set(NULL, EIO, "x"), -EIO, "nobody need listen");
+}
+
+static void test_digest(void)
+{
+	char got[DIGEST_TEXT_SIZE], sparse[DIGEST_TEXT_SIZE];
+	cleanup_digest struct digest *d = digest_new();
+	cleanup_fd int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	struct err e = {0};
+
+	/* FIPS 180-4's own examples */
+	digest_buffer("abc", 3, got);
+	is_str(got, "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", "abc");
+	digest_buffer("", 0, got);
+	is_str(got, "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "empty");
+	ok(digest_valid(got), "valid");
+	got[10] = 'X';
+	ok(!digest_valid(got), "an upper-case digit is not");
+	ok(!digest_valid("sha256:12"), "a short one is not");
+
+	ok(ftruncate(fd, 3 * MIB + 5) == 0 && pwrite(fd, "x", 1, 2 * MIB) == 1, "a sparse file");
+	is_int(digest_fd(fd, sparse, &e), 0, "its digest");
+	digest_zeros(d, 2 * MIB);
+	digest_update(d, "x", 1);
+	digest_zeros(d, MIB + 4);
+	digest_final(d, got);
+	is_str(sparse, got, "holes count as zeros");
+}
+
+static void test_publish(void)
+{
+	struct err e = {0};
+	cleanup_free char *text = NULL;
+	cleanup_free char *path = str_printf("%s/f", dir);
+	struct stat st;
+	size_t len;
+
+	is_int(file_publish(dir, "f", "one", 3, 0640, &e), 0, "publish");
+	is_int(file_publish(dir, "f", "two!", 4, 0640, &e), 0, "publish again");
+	is_int(file_read_all(AT_FDCWD, path, 4, &text, &len, &e), 0, "read");
+	is_str(text, "two!", "the new content");
+	ok(stat(path, &st) == 0 && (st.st_mode & 0777) == 0640, "its mode, whatever the umask");
+	is_int(file_read_all(AT_FDCWD, path, 3, &text, &len, &e), -EFBIG, "longer than allowed");
+	{
+		cleanup_publish struct publish p = PUBLISH_INIT;
+
+		is_int(publish_begin(&p, dir, &e), 0, "begin");
+		ok(faccessat(p.dirfd, p.tmp, F_OK, 0) == 0, "a temporary file");
+	}
+	{
+		cleanup_dir DIR *d = opendir(dir);
+		int n = 0;
+
+		for (struct dirent *de; (de = readdir(d));)
+			n += de->d_name[0] != '.' || !strncmp(de->d_name, ".tmp", 4);
+		is_int(n, 1, "nothing but the file is left");
+	}
+}
+
+static void test_remove_tree(void)
+{
+	cleanup_free char *deep = str_printf("%s/t/a/b/c", dir);
+	cleanup_free char *link_path = str_printf("%s/t/a/link", dir);
+	cleanup_free char *keep = str_printf("%s/keep", dir);
+	cleanup_fd int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct err e = {0};
+
+	is_int(file_mkdir_p(deep, 0700, &e), 0, "mkdir -p");
+	is_int(file_mkdir_p(keep, 0700, &e), 0, "mkdir");
+	is_int(file_publish(keep, "f", "x", 1, 0600, &e), 0, "a file elsewhere");
+	ok(symlink(keep, link_path) == 0, "a link to elsewhere");
+	is_int(file_remove_tree(fd, "t", &e), 0, "remove the tree");
+	ok(faccessat(fd, "t", F_OK, 0) < 0, "it is gone");
+	ok(faccessat(fd, "keep/f", F_OK, 0) == 0, "what its link led to is not");
+	is_int(file_remove_tree(fd, "t", &e), 0, "removing nothing is fine");
+}
+
+static void test_proc(void)
+{
+	const char *const echo[] = {"sh", "-c", "cat <&7; echo err >&2; ls /proc/self/fd", NULL};
+	const char *const fails[] = {"sh", "-c", "echo the reason >&2; exit 3", NULL};
+	const char *const nope[] = {"/nonexistent/program", NULL};
+	const char *const sleeper[] = {"sleep", "1000", NULL};
+	struct proc_spec spec = {.argv = echo};
+	cleanup_proc struct proc p = PROC_INIT;
+	cleanup_free char *out = NULL;
+	struct err e = {0};
+	int fds[2], stray = open("/dev/null", O_RDONLY); /* deliberately not close-on-exec */
+	int status;
+
+	is_int(sock_pair(fds, &e), 0, "a pair");
+	ok(write(fds[0], "hello\n", 6) == 6 && shutdown(fds[0], SHUT_WR) == 0, "bytes for the child");
+	proc_map_fd(&spec, fds[1], 7);
+	is_int(proc_output(&spec, 10000, 4096, &out, &e), 0, "run a child: %s", e.text);
+	has_str(out, "hello\n", "a mapped descriptor arrives");
+	ok(out && strlen(out) <= strlen("hello\n0\n1\n2\n3\n7\n"), "and no other");
+	close(fds[0]);
+	close(fds[1]);
+	close(stray);
+
+	spec = (struct proc_spec){.argv = fails};
+	free(steal_ptr(&out));
+	is_int(proc_output(&spec, 10000, 4096, &out, &e), -EIO, "a failing child is an error");
+	has_str(e.text, "exit status 3", "with its status");
+	has_str(e.text, "the reason", "and its own words");
+
+	spec = (struct proc_spec){.argv = nope};
+	is_int(proc_start(&spec, &p, &e), -ENOENT, "a missing program is an error at once");
+
+	spec = (struct proc_spec){.argv = sleeper, .die_with_parent = true};
+	is_int(proc_start(&spec, &p, &e), 0, "start");
+	ok(!proc_ended(&p), "it runs");
+	is_int(proc_wait(&p, clock_deadline(10), &status), -ETIMEDOUT, "a wait is bounded");
+	is_int(proc_signal(&p, SIGTERM), 0, "signal");
+	is_int(proc_wait(&p, clock_deadline(10000), &status), 0, "wait");
+	ok(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM, "how it ended");
+	is_int(proc_signal(&p, SIGTERM), 0, "a signal to nobody is fine");
+	is_int(proc_output(&(struct proc_spec){.argv = sleeper}, 50, 10, &out, &e), -ETIMEDOUT,
+		"proc_output is bounded and leaves nobody");
+}
+
+static void test_orphan(void)
+{
+	const char *const sleeper[] = {"sleep", "1000", NULL};
+	int fds[2];
+	pid_t grandchild = 0, child;
+	struct err e = {0};
+
+	is_int(sock_pair(fds, &e), 0, "a pair");
+	child = fork();
+	if (child == 0) {
+		struct proc p = PROC_INIT;
+		struct proc_spec spec = {.argv = sleeper, .die_with_parent = true};
+
+		if (proc_start(&spec, &p, NULL) < 0)
+			_exit(1);
+		if (write(fds[1], &p.pid, sizeof(p.pid)) < 0)
+			_exit(1);
+		pause();
+		_exit(0);
+	}
+	ok(read(fds[0], &grandchild, sizeof(grandchild)) == sizeof(grandchild), "grandchild");
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	{
+		int64_t deadline = clock_deadline(5000);
+
+		while (kill(grandchild, 0) == 0 && clock_left_ms(deadline)) {
+			/* an orphan in a container may stay a zombie: dead all the same */
+			cleanup_free char *path = str_printf("/proc/%d/stat", (int)grandchild);
+			cleanup_free char *text = NULL;
+
+			if (file_read_all(AT_FDCWD, path, 4096, &text, NULL, NULL) < 0 ||
+				strstr(text, ") Z"))
+				break;
+		}
+		ok(clock_left_ms(deadline) > 0, "a child dies with its parent's kill -9");
+	}
+	close(fds[0]);
+	close(fds[1]);
+}
+
+static void test_fds(void)
+{
+	struct err e = {0};
+	int fds[2], sent[2], got[2];
+	size_t n = 2;
+	char buf[8];
+
+	is_int(sock_pair(fds, &e), 0, "a pair");
+	is_int(sock_pair(sent, &e), 0, "two to send");
+	is_int(sock_send_fds(fds[0], "ab", 2, sent, 2), 0, "send");
+	is_int(sock_recv_fds(fds[1], buf, sizeof(buf), got, &n), 2, "receive");
+	is_int(n, 2, "both descriptors");
+	ok(fcntl(got[0], F_GETFD) & FD_CLOEXEC, "close-on-exec");
+	close(got[0]);
+	close(got[1]);
+	is_int(sock_send_fds(fds[0], "x", 1, sent, 2), 0, "send two");
+	n = 1;
+	is_int(sock_recv_fds(fds[1], buf, sizeof(buf), got, &n), -EPROTO, "more than wanted is refused");
+	is_int(n, 0, "and none is left open");
+	is_int(sock_check_peer(fds[0], &e), 0, "our own peer is welcome");
+	for (int i = 0; i < 2; i++) {
+		close(fds[i]);
+		close(sent[i]);
+	}
+}
+
+static void test_json(void)
+{
+	struct err e = {0};
+	cleanup_json json_t *v = NULL;
+	cleanup_free char *text = NULL;
+	const char *s;
+	uint64_t n;
+
+	is_int(json_parse("x.json", "{\"b\":7,\"a\":\"s\",\"neg\":-1}", 24, &v, &e), 0, "parse");
+	is_int(json_get_string(v, "a", &s, &e), 0, "a string");
+	is_str(s, "s", "its value");
+	is_int(json_get_u64(v, "b", 0, 7, &n, &e), 0, "a number");
+	is_int(json_get_u64(v, "b", 0, 6, &n, &e), -EINVAL, "out of bounds");
+	has_str(e.text, "\"b\"", "names the field");
+	is_int(json_get_u64(v, "neg", 0, UINT64_MAX, &n, &e), -EINVAL, "negative is out of bounds");
+	is_int(json_get_string(v, "zz", &s, &e), -ENOENT, "absent");
+	is_int(json_get_string(v, "b", &s, &e), -EINVAL, "of another type");
+	text = json_text(v);
+	is_str(text, "{\"a\":\"s\",\"b\":7,\"neg\":-1}", "sorted, compact");
+	is_int(json_parse("x.json", "{\"a\":1,\"a\":2}", 13, &v, &e), -EINVAL, "duplicate keys are refused");
+	has_str(e.text, "x.json:1", "with the place");
+}
+
+static void test_paths(void)
+{
+	struct err e = {0};
+	const char *path;
+	cleanup_free char *sub = NULL, *lib = NULL;
+	struct stat st;
+
+	setenv("PARBAKE_HOME", dir, 1);
+	is_int(paths_get(PATHS_STORE, &path, &e), 0, "the store's place: %s", e.text);
+	ok(!strncmp(path, dir, strlen(dir)), "below PARBAKE_HOME");
+	ok(stat(path, &st) == 0 && (st.st_mode & 0777) == 0700, "0700");
+	is_int(paths_sub(PATHS_RUN, "a/b", &sub, &e), 0, "a directory below run");
+	setenv("PARBAKE_LIBDIR", dir, 1);
+	is_int(paths_lib("no-such", &lib, &e), -ENOENT, "what is not there");
+	has_str(e.text, dir, "the error says where it was looked for");
+	unsetenv("PARBAKE_LIBDIR");
+}
+
+static void test_progress_bytes(void)
+{
+	char buf[16];
+
+	is_str(progress_bytes(1023, buf), "1023 B", "bytes");
+	is_str(progress_bytes(1536, buf), "1.5 KiB", "KiB");
+	is_str(progress_bytes(3UL << 40, buf), "3.0 TiB", "TiB");
+}
+
+int main(void)
+{
+	cleanup_fd int tmp = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	umask(077);
+	if (!mkdtemp(dir))
+		return 1;
+	test_err();
+	test_digest();
+	test_publish();
+	test_remove_tree();
+	test_proc();
+	test_orphan();
+	test_fds();
+	test_json();
+	test_paths();
+	test_progress_bytes();
+	file_remove_tree(tmp, dir + strlen("/tmp/"), NULL);
+	return tap_done();
+}
