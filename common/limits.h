@@ -47,6 +47,8 @@
 
 /* running */
 #define LIMIT_OUTPUT_BYTES (16 * MIB) /* of one stream of one exec, unless asked otherwise */
+#define LIMIT_EXEC_TIMEOUT_MS 300000   /* of one exec, unless asked otherwise */
+#define LIMIT_CREATE_MS 30000          /* a restore that takes longer has failed */
 #define LIMIT_PROXY_STREAMS 64
 #define LIMIT_PROXY_HEAD (16 * KIB)
 #define LIMIT_QMP_LINE (4 * MIB)

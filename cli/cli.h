@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_CLI_CLI_H
+#define PARBAKE_CLI_CLI_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/err.h"
+#include "restore/sandbox.h"
+#include "store/store.h"
+
+/*
+ * The subcommands. Each gets its own name as argv[0] and returns an exit status:
+ * 0, CLI_FAILED, CLI_USAGE, or what its manual page says.
+ */
+enum cli_status {
+	CLI_OK = 0,
+	CLI_FAILED = 1,
+	CLI_USAGE = 2,
+	/* `run`: the command's own status, or these, as env(1), timeout(1) and shells have them */
+	CLI_TIMED_OUT = 124,
+	CLI_NOT_RUN = 125, /* parbake itself failed */
+	CLI_NOT_EXECUTABLE = 126,
+	CLI_NOT_FOUND = 127,
+	CLI_SIGNAL = 128, /* + the signal's number */
+};
+
+int cmd_bake(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);
+int cmd_gc(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
+int cmd_ls(int argc, char **argv);
+int cmd_rm(int argc, char **argv);
+int cmd_run(int argc, char **argv);
+int cmd_verify(int argc, char **argv);
+
+/* Print "parbake: TEXT" to standard error; the value is CLI_FAILED. */
+int cli_fail(const struct err *err);
+/* Print "parbake NAME: TEXT" and where the usage stands; the value is CLI_USAGE. */
+int cli_usage(const char *name, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Print a subcommand's usage to standard output; the value is CLI_OK. */
+int cli_help(const char *name);
+
+/* A number of an option: within [@min, @max] or an error that names the option. */
+int cli_number(const char *option, const char *text, uint64_t min, uint64_t max, uint64_t *ret,
+	struct err *err);
+/* A duration ("500ms", "30s", "5m") in milliseconds, at least 1. */
+int cli_duration(const char *option, const char *text, uint64_t *ret, struct err *err);
+
+/* Open the store (--store or the default place) and resolve @ref in it. */
+int cli_resolve(const char *store_dir, const char *ref, struct store **ret_store,
+	struct store_manifest *ret, struct err *err);
+
+/* cli/trial.c: restore a candidate that is not published yet, run its ready check, record what it
+ * touched: the hook that bake/ calls (struct bake_hooks). */
+int trial_restore(void *user, struct store *s, const struct store_manifest *candidate,
+	struct snapshot_wset *ret, struct err *err);
+/* Run a snapshot's ready check once in @sb: 0, or an error with what the check said. Nothing to check is 0. */
+int trial_ready(struct sandbox *sb, const struct snapshot_config *config, struct err *err);
+
+#endif

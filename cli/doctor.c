@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* parbake doctor: how this host works, found out by trying, and what would make it better. */
+#include "cli/cli.h"
+
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+
+#include "common/json.h"
+#include "common/paths.h"
+#include "common/progress.h"
+
+/* good: all is well; worse: it works, another way; bad: it does not. */
+enum verdict { GOOD, WORSE, BAD };
+
+static const char *const verdict_names[] = {"good", "worse", "bad"};
+
+struct report {
+	bool json;
+	json_t *list;
+	bool bad;
+};
+
+__attribute__((format(printf, 4, 5))) static void say(struct report *rep, enum verdict verdict,
+	const char *what, const char *fmt, ...)
+{
+	char text[1024];
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	rep->bad |= verdict == BAD;
+	if (rep->json)
+		json_array_append_new(rep->list, json_pack("{s:s, s:s, s:s}", "what", what, "verdict",
+			verdict_names[verdict], "text", text));
+	else
+		printf("%-6s %-14s %s\n", verdict_names[verdict], what, text);
+}
+
+static void check_monitor(struct report *rep)
+{
+	const struct monitor_facts *facts;
+	struct err err = {0};
+
+	if (monitor_probe(&facts, &err) < 0) {
+		say(rep, BAD, "monitor", "%s", err.text);
+		return;
+	}
+	say(rep, GOOD, "monitor", "%s %s (%s)", facts->name, facts->version, facts->program);
+	if (facts->has_kvm)
+		say(rep, GOOD, "accelerator", "kvm works");
+	else
+		say(rep, WORSE, "accelerator", "tcg: machines are emulated, since %s", facts->why_not_kvm);
+}
+
+static void check_uffd(struct report *rep)
+{
+	struct err err = {0};
+	const char *how;
+
+	if (pager_probe(&how, &err) == 0)
+		say(rep, GOOD, "userfaultfd", "by %s: memory is served as it is touched, and shared", how);
+	else
+		say(rep, WORSE, "userfaultfd",
+			"%s; memory is filled at once and mapped privately instead", err.text);
+}
+
+static void check_lib(struct report *rep, const char *name, const char *what)
+{
+	cleanup_free char *path = NULL;
+	struct err err = {0};
+
+	if (paths_lib(name, &path, &err) == 0)
+		say(rep, GOOD, what, "%s", path);
+	else
+		say(rep, BAD, what, "%s", err.text);
+}
+
+static void check_place(struct report *rep, enum paths_place place, const char *what)
+{
+	struct err err = {0};
+	struct statvfs vfs;
+	const char *path;
+	char free_space[16];
+
+	if (paths_get(place, &path, &err) < 0) {
+		say(rep, BAD, what, "%s", err.text);
+		return;
+	}
+	if (statvfs(path, &vfs) < 0) {
+		say(rep, BAD, what, "%s: %m", path);
+		return;
+	}
+	progress_bytes((uint64_t)vfs.f_bavail * vfs.f_frsize, free_space);
+	if ((uint64_t)vfs.f_bavail * vfs.f_frsize < 64UL << 20)
+		say(rep, WORSE, what, "%s: only %s free", path, free_space);
+	else
+		say(rep, GOOD, what, "%s, %s free", path, free_space);
+}
+
+static void check_machine(struct report *rep)
+{
+	struct utsname un;
+	long cores = sysconf(_SC_NPROCESSORS_ONLN), page = sysconf(_SC_PAGESIZE);
+
+	uname(&un);
+	say(rep, page == IMAGE_PAGE ? GOOD : BAD, "host", "%s %s, %ld cores, pages of %ld bytes%s",
+		un.machine, un.release, cores, page,
+		page == IMAGE_PAGE ? "" : ": parbake needs pages of 4096");
+}
+
+int cmd_doctor(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"json", no_argument, NULL, 'j'},
+		{NULL, 0, NULL, 0},
+	};
+	struct report rep = {0};
+	int opt;
+
+	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		if (opt != 'j')
+			return cli_usage("doctor", "see above");
+		rep.json = true;
+		rep.list = json_array();
+	}
+	if (optind < argc)
+		return cli_usage("doctor", "\"%s\"?", argv[optind]);
+	check_machine(&rep);
+	check_monitor(&rep);
+	check_uffd(&rep);
+	check_lib(&rep, "libparbake-uffd.so", "preload");
+	check_lib(&rep, "initramfs.cpio", "agent");
+	check_lib(&rep, "vmlinux", "kernel");
+	check_place(&rep, PATHS_STORE, "store");
+	check_place(&rep, PATHS_CACHE, "cache");
+	check_place(&rep, PATHS_RUN, "run");
+	if (rep.json) {
+		json_print_line(rep.list);
+		json_decref(rep.list);
+	}
+	return rep.bad ? CLI_FAILED : CLI_OK;
+}

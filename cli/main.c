@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The `parbake` command: a table of subcommands and what they share. */
+#include "cli/cli.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "bake/template.h"
+#include "common/nearest.h"
+#include "restore/pager.h"
+
+static const struct command {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *usage; /* after "parbake NAME " */
+	const char *summary;
+	const char *options; /* lines of the help page */
+} commands[] = {
+	{"bake", cmd_bake,
+		"RECIPE… [--tag TAG] [--force] [--from-stage STAGE] [--accel tcg|kvm] [--json] [--store DIR]",
+		"make snapshots from recipes",
+		"  --tag TAG          publish under NAME:TAG (latest)\n"
+		"  --force            do every stage anew, whatever is cached\n"
+		"  --from-stage S     do stage S and those after it anew: source, root, guest\n"
+		"  --accel A          bake for kvm or tcg (what this host has)\n"
+		"  --json             events, one JSON object a line\n"},
+	{"run", cmd_run, "TEMPLATE [OPTIONS] -- COMMAND… | --code CODE | --shell LINE",
+		"make a sandbox, run a command in it, remove it",
+		"  --code CODE        run Python in the template's warm interpreter (-: from standard input)\n"
+		"  --shell LINE       run a line of sh(1)\n"
+		"  -e, --env K=V      set a variable (repeat)\n"
+		"  -f, --file A:B     copy the file A into the sandbox as B first (repeat)\n"
+		"  -o, --fetch B:A    copy B out of the sandbox as A afterwards (repeat)\n"
+		"  -t, --timeout T    kill the whole process tree after T (500ms, 30s, 5m)\n"
+		"  -C, --cwd DIR      directory in the sandbox\n"
+		"  -u, --user USER    name or uid[:gid] (root)\n"
+		"  --max-output N     bytes of each output stream passed on (16M)\n"
+		"  --tty              give the command a terminal\n"
+		"  --json             print one JSON object with everything instead\n"
+		"  exit status: the command's; 124 timed out; 125 parbake failed; 126, 127 as sh(1);\n"
+		"  128+N killed by signal N\n"},
+	{"ls", cmd_ls, "[--json] [--store DIR]", "list the templates in the store", ""},
+	{"inspect", cmd_inspect, "TEMPLATE [--config|--manifest|--recipe] [--store DIR]",
+		"show what a snapshot is made of, as JSON", ""},
+	{"verify", cmd_verify, "[TEMPLATE…] [--json] [--store DIR]",
+		"check every byte of snapshots against their digests", ""},
+	{"rm", cmd_rm, "TEMPLATE… [--store DIR]", "remove tags (the data go with gc)", ""},
+	{"gc", cmd_gc, "[--keep T] [--dry-run] [--json] [--store DIR]", "remove what no tag reaches",
+		"  --keep T           keep blobs younger than T (10m)\n"
+		"  --dry-run          only say what would go\n"},
+	{"bench", cmd_bench,
+		"create TEMPLATE [-n N] [--mode cold|shell|spare]… [--result none|exec|python] [--boots N] "
+		"[--json]",
+		"measure create latency: n, p50, p90, p99, max and the parts",
+		"  -n N               creates per mode (100)\n"
+		"  --mode M           cold, shell or spare; repeat for several (all)\n"
+		"  --result R         what is waited for after the agent's answer: none, exec, python (none)\n"
+		"  --boots N          cold boots beside it (3; 0: none)\n"
+		"  --no-premap        do not map the working set at attach\n"
+		"  --no-uffd          the plain private mapping instead of userfaultfd\n"
+		"  --own-pager        a fresh pager for every create: nothing of the memory filled yet\n"
+		"  --json             everything, raw samples included\n"},
+	{"doctor", cmd_doctor, "[--json]", "say how this host works, and why", ""},
+};
+
+#define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+static const struct command *find(const char *name)
+{
+	for (size_t i = 0; i < N_COMMANDS; i++) {
+		if (!strcmp(commands[i].name, name))
+			return &commands[i];
+	}
+	return NULL;
+}
+
+int cli_fail(const struct err *err)
+{
+	fprintf(stderr, "parbake: %s\n", err->text);
+	return CLI_FAILED;
+}
+
+int cli_usage(const char *name, const char *fmt, ...)
+{
+	va_list args;
+
+	fprintf(stderr, "parbake %s: ", name);
+	va_start(args, fmt);
+	vfprintf(stderr, fmt, args);
+	va_end(args);
+	fprintf(stderr, "\nusage: parbake %s %s\n", name, find(name)->usage);
+	return CLI_USAGE;
+}
+
+int cli_help(const char *name)
+{
+	const struct command *c = find(name);
+
+	printf("usage: parbake %s %s\n%s.\n%s%s", c->name, c->usage, c->summary,
+		c->options[0] ? "\n" : "", c->options);
+	return CLI_OK;
+}
+
+static int help(FILE *to)
+{
+	fprintf(to, "parbake %s: bake microVM templates, make sandboxes from them in milliseconds\n\n",
+		PARBAKE_VERSION);
+	for (size_t i = 0; i < N_COMMANDS; i++)
+		fprintf(to, "  parbake %-8s %s\n", commands[i].name, commands[i].summary);
+	fprintf(to, "\n`parbake help COMMAND` tells more; so do parbake(1) and parbake-recipe(5).\n");
+	return to == stdout ? CLI_OK : CLI_USAGE;
+}
+
+static int unknown(const char *name)
+{
+	const char *names[N_COMMANDS];
+	const char *near;
+
+	for (size_t i = 0; i < N_COMMANDS; i++)
+		names[i] = commands[i].name;
+	near = nearest_name(name, names, N_COMMANDS);
+	fprintf(stderr, "parbake: there is no command \"%s\"%s%s%s; see `parbake help`\n", name,
+		near ? ", do you mean \"" : "", near ? near : "", near ? "\"?" : "");
+	return CLI_USAGE;
+}
+
+int cli_number(const char *option, const char *text, uint64_t min, uint64_t max, uint64_t *ret,
+	struct err *err)
+{
+	unsigned long long n;
+	char *end;
+
+	errno = 0;
+	n = strtoull(text, &end, 10);
+	if (errno || end == text || *end || *text == '-' || n < min || n > max)
+		return err_set(err, EINVAL, "%s %s: not a number within %" PRIu64 " to %" PRIu64, option,
+			text, min, max);
+	*ret = n;
+	return 0;
+}
+
+int cli_duration(const char *option, const char *text, uint64_t *ret, struct err *err)
+{
+	uint64_t ms;
+
+	if (recipe_parse_time_ms(text, &ms) < 0 || ms == 0)
+		return err_set(err, EINVAL, "%s %s: not a duration; write 500ms, 30s or 5m", option, text);
+	*ret = ms;
+	return 0;
+}
+
+int cli_resolve(const char *store_dir, const char *ref, struct store **ret_store,
+	struct store_manifest *ret, struct err *err)
+{
+	cleanup_store struct store *s = NULL;
+	int r = store_open(store_dir, false, &s, err);
+
+	if (r < 0)
+		return r;
+	r = store_resolve(s, ref, ret, err);
+	if (r < 0)
+		return r;
+	*ret_store = steal_ptr(&s);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const char *name = argc > 1 ? argv[1] : NULL;
+	const struct command *c;
+
+	/* a peer that went away is an error of one call, not the end of the program */
+	signal(SIGPIPE, SIG_IGN);
+	if (!name)
+		return help(stderr);
+	if (!strcmp(name, "--version") || !strcmp(name, "version")) {
+		printf("parbake %s\n", PARBAKE_VERSION);
+		return CLI_OK;
+	}
+	if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
+		if (argc < 3)
+			return help(stdout);
+		return find(argv[2]) ? cli_help(argv[2]) : unknown(argv[2]);
+	}
+	if (!strcmp(name, "pager")) /* internal: started by pagerd_connect() */
+		return pagerd_main(argc - 1, argv + 1);
+	c = find(name);
+	if (!c)
+		return unknown(name);
+	for (int i = 2; i < argc && strcmp(argv[i], "--"); i++) {
+		if (!strcmp(argv[i], "--help"))
+			return cli_help(name);
+	}
+	return c->run(argc - 1, argv + 1);
+}

@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * parbake run: one sandbox for one command. Standard input, output and error and
+ * the exit status pass through; the sandbox is gone when this returns, and when this
+ * is killed (the monitor dies with us and owns nothing that has a name).
+ */
+#include "cli/cli.h"
+
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <termios.h>
+
+#include "bake/template.h"
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/json.h"
+#include "common/limits.h"
+#include "common/progress.h"
+
+#define MAX_FILES 64
+#define MAX_ENV 256
+
+/* "here:there" of --file and --fetch, split at the last colon. */
+struct copy {
+	char *from, *to;
+};
+
+struct request {
+	const char *ref, *store_dir;
+	const char *code, *shell, *cwd, *user;
+	const char *const *argv;
+	const char *env[MAX_ENV + 1];
+	size_t n_env;
+	struct copy files[MAX_FILES], fetches[MAX_FILES];
+	size_t n_files, n_fetches;
+	uint64_t timeout_ms, max_output;
+	bool tty, json;
+	char *code_read; /* owned: --code - */
+};
+
+static int split_copy(const char *option, const char *arg, struct copy *list, size_t *n,
+	struct err *err)
+{
+	const char *colon = strrchr(arg, ':');
+
+	if (!colon || colon == arg || !colon[1])
+		return err_set(err, EINVAL, "%s %s: write FROM:TO", option, arg);
+	if (*n == MAX_FILES)
+		return err_set(err, E2BIG, "more than %d of %s", MAX_FILES, option);
+	list[*n].from = str_printf("%.*s", (int)(colon - arg), arg);
+	list[*n].to = str_dup(colon + 1);
+	(*n)++;
+	return 0;
+}
+
+static void free_request(struct request *rq)
+{
+	for (size_t i = 0; i < rq->n_files; i++) {
+		free(rq->files[i].from);
+		free(rq->files[i].to);
+	}
+	for (size_t i = 0; i < rq->n_fetches; i++) {
+		free(rq->fetches[i].from);
+		free(rq->fetches[i].to);
+	}
+	free(rq->code_read);
+}
+
+static int take_env(struct request *rq, const char *arg, struct err *err)
+{
+	const char *eq = strchr(arg, '=');
+
+	if (!eq || eq == arg)
+		return err_set(err, EINVAL, "--env %s: write NAME=VALUE", arg);
+	if (rq->n_env == MAX_ENV)
+		return err_set(err, E2BIG, "more than %d of --env", MAX_ENV);
+	rq->env[rq->n_env++] = arg;
+	return 0;
+}
+
+static int take_option(int opt, struct request *rq, struct err *err)
+{
+	switch (opt) {
+	case 'e':
+		return take_env(rq, optarg, err);
+	case 'f':
+		return split_copy("--file", optarg, rq->files, &rq->n_files, err);
+	case 'o':
+		return split_copy("--fetch", optarg, rq->fetches, &rq->n_fetches, err);
+	case 't':
+		return cli_duration("--timeout", optarg, &rq->timeout_ms, err);
+	case 'M':
+		if (recipe_parse_size(optarg, &rq->max_output) < 0 || !rq->max_output)
+			return err_set(err, EINVAL, "--max-output %s: not a size; write 64K or 16M", optarg);
+		return 0;
+	case 'C':
+		rq->cwd = optarg;
+		return 0;
+	case 'u':
+		rq->user = optarg;
+		return 0;
+	case 'c':
+		rq->code = optarg;
+		return 0;
+	case 's':
+		rq->shell = optarg;
+		return 0;
+	case 'T':
+		rq->tty = true;
+		return 0;
+	case 'j':
+		rq->json = true;
+		return 0;
+	case 'S':
+		rq->store_dir = optarg;
+		return 0;
+	default:
+		return -EINVAL;
+	}
+}
+
+static int parse(int argc, char **argv, struct request *rq)
+{
+	static const struct option options[] = {
+		{"env", required_argument, NULL, 'e'},
+		{"file", required_argument, NULL, 'f'},
+		{"fetch", required_argument, NULL, 'o'},
+		{"timeout", required_argument, NULL, 't'},
+		{"max-output", required_argument, NULL, 'M'},
+		{"cwd", required_argument, NULL, 'C'},
+		{"user", required_argument, NULL, 'u'},
+		{"code", required_argument, NULL, 'c'},
+		{"shell", required_argument, NULL, 's'},
+		{"tty", no_argument, NULL, 'T'},
+		{"json", no_argument, NULL, 'j'},
+		{"store", required_argument, NULL, 'S'},
+		{NULL, 0, NULL, 0},
+	};
+	struct err err = {0};
+	int opt;
+
+	/* '-': words before "--" come as option 1, so that TEMPLATE may stand anywhere */
+	while ((opt = getopt_long(argc, argv, "-e:f:o:t:C:u:", options, NULL)) != -1) {
+		if (opt == '?')
+			return cli_usage("run", "see above");
+		if (opt == 1 && rq->ref)
+			return cli_usage("run", "\"%s\": the command goes behind --", optarg);
+		if (opt == 1)
+			rq->ref = optarg;
+		else if (take_option(opt, rq, &err) < 0)
+			return cli_usage("run", "%s", err.text);
+	}
+	if (optind < argc)
+		rq->argv = (const char *const *)argv + optind;
+	if (!rq->ref)
+		return cli_usage("run", "which template?");
+	if (!!rq->argv + !!rq->code + !!rq->shell != 1)
+		return cli_usage("run", "give one of: -- COMMAND, --code, --shell");
+	return 0;
+}
+
+static int read_code(struct request *rq, struct err *err)
+{
+	int r;
+
+	if (!rq->code || strcmp(rq->code, "-"))
+		return 0;
+	r = file_read_all(AT_FDCWD, "/dev/stdin", PROTO_BODY_MAX / 2, &rq->code_read, NULL, err);
+	rq->code = rq->code_read;
+	return r;
+}
+
+static void pass_output(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
+{
+	bool *broken = user;
+	int fd = channel == PROTO_ERR ? STDERR_FILENO : STDOUT_FILENO;
+
+	if (file_write_full(fd, bytes, len) < 0)
+		*broken = true;
+}
+
+static int put_files(struct sandbox *sb, const struct request *rq, int64_t deadline,
+	struct err *err)
+{
+	for (size_t i = 0; i < rq->n_files; i++) {
+		cleanup_fd int fd = open(rq->files[i].from, O_RDONLY | O_CLOEXEC);
+		struct stat st;
+		int r;
+
+		if (fd < 0 || fstat(fd, &st) < 0)
+			return err_sys(err, errno, "--file %s", rq->files[i].from);
+		if (!S_ISREG(st.st_mode))
+			return err_set(err, EINVAL, "--file %s: not a regular file", rq->files[i].from);
+		r = guest_put_file(sandbox_guest(sb), fd, rq->files[i].to, st.st_mode & 0777, rq->user,
+			deadline, machine_pidfd(sandbox_machine(sb)), err);
+		if (r < 0) {
+			err_prefix(err, "copy %s to %s", rq->files[i].from, rq->files[i].to);
+			return r;
+		}
+	}
+	return 0;
+}
+
+static int fetch_one(struct sandbox *sb, const struct copy *c, int64_t deadline, struct err *err)
+{
+	cleanup_publish struct publish p = PUBLISH_INIT;
+	cleanup_free char *copy = str_dup(c->to);
+	char *slash = strrchr(copy, '/');
+	const char *name = slash ? slash + 1 : copy, *dir = slash == copy ? "/" : slash ? copy : ".";
+	int r;
+
+	if (slash)
+		*slash = '\0';
+	r = publish_begin(&p, dir, err);
+	if (r < 0)
+		return r;
+	r = guest_get_file(sandbox_guest(sb), c->from, p.fd, LIMIT_ARCHIVE_BYTES, deadline,
+		machine_pidfd(sandbox_machine(sb)), err);
+	if (r < 0)
+		return r;
+	return publish_commit(&p, name, 0644, err);
+}
+
+static int fetch_files(struct sandbox *sb, const struct request *rq, int64_t deadline,
+	struct err *err)
+{
+	for (size_t i = 0; i < rq->n_fetches; i++) {
+		int r = fetch_one(sb, &rq->fetches[i], deadline, err);
+
+		if (r < 0) {
+			err_prefix(err, "copy %s out to %s", rq->fetches[i].from, rq->fetches[i].to);
+			return r;
+		}
+	}
+	return 0;
+}
+
+/* The recipe's [env], then --env: a later one wins in the agent. Caller frees the array. */
+static const char **merge_env(const struct snapshot_config *config, const struct request *rq)
+{
+	const char **env = calloc(config->env.n + rq->n_env + 1, sizeof(*env));
+	size_t n = 0;
+
+	if (!env)
+		abort();
+	for (size_t i = 0; i < config->env.n; i++)
+		env[n++] = config->env.items[i];
+	for (size_t i = 0; i < rq->n_env; i++)
+		env[n++] = rq->env[i];
+	return env;
+}
+
+static int execute(struct template *t, struct sandbox *sb, const struct request *rq,
+	struct guest_result *res, struct err *err)
+{
+	const struct snapshot_config *config = template_config(t);
+	uint64_t timeout = rq->timeout_ms ? rq->timeout_ms :
+		config->exec_timeout_ms		  ? config->exec_timeout_ms :
+						    LIMIT_EXEC_TIMEOUT_MS;
+	cleanup_free const char **env = merge_env(config, rq);
+	struct winsize ws = {0};
+	bool broken = false;
+	struct guest_exec_spec spec = {
+		.argv = rq->argv,
+		.shell = rq->shell,
+		.env = env,
+		.cwd = rq->cwd,
+		.user = rq->user,
+		.timeout_ms = timeout,
+		.limit_out = rq->max_output ? rq->max_output : config->output_bytes,
+		.memory_max = config->exec_memory_bytes,
+		.pids_max = config->exec_pids,
+		.stdin_fd = STDIN_FILENO,
+		.output = rq->json ? NULL : pass_output,
+		.user_data = &broken,
+	};
+	int pidfd = machine_pidfd(sandbox_machine(sb));
+	int64_t deadline = clock_deadline((int64_t)timeout + LIMIT_CREATE_MS);
+	int r;
+
+	spec.limit_err = spec.limit_out;
+	r = put_files(sb, rq, deadline, err);
+	if (r < 0)
+		return r;
+	if (rq->tty) {
+		if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws) < 0 || !ws.ws_row || !ws.ws_col)
+			ws = (struct winsize){.ws_row = 24, .ws_col = 80};
+		spec.rows = ws.ws_row;
+		spec.cols = ws.ws_col;
+	}
+	if (rq->code)
+		r = guest_code(sandbox_guest(sb), NULL, rq->code, &spec, deadline, pidfd, res, err);
+	else
+		r = guest_exec(sandbox_guest(sb), &spec, deadline, pidfd, res, err);
+	if (r < 0)
+		return r;
+	if (broken)
+		return err_set(err, EPIPE, "the output could not be written");
+	return fetch_files(sb, rq, clock_deadline(LIMIT_EXEC_TIMEOUT_MS), err);
+}
+
+/* Text from a guest as JSON: as it is where it is UTF-8, else with U+FFFD for what is not. */
+static json_t *text_json(const char *text, size_t len)
+{
+	json_t *value = json_stringn(text, len);
+	char *clean;
+	size_t n = 0;
+
+	if (value)
+		return value;
+	clean = malloc(len * 3 + 1);
+	if (!clean)
+		abort();
+	for (size_t i = 0; i < len;) {
+		size_t step;
+
+		for (step = 1; step <= 4 && i + step <= len; step++) {
+			value = json_stringn(text + i, step);
+			if (value)
+				break;
+		}
+		if (value) {
+			json_decref(value);
+			memcpy(clean + n, text + i, step);
+			n += step;
+			i += step;
+		} else {
+			memcpy(clean + n, "\xef\xbf\xbd", 3);
+			n += 3;
+			i++;
+		}
+	}
+	value = json_stringn(clean, n);
+	free(clean);
+	return value;
+}
+
+static void set_text(json_t *obj, const char *key, const char *text)
+{
+	if (text)
+		json_object_set_new(obj, key, text_json(text, strlen(text)));
+}
+
+static json_t *results_json(const char *lines)
+{
+	json_t *list = json_array();
+
+	while (lines && *lines) {
+		size_t len = strcspn(lines, "\n");
+		json_t *one = json_loadb(lines, len, 0, NULL);
+
+		if (one)
+			json_array_append_new(list, one);
+		lines += len + (lines[len] == '\n');
+	}
+	return list;
+}
+
+static void print_json(const struct request *rq, const struct guest_result *res,
+	const struct sandbox_trace *trace)
+{
+	cleanup_json json_t *obj = json_object();
+
+	if (!rq->code) {
+		json_object_set_new(obj, "exit_code",
+			res->exit_code >= 0 ? json_integer(res->exit_code) : json_null());
+		json_object_set_new(obj, "signal",
+			res->exit_signal ? json_integer(res->exit_signal) : json_null());
+	}
+	json_object_set_new(obj, "timed_out", json_boolean(res->timed_out));
+	json_object_set_new(obj, "out_of_memory", json_boolean(res->oom));
+	json_object_set_new(obj, "stdout", text_json(res->out ?: "", res->out_len));
+	json_object_set_new(obj, "stderr", text_json(res->err ?: "", res->err_len));
+	json_object_set_new(obj, "stdout_bytes", json_integer((json_int_t)res->total_out));
+	json_object_set_new(obj, "stderr_bytes", json_integer((json_int_t)res->total_err));
+	json_object_set_new(obj, "stdout_cut", json_boolean(res->cut_out));
+	json_object_set_new(obj, "stderr_cut", json_boolean(res->cut_err));
+	json_object_set_new(obj, "duration_ns", json_integer((json_int_t)res->duration_ns));
+	json_object_set_new(obj, "create_ns", json_integer(trace->answered - trace->begin));
+	if (rq->code) {
+		json_object_set_new(obj, "execution_count", json_integer(res->execution));
+		json_object_set_new(obj, "results", results_json(res->results));
+		set_text(obj, "error", res->ename);
+		set_text(obj, "error_text", res->evalue);
+		set_text(obj, "traceback", res->traceback);
+	}
+	json_print_line(obj);
+}
+
+/* The value of the last expression, as an interactive interpreter shows it. */
+static void print_results(const struct guest_result *res)
+{
+	cleanup_json json_t *list = results_json(res->results);
+	json_t *one;
+	size_t i;
+
+	json_array_foreach(list, i, one) {
+		const char *text = json_string_value(
+			json_object_get(json_object_get(one, "data"), "text/plain"));
+
+		if (text)
+			printf("%s\n", text);
+	}
+	fflush(stdout);
+}
+
+static void say_cut(const char *which, bool cut, uint64_t total, uint64_t limit)
+{
+	char was[16], kept[16];
+
+	if (cut)
+		fprintf(stderr, "parbake: %s was cut: %s written, the first %s passed on\n", which,
+			progress_bytes(total, was), progress_bytes(limit, kept));
+}
+
+static int conclude(const struct request *rq, const struct guest_result *res, uint64_t limit,
+	uint64_t timeout_ms)
+{
+	if (!rq->json) {
+		if (rq->code)
+			print_results(res);
+		say_cut("standard output", res->cut_out, res->total_out, limit);
+		say_cut("standard error", res->cut_err, res->total_err, limit);
+		if (res->oom)
+			fprintf(stderr, "parbake: out of memory: the kernel killed a process of the command\n");
+	}
+	if (res->timed_out) {
+		if (!rq->json)
+			fprintf(stderr, "parbake: timed out after %.3g s: everything it started was killed\n",
+				(double)timeout_ms / 1e3);
+		return CLI_TIMED_OUT;
+	}
+	if (rq->code) {
+		if (res->traceback && !rq->json)
+			fprintf(stderr, "%s\n", res->traceback);
+		return res->ename || res->context_gone ? CLI_FAILED : CLI_OK;
+	}
+	return res->exit_code >= 0 ? res->exit_code : CLI_SIGNAL + res->exit_signal;
+}
+
+/* A terminal hands every key to the guest's terminal while it lasts. */
+static bool raw_terminal(const struct request *rq, struct termios *before)
+{
+	struct termios raw;
+
+	if (!rq->tty || !isatty(STDIN_FILENO) || tcgetattr(STDIN_FILENO, before) < 0)
+		return false;
+	raw = *before;
+	cfmakeraw(&raw);
+	return tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) == 0;
+}
+
+static int not_run(int r, const struct err *err)
+{
+	cli_fail(err);
+	return r == -ENOENT ? CLI_NOT_FOUND : r == -EACCES ? CLI_NOT_EXECUTABLE : CLI_NOT_RUN;
+}
+
+static int run(struct request *rq)
+{
+	cleanup_store struct store *s = NULL;
+	cleanup_manifest struct store_manifest m = {0};
+	cleanup_template struct template *t = NULL;
+	cleanup_sandbox struct sandbox *sb = NULL;
+	cleanup_guest_result struct guest_result res = {0};
+	struct template_options opt = {0};
+	struct progress *progress = progress_new(isatty(STDERR_FILENO) ? PROGRESS_AUTO : PROGRESS_SILENT);
+	const struct snapshot_config *config;
+	struct termios before;
+	struct err err = {0};
+	bool raw;
+	int r;
+
+	opt.progress = progress;
+	r = read_code(rq, &err);
+	if (!r)
+		r = cli_resolve(rq->store_dir, rq->ref, &s, &m, &err);
+	if (!r)
+		r = template_open(s, &m, &opt, &t, &err);
+	progress_free(progress);
+	if (!r)
+		r = sandbox_create(t, NULL, clock_deadline(LIMIT_CREATE_MS), &sb, &err);
+	if (r < 0) {
+		cli_fail(&err);
+		return CLI_NOT_RUN;
+	}
+	raw = raw_terminal(rq, &before);
+	r = execute(t, sb, rq, &res, &err);
+	if (raw)
+		tcsetattr(STDIN_FILENO, TCSADRAIN, &before);
+	if (r < 0) {
+		sandbox_explain(sb, &err);
+		return not_run(r, &err);
+	}
+	if (rq->json)
+		print_json(rq, &res, sandbox_trace(sb));
+	config = template_config(t);
+	return conclude(rq, &res,
+		rq->max_output		  ? rq->max_output :
+			config->output_bytes ? config->output_bytes :
+					       LIMIT_OUTPUT_BYTES,
+		rq->timeout_ms			? rq->timeout_ms :
+			config->exec_timeout_ms ? config->exec_timeout_ms :
+						  LIMIT_EXEC_TIMEOUT_MS);
+}
+
+int cmd_run(int argc, char **argv)
+{
+	struct request rq = {0};
+	int status = parse(argc, argv, &rq);
+
+	if (!status)
+		status = run(&rq);
+	free_request(&rq);
+	return status;
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* parbake verify: every byte of the named snapshots, or of all. */
+#include "cli/cli.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/json.h"
+
+static int verify_one(struct store *s, const struct store_manifest *m, bool json)
+{
+	struct progress *progress = progress_new(json ? PROGRESS_SILENT : PROGRESS_AUTO);
+	struct err err = {0};
+	int r = store_verify(s, m, progress, &err);
+
+	progress_free(progress);
+	if (json) {
+		cleanup_json json_t *obj = json_pack("{s:s, s:s, s:s, s:b, s:s}", "name", m->name, "tag",
+			m->tag, "digest", m->digest, "ok", r == 0, "error", r ? err.text : "");
+
+		json_print_line(obj);
+	} else if (r < 0) {
+		fprintf(stderr, "parbake: %s:%s: %s; remove it with `parbake rm %s:%s` and bake it anew\n",
+			m->name, m->tag, err.text, m->name, m->tag);
+	} else {
+		printf("%s:%s: good, %s\n", m->name, m->tag, m->digest);
+	}
+	return r;
+}
+
+static int verify_all(struct store *s, bool json)
+{
+	struct store_manifest *list = NULL;
+	struct err err = {0};
+	int bad = 0;
+	size_t n = 0;
+
+	if (store_list(s, &list, &n, &err) < 0)
+		return cli_fail(&err);
+	for (size_t i = 0; i < n; i++) {
+		bad |= verify_one(s, &list[i], json) < 0;
+		store_manifest_clear(&list[i]);
+	}
+	free(list);
+	return bad ? CLI_FAILED : CLI_OK;
+}
+
+int cmd_verify(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"json", no_argument, NULL, 'j'},
+		{"store", required_argument, NULL, 'S'},
+		{NULL, 0, NULL, 0},
+	};
+	cleanup_store struct store *s = NULL;
+	const char *dir = NULL;
+	bool json = false, bad = false;
+	struct err err = {0};
+	int opt;
+
+	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		if (opt == 'j')
+			json = true;
+		else if (opt == 'S')
+			dir = optarg;
+		else
+			return cli_usage("verify", "see above");
+	}
+	if (store_open(dir, false, &s, &err) < 0)
+		return cli_fail(&err);
+	if (optind == argc)
+		return verify_all(s, json);
+	for (; optind < argc; optind++) {
+		cleanup_manifest struct store_manifest m = {0};
+
+		if (store_resolve(s, argv[optind], &m, &err) < 0)
+			return cli_fail(&err);
+		bad |= verify_one(s, &m, json) < 0;
+	}
+	return bad ? CLI_FAILED : CLI_OK;
+}
