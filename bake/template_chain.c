@@ -256,7 +256,7 @@ static int chain_finish(struct chain *c, const char *const *dirs, struct recipe 
 int recipe_parse(const char *path, const char *text, size_t len, const char *const *dirs,
 	struct recipe **ret, struct err *err)
 {
-	__attribute__((__cleanup__(chain_clear))) struct chain c = {0};
+	cleanup_with(chain_clear) struct chain c = {0};
 	int rc = template_ini_parse(path, text, len, &c.ini[0], err);
 
 	if (rc)
@@ -267,7 +267,7 @@ int recipe_parse(const char *path, const char *text, size_t len, const char *con
 
 int recipe_read(const char *path, const char *const *dirs, struct recipe **ret, struct err *err)
 {
-	__attribute__((__cleanup__(chain_clear))) struct chain c = {0};
+	cleanup_with(chain_clear) struct chain c = {0};
 	cleanup_free char *found = NULL;
 	int rc;
 

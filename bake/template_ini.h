@@ -34,6 +34,6 @@ int template_ini_parse(const char *path, const char *text, size_t len, struct te
 /* The same of a file. */
 int template_ini_read(const char *path, struct template_ini *ret, struct err *err);
 void template_ini_clear(struct template_ini *ini);
-#define cleanup_template_ini __attribute__((__cleanup__(template_ini_clear)))
+#define cleanup_template_ini cleanup_with(template_ini_clear)
 
 #endif
