@@ -5,7 +5,7 @@
  * O_TMPFILE the file has a temporary name meanwhile.
  *
  * Locks are 256 files a stage, chosen by the key, so that they need never be removed. The order of taking
- * them is guest, source, root; two keys that share a lock merely wait for each other.
+ * them is guest, root, source; two keys that share a lock merely wait for each other.
  */
 #include "bake/stage.h"
 
