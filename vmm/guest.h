@@ -44,7 +44,8 @@ struct guest_stream_ops {
 
 /* Take over the connected non-blocking-capable @fd (owned on success). */
 int guest_new(int fd, struct guest **ret, struct err *err);
-/* Close; open streams get done() with ECONNRESET first. */
+/* Close; open streams get done() with ECONNRESET first. Like guest_dispatch(), guest_wait() and
+ * the calls that wait, not from within a callback. */
 void guest_free(struct guest *g);
 DEFINE_CLEANUP(struct guest *, guest_free)
 #define cleanup_guest cleanup_with(guest_free_p_)
@@ -58,8 +59,9 @@ int guest_dispatch(struct guest *g, struct err *err);
 int guest_wait(struct guest *g, const bool *flag, int64_t deadline, int also_fd, struct err *err);
 
 /*
- * Watch another descriptor in guest_wait()'s loop (the bake's proxy does): @fn runs there with what
- * poll(2) found. Remove from within @fn is allowed. An owner with an event loop of its own ignores these.
+ * Watch another descriptor in guest_wait()'s loop (the bake's proxy does): @fn runs there with
+ * what poll(2) found; with @events 0 it is not polled at all. Remove from within @fn is allowed,
+ * and before guest_free() needed. An owner with an event loop of its own ignores these.
  */
 struct guest_watch;
 struct guest_watch *guest_watch_add(struct guest *g, int fd, short events,
@@ -93,11 +95,15 @@ void guest_stream_eof(struct guest_stream *s, enum proto_channel channel);
 void guest_stream_cancel(struct guest_stream *s);
 void guest_stream_signal(struct guest_stream *s, int sig);
 void guest_stream_resize(struct guest_stream *s, unsigned rows, unsigned cols);
-/* Offer queued data to data() again. */
+/* Offer queued data to data() again. May run eof() and done(): do not touch @s afterwards. */
 void guest_stream_resume(struct guest_stream *s);
+/* How many bytes guest_stream_send() would take now; where that is 0 (and the channel has not
+ * ended), writable() will be called. */
+size_t guest_stream_room(struct guest_stream *s, enum proto_channel channel);
 
 /* Called for each PROXY_OPEN. Returns the ops for the new stream and sets *@ret_user, or
  * NULL to refuse. As its server the host ends it with guest_stream_reply(). */
+/* (When the agent cancels such a stream, done() is called with ECANCELED, and the REPLY is sent.) */
 typedef const struct guest_stream_ops *guest_open_fn(void *user, struct guest_stream *s,
 	void **ret_user);
 void guest_on_open(struct guest *g, guest_open_fn *fn, void *user);
@@ -141,7 +147,8 @@ struct guest_result {
 	/* CODE */
 	uint32_t execution;
 	char *ename, *evalue, *traceback; /* NULL: it did not raise */
-	char *results;                    /* JSON lines of channel 3, NUL-terminated */
+	char *results;                    /* JSON lines of channel 3, NUL-terminated, whole lines */
+	bool cut_results;                 /* there were more than LIMIT_OUTPUT_BYTES of them */
 };
 
 void guest_result_free(struct guest_result *r);
@@ -156,11 +163,28 @@ int guest_exec(struct guest *g, const struct guest_exec_spec *spec, int64_t dead
 int guest_code(struct guest *g, const char *context, const char *code,
 	const struct guest_exec_spec *spec, int64_t deadline, int also_fd,
 	struct guest_result *ret, struct err *err);
-/* Copy a local descriptor's content to @path in the guest / back. */
+/*
+ * Copy a local descriptor's content (read until its end; a pipe is polled) to @path in the guest,
+ * parents made / back: more than @max bytes is -EFBIG, with @max bytes written. @user may be NULL.
+ */
 int guest_put_file(struct guest *g, int fd, const char *path, uint32_t mode, const char *user,
 	int64_t deadline, int also_fd, struct err *err);
 int guest_get_file(struct guest *g, const char *path, int fd, uint64_t max, int64_t deadline,
 	int also_fd, struct err *err);
+
+/* What INFO tells. */
+struct guest_info {
+	uint8_t nonce[PROTO_NONCE_LEN]; /* the agent's own, made at boot, only in memory */
+	uint64_t counter;               /* SYNCs answered since boot */
+	uint64_t uptime_ns;
+	uint64_t mem_total, mem_free, mem_cached; /* bytes */
+	uint32_t contexts, streams;               /* alive; other streams open */
+	char kernel[65];                          /* uname -r, printable */
+};
+
+/* Ask for it. -EPROTO where the answer lacks a field; otherwise as guest_call(). */
+int guest_info(struct guest *g, int64_t deadline, int also_fd, struct guest_info *ret,
+	struct err *err);
 
 /* What a clone must be told before anything else (DESIGN: identity). */
 struct guest_identity {
