@@ -103,7 +103,7 @@ size_t guest_stream_room(struct guest_stream *s, enum proto_channel channel);
 
 /* Called for each PROXY_OPEN. Returns the ops for the new stream and sets *@ret_user, or
  * NULL to refuse. As its server the host ends it with guest_stream_reply(). */
-/* (When the agent cancels such a stream, done() is called with ECANCELED, and the REPLY is sent.) */
+/* (When the agent cancels such a stream, done() gets ECANCELED, and the REPLY is sent.) */
 typedef const struct guest_stream_ops *guest_open_fn(void *user, struct guest_stream *s,
 	void **ret_user);
 void guest_on_open(struct guest *g, guest_open_fn *fn, void *user);

@@ -173,6 +173,11 @@ void guest_pump_stop(struct guest_pump *p);
 /* -errno of a reply's error, with its text behind @what. */
 int guest_reply_error(const char *what, int error, const char *text, struct err *err);
 
+/* What a request is called in an error: "running a command in the guest". */
+const char *guest_type_name(enum proto_type type);
+/* Why guest_request() gave nothing for a body of @len bytes. */
+int guest_request_error(struct guest *g, enum proto_type type, uint32_t len, struct err *err);
+
 /*
  * Wait until *@done, with @s open and @deadline; where that fails, the stream is abandoned
  * (*@done stays false: the callbacks will not run any more).

@@ -8,10 +8,10 @@
  * the agent gave, and the agent may send no more than we gave. Credit is counted as given only
  * when its frame is in the output, which is bounded: an agent that never reads runs out of it.
  *
- * The end of a stream of our own is the agent's REPLY. It is kept back until the caller has read the
- * data before it, unless the caller cancelled. The end of an agent's stream is our REPLY, behind
- * the data queued before it; until it is out the number counts as open, and what the agent sends
- * on it is dropped.
+ * The end of a stream of our own is the agent's REPLY. It is kept back until the caller has read
+ * the data before it, unless the caller cancelled. The end of an agent's stream is our REPLY,
+ * behind the data queued before it; until it is out the number counts as open, and what the
+ * agent sends on it is dropped.
  *
  * Callbacks may end the stream they run for. So a stream is taken out of the tables at once
  * (`gone`) and freed when no callback of it runs any more (`busy`).
