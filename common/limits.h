@@ -43,6 +43,11 @@
 #define LIMIT_JSON_BYTES (16 * MIB)
 #define LIMIT_FRAME_BYTES (4 * MIB) /* decompressed, of a data frame */
 #define LIMIT_FRAMES (64UL * 1024 * 1024)
+#define LIMIT_MANIFEST_BYTES (1 * MIB)
+#define LIMIT_INDEX_ENTRIES 65536 /* manifests in index.json */
+#define LIMIT_INDEX_DEPTH 4       /* of an index within an index */
+#define LIMIT_WSET_RANGES 1000000
+#define LIMIT_CONFIG_ENV 4096 /* variables in a snapshot's environment */
 
 /* downloads */
 #define LIMIT_DOWNLOADS 8 /* at once */

@@ -68,6 +68,11 @@ bool store_name_valid(const char *name);
 int store_resolve(struct store *s, const char *ref, struct store_manifest *ret, struct err *err);
 /* Every tagged version, sorted by name and tag; caller clears each and frees the array. */
 int store_list(struct store *s, struct store_manifest **ret, size_t *ret_n, struct err *err);
+/*
+ * The refs of all tags ("base", "base:v1"), sorted, without a look at what they name: what store_list()
+ * leaves out with a warning because it is damaged is here. Caller frees each and the array.
+ */
+int store_refs(struct store *s, char ***ret, size_t *ret_n, struct err *err);
 /* Open a blob for reading. Its size is checked, its digest only by store_verify(). */
 int store_blob_open(struct store *s, const char *digest, uint64_t bytes, int *ret_fd, struct err *err);
 /* Is it there, with this size? */
