@@ -15,46 +15,17 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
-#include <x86intrin.h>
 
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/paths.h"
 #include "common/proc.h"
+#include "vmm/cmdline.h"
 
 #define SYNC_SLICE_MS 2000
 #define ROOT_POLL_MS 50
 #define CALL_MS 60000
 #define WORDS_LINES 12
-
-static uint32_t measure_tsc_khz(void)
-{
-	struct timespec nap = {.tv_nsec = 50 * 1000 * 1000}, a, b;
-	uint64_t tsc, ns;
-
-	clock_gettime(CLOCK_MONOTONIC_RAW, &a);
-	tsc = __rdtsc();
-	nanosleep(&nap, NULL);
-	clock_gettime(CLOCK_MONOTONIC_RAW, &b);
-	tsc = __rdtsc() - tsc;
-	ns = (uint64_t)(b.tv_sec - a.tv_sec) * 1000000000 + (uint64_t)b.tv_nsec -
-		(uint64_t)a.tv_nsec;
-	return (uint32_t)(tsc * 1000000 / ns);
-}
-
-/* Each word's reason stands in kernel/README.md. */
-char *oven_cmdline(enum machine_accel accel, uint32_t *ret_tsc_khz)
-{
-	cleanup_free char *early = NULL;
-
-	*ret_tsc_khz = accel == MACHINE_TCG ? measure_tsc_khz() : 0;
-	early = *ret_tsc_khz ? str_printf(" tsc_early_khz=%" PRIu32, *ret_tsc_khz) : str_dup("");
-	return str_printf("console=ttyS0 quiet reboot=t panic=-1 tsc=reliable no_timer_check "
-			  "rcupdate.rcu_cpu_stall_suppress=1 rcupdate.rcu_expedited=1 "
-			  "sysctl.vm.compaction_proactiveness=0%s",
-		early);
-}
 
 static void count_console(void *user, const char *bytes, size_t len)
 {
@@ -168,7 +139,7 @@ static int introduce(struct oven *o, struct err *err)
 
 static int start(struct oven *o, const struct oven_spec *spec, struct err *err)
 {
-	cleanup_free char *cmdline = oven_cmdline(spec->shape.accel, &o->tsc_khz);
+	cleanup_free char *cmdline = NULL;
 	struct machine_spec ms = {
 		.shape = spec->shape,
 		.memory_fd = o->memory_fd,
@@ -177,13 +148,17 @@ static int start(struct oven *o, const struct oven_spec *spec, struct err *err)
 		.overlay_fd = o->overlay_fd,
 		.kernel = spec->kernel,
 		.initrd = spec->initrd,
-		.cmdline = cmdline,
 		.console = count_console,
 		.user = o,
 	};
 	cleanup_fd int channel = -1;
-	int rc = machine_start(&ms, &o->machine, err);
+	int rc = machine_cmdline(spec->shape.accel, &cmdline, err);
 
+	if (!rc && spec->shape.accel == MACHINE_TCG)
+		rc = machine_tsc_khz(&o->tsc_khz, err);
+	ms.cmdline = cmdline;
+	if (!rc)
+		rc = machine_start(&ms, &o->machine, err);
 	if (rc)
 		return rc;
 	o->alive_fd = machine_pidfd(o->machine);

@@ -21,7 +21,7 @@ struct oven {
 	int alive_fd;              /* the machine's pidfd, borrowed */
 	struct machine_shape shape;
 	struct proto_hello hello;
-	uint32_t tsc_khz; /* what the guest was told; 0: nothing */
+	uint64_t tsc_khz; /* what the guest was told; 0: nothing */
 	bool bash;        /* the guest has /bin/bash */
 	uint64_t console_bytes;
 	struct progress *progress; /* borrowed; may be NULL */
@@ -51,8 +51,6 @@ void oven_clear(struct oven *o); /* harmless on OVEN_INIT */
 	}
 #define cleanup_oven cleanup_with(oven_clear)
 
-/* The kernel's command line for a machine that is booted; *@ret_tsc_khz as in struct oven. Caller frees. */
-char *oven_cmdline(enum machine_accel accel, uint32_t *ret_tsc_khz);
 /* A request without data, bounded by @ms. */
 int oven_call(struct oven *o, enum proto_type type, const struct proto_out *body, int64_t ms,
 	struct err *err);
