@@ -38,6 +38,8 @@
 #define LIMIT_PATH_DEPTH 128
 #define LIMIT_XATTR_BYTES (64 * KIB) /* all of one inode */
 #define LIMIT_ARCHIVE_BYTES (256 * GIB)
+#define LIMIT_ARCHIVE_RATIO 1000 /* bytes unpacked from one, once there are … */
+#define LIMIT_ARCHIVE_RATIO_FROM (1 * GIB)
 
 /* store */
 #define LIMIT_JSON_BYTES (16 * MIB)
