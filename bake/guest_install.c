@@ -24,6 +24,7 @@
 #define LENT_DIR "/run/parbake-bake"
 #define LENT_CA LENT_DIR "/ca.pem"
 #define CALL_MS 60000
+#define PROXY_PORT 3128 /* on guest loopback */
 #define FIND_HOSTS_MS 300000
 #define ASKED_NAMES 8
 
@@ -115,21 +116,44 @@ static void add_env(struct install *in, const char *name, const char *value)
 
 /* ---- the way out ------------------------------------------------------------------------ */
 
-static void proxy_off(struct install *in)
+static void note(void *user, const char *text)
 {
-	proxy_free(steal_ptr(&in->proxy));
+	struct install *in = user;
+
+	progress_note(in->o->progress, "%s", text);
 }
 
+static int proxy_off(struct install *in, struct err *err)
+{
+	int rc = in->proxy ? proxy_listen(in->proxy, 0, clock_deadline(CALL_MS), in->o->alive_fd, err)
+			   : 0;
+
+	proxy_free(steal_ptr(&in->proxy));
+	return rc;
+}
+
+/* Begin, or begin again with what is allowed by now. */
 static int proxy_on(struct install *in, struct err *err)
 {
-	int rc;
+	int rc = proxy_off(in, err);
 
-	proxy_off(in);
-	rc = proxy_start(in->o->guest, (const char *const *)in->allow.items, in->allow.n,
-		in->o->alive_fd, in->o->progress, &in->proxy, err);
+	if (!rc)
+		rc = proxy_new(in->o->guest, (const char *const *)in->allow.items, in->allow.n, note,
+			in, &in->proxy, err);
+	if (!rc)
+		rc = proxy_listen(in->proxy, PROXY_PORT, clock_deadline(CALL_MS), in->o->alive_fd,
+			err);
 	if (rc)
 		err_prefix(err, "start the guest's proxy");
 	return rc;
+}
+
+/* A host that the host's or the guest's pip is set up to ask: it may well be in a private network. */
+static void allow_trusted(struct install *in, const char *host)
+{
+	cleanup_free char *rule = str_printf("%s private", host);
+
+	template_strings_add(&in->allow, rule);
 }
 
 static int lend_ca(struct install *in, struct err *err)
@@ -178,7 +202,7 @@ static int network_on(struct install *in, struct err *err)
 		template_strings_add(&in->allow, in->r->allow.items[i]);
 	if (in->r->pip.n)
 		for (size_t i = 0; i < in->lend.hosts.n; i++)
-			template_strings_add(&in->allow, in->lend.hosts.items[i]);
+			allow_trusted(in, in->lend.hosts.items[i]);
 	rc = proxy_on(in, err);
 	if (rc)
 		return rc;
@@ -237,7 +261,7 @@ static int allow_index_hosts(struct install *in, struct err *err)
 				? "\n[install] pip needs python3-pip among [root] packages"
 				: "");
 	for (char *w = strtok_r(res.out, "\n", &save); w; w = strtok_r(NULL, "\n", &save))
-		template_strings_add(&in->allow, w);
+		allow_trusted(in, w);
 	return proxy_on(in, err);
 }
 
@@ -309,7 +333,8 @@ int guest_install(struct oven *o, const struct recipe *r, struct err *err)
 		rc = run_pip(&in, err);
 	if (!rc)
 		rc = run_steps(&in, err);
-	proxy_off(&in);
+	if (proxy_off(&in, rc ? NULL : err) && !rc)
+		rc = -EIO;
 	if (!rc)
 		rc = take_back(&in, err);
 	if (!rc)

@@ -13,6 +13,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "bake/proxy.h"
 #include "bake/template_parts.h"
 #include "common/file.h"
 #include "common/limits.h"
@@ -29,6 +30,7 @@ struct reader {
 	const struct template_ini *ini;
 	const struct template_entry *e;
 	char *file; /* its name, owned by the recipe */
+	bool allow_added; /* by this value */
 	struct err *err;
 	struct template_steps install, warm; /* this file's, sorted by number as they come */
 };
@@ -351,24 +353,26 @@ static int read_env(struct reader *rd)
 	return 0;
 }
 
+/* "host", "host:port", "*.domain"; the word "private" belongs to the one before it. */
 static int add_allow(struct reader *rd, const char *word)
 {
-	cleanup_free char *host = str_dup(word);
-	char *port = strchr(host, ':');
+	struct template_strings *allow = &rd->r->allow;
+	struct proxy_rule rule;
+	struct err why;
 
-	if (port) {
-		char *end;
-		unsigned long v;
+	if (!strcmp(word, "private")) {
+		char *last = rd->allow_added ? allow->items[allow->n - 1] : NULL;
 
-		*port++ = '\0';
-		v = strtoul(port, &end, 10);
-		if (!isdigit((unsigned char)*port) || *end || !v || v > 65535)
-			return bad(rd, "'%s': the port must be from 1 to 65535", word);
+		if (!last || strchr(last, ' '))
+			return bad(rd, "'private' stands behind a host");
+		allow->items[allow->n - 1] = str_printf("%s private", last);
+		free(last);
+		return 0;
 	}
-	if (!only(host, "abcdefghijklmnopqrstuvwxyz0123456789.-") || strlen(host) > 253 ||
-		!isalnum((unsigned char)*host))
-		return bad(rd, "'%s' is not a host or host:port (lower case, no URL)", word);
-	template_strings_add(&rd->r->allow, word);
+	if (proxy_rule_parse(word, &rule, &why))
+		return bad(rd, "'%s': %s", word, why.text);
+	template_strings_add(allow, word);
+	rd->allow_added = true;
 	return 0;
 }
 

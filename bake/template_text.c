@@ -74,15 +74,18 @@ static void put_steps(struct text *t, const char *section, const struct template
 	}
 }
 
-static const char *last_component(const char *path)
+/* "./" and the last component: as if the file lay beside the text. Caller frees; NULL stays NULL. */
+static char *beside(const char *path)
 {
-	const char *slash = strrchr(path, '/');
+	const char *slash = path ? strrchr(path, '/') : NULL;
 
-	return slash ? slash + 1 : path;
+	return path ? str_printf("./%s", slash ? slash + 1 : path) : NULL;
 }
 
 static void put_root(struct text *t, const struct recipe *r)
 {
+	cleanup_free char *path = beside(r->path);
+
 	if (r->source == TEMPLATE_DEBIAN) {
 		put(t, "root", "source", "debian");
 		put(t, "root", "suite", r->suite);
@@ -91,7 +94,7 @@ static void put_root(struct text *t, const struct recipe *r)
 	}
 	put(t, "root", "source", "tar");
 	put(t, "root", "url", r->url);
-	put(t, "root", "path", r->path ? last_component(r->path) : NULL);
+	put(t, "root", "path", path);
 	if (r->sha256[0])
 		put(t, "root", "sha256", r->sha256);
 }
@@ -99,8 +102,8 @@ static void put_root(struct text *t, const struct recipe *r)
 static void put_pairs(struct text *t, const struct recipe *r)
 {
 	for (size_t i = 0; i < r->n_files; i++) {
-		cleanup_free char *value = str_printf("%s %04o", last_component(r->files[i].host),
-			r->files[i].mode);
+		cleanup_free char *host = beside(r->files[i].host);
+		cleanup_free char *value = str_printf("%s %04o", host, r->files[i].mode);
 
 		put(t, "files", r->files[i].guest, value);
 	}
