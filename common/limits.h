@@ -19,6 +19,10 @@
 #define LIMIT_NAME 63      /* bytes of a template or tag name */
 #define LIMIT_NAME_SIZE 64 /* with the NUL */
 
+#define LIMIT_STEP_MS 3600000             /* one install or warm step */
+#define LIMIT_STEP_OUTPUT (256 * MIB)     /* of one stream of a step that is passed on */
+#define LIMIT_STEP_LINE 1000              /* bytes of a line of it; longer ones are broken */
+
 /* machines */
 #define LIMIT_MEMORY_MIN (64 * MIB)
 #define LIMIT_MEMORY_MAX (64 * GIB)
