@@ -19,6 +19,10 @@
 #define LIMIT_NAME 63      /* bytes of a template or tag name */
 #define LIMIT_NAME_SIZE 64 /* with the NUL */
 
+#define LIMIT_STEP_MS 3600000             /* one install or warm step */
+#define LIMIT_STEP_OUTPUT (256 * MIB)     /* of one stream of a step that is passed on */
+#define LIMIT_STEP_LINE 1000              /* bytes of a line of it; longer ones are broken */
+
 /* machines */
 #define LIMIT_MEMORY_MIN (64 * MIB)
 #define LIMIT_MEMORY_MAX (64 * GIB)
@@ -59,7 +63,16 @@
 #define LIMIT_CREATE_MS 30000          /* a restore that takes longer has failed */
 #define LIMIT_PROXY_STREAMS 64
 #define LIMIT_PROXY_HEAD (16 * KIB)
+#define LIMIT_PROXY_CONNECT_MS 30000 /* looking a name up; connecting, all addresses together */
+#define LIMIT_PROXY_ADDRESSES 8      /* of one name that are tried */
+#define LIMIT_PROXY_LOOKUPS 64       /* threads that look names up, at once */
+#define LIMIT_PROXY_RULES 1024
+#define LIMIT_PROXY_NOTES 64         /* hosts whose refusal is shown */
 #define LIMIT_QMP_LINE (4 * MIB)
 #define LIMIT_PAGER_MACHINES 4096
+#define LIMIT_PAGER_CLIENTS 1024   /* connections to one pager */
+#define LIMIT_PAGER_LINE 4096      /* bytes of a request or reply between them */
+#define LIMIT_PAGER_REPLY_MS 60000 /* a pager that says nothing for so long is broken */
+#define LIMIT_DELTA_RANGES (4UL * 1024 * 1024) /* of a disk delta */
 
 #endif
