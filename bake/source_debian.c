@@ -48,7 +48,7 @@ static const char tidy[] =
 	"rm -f etc/resolv.conf etc/hostname etc/apt/apt.conf.d/99mmdebstrap\n"
 	"rm -f var/cache/debconf/*-old var/lib/dpkg/*-old var/cache/ldconfig/aux-cache etc/*-\n"
 	"rm -f etc/ssh/ssh_host_*\n"
-	"find var/log var/cache/apt tmp var/tmp -xdev -type f -delete\n"
+	"find var/log var/cache/apt var/lib/apt/lists tmp var/tmp -xdev -type f -delete\n"
 	"sed 's#://[^/@]*@#://#' etc/apt/sources.list.d/0000host.list >etc/apt/sources.list\n"
 	"rm etc/apt/sources.list.d/0000host.list\n"
 	"chmod 644 etc/apt/sources.list\n"
