@@ -62,6 +62,11 @@
 #define LIMIT_CREATE_MS 30000          /* a restore that takes longer has failed */
 #define LIMIT_PROXY_STREAMS 64
 #define LIMIT_PROXY_HEAD (16 * KIB)
+#define LIMIT_PROXY_CONNECT_MS 30000 /* looking a name up; connecting, all addresses together */
+#define LIMIT_PROXY_ADDRESSES 8      /* of one name that are tried */
+#define LIMIT_PROXY_LOOKUPS 64       /* threads that look names up, at once */
+#define LIMIT_PROXY_RULES 1024
+#define LIMIT_PROXY_NOTES 64         /* hosts whose refusal is shown */
 #define LIMIT_QMP_LINE (4 * MIB)
 #define LIMIT_PAGER_MACHINES 4096
 
