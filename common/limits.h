@@ -69,5 +69,9 @@
 #define LIMIT_PROXY_NOTES 64         /* hosts whose refusal is shown */
 #define LIMIT_QMP_LINE (4 * MIB)
 #define LIMIT_PAGER_MACHINES 4096
+#define LIMIT_PAGER_CLIENTS 1024   /* connections to one pager */
+#define LIMIT_PAGER_LINE 4096      /* bytes of a request or reply between them */
+#define LIMIT_PAGER_REPLY_MS 60000 /* a pager that says nothing for so long is broken */
+#define LIMIT_DELTA_RANGES (4UL * 1024 * 1024) /* of a disk delta */
 
 #endif

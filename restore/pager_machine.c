@@ -407,26 +407,38 @@ static int premap_run(struct pager *p, struct pager_machine *m, const struct pag
 	return r == UFFD_DONE;
 }
 
+/* The machine may run on meanwhile (it need not wait for our "ok"): its faults come first. */
+static bool serve_between(struct pager *p, struct pager_worker *w, struct pager_machine *m)
+{
+	if (read_messages(m) < 0)
+		return false;
+	serve_queue(p, w, m);
+	/* the plan knows nothing of removed pages */
+	return !m->ended && !m->any_removed;
+}
+
 /* Map the working set. What is refused on the way is left to faults; only a damaged frame is a failure. */
 static int premap(struct pager *p, struct pager_worker *w, struct pager_machine *m, struct err *err)
 {
 	bool going = true;
 
 	/* help whoever fills, then wait for what others have in hand: all in the order it is needed */
-	while (pager_prefetch_one(p, w))
-		;
-	for (size_t i = 0; i < p->n_prefetch; i++) {
-		int r = pager_fill(p, w, p->prefetch[i], err);
+	while (going && pager_prefetch_one(p, w))
+		going = serve_between(p, w, m);
+	for (size_t i = 0; i < p->n_prefetch && going; i++) {
+		int r;
 
+		if (pager_filled(p, p->prefetch[i]))
+			continue;
+		r = pager_fill(p, w, p->prefetch[i], err);
 		if (r < 0)
 			return r;
+		going = serve_between(p, w, m);
 	}
 	for (size_t i = 0; i < p->n_plan && going; i++) {
 		for (unsigned g = 0; g < m->n_regions && going; g++)
 			going = premap_run(p, m, &m->regions[g], &p->plan[i]);
-		/* the plan knows nothing of removed pages */
-		if (read_messages(m) < 0 || m->any_removed)
-			going = false;
+		going = going && serve_between(p, w, m);
 	}
 	return 0;
 }
