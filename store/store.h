@@ -62,7 +62,8 @@ void store_manifest_clear(struct store_manifest *m);
 /* The layer of a media type, or NULL. */
 const struct store_layer *store_layer(const struct store_manifest *m, const char *media);
 
-/* Is @name a template name (lower-case letter or digit first, then [a-z0-9._-], at most LIMIT_NAME)? */
+/* Is @name a template name: lower-case letters and digits, between them single [._-] (or --), at most
+ * LIMIT_NAME bytes? That is the image-spec's grammar for a component of ref.name; skopeo insists on it. */
 bool store_name_valid(const char *name);
 /* -ENOENT with the nearest name there is, where there is no such. */
 int store_resolve(struct store *s, const char *ref, struct store_manifest *ret, struct err *err);
