@@ -17,30 +17,30 @@
  */
 
 /* Bounds of the agent. Nothing grows past them, whatever the host or the guest's programs do. */
-#define AGENT_ARGS_MAX 4096u            /* T_ARG and T_ENV of one request, each */
+#define AGENT_ARGS_MAX 4096u /* T_ARG and T_ENV of one request, each */
 #define AGENT_CONTEXTS_MAX 8u
 #define AGENT_CONTEXT_NAME_MAX 63u
-#define AGENT_CODE_QUEUE_MAX 64u        /* CODE waiting for one context */
-#define AGENT_PROXY_MAX 64u             /* proxy connections at once */
-#define AGENT_ETC_MAX (1u << 20)        /* bytes of /etc/passwd or /etc/group read */
-#define AGENT_GROUPS_MAX 64u            /* supplementary groups */
-#define AGENT_LIST_MAX 1000000u         /* entries of one FILE_LIST */
-#define AGENT_DEPTH_MAX 512u            /* directories deep, of a recursive REMOVE */
-#define AGENT_FREEZE_MS_MAX 600000u     /* a file system frozen at most this long */
+#define AGENT_CODE_QUEUE_MAX 64u /* CODE waiting for one context */
+#define AGENT_PROXY_MAX 64u /* proxy connections at once */
+#define AGENT_ETC_MAX (1u << 20) /* bytes of /etc/passwd or /etc/group read */
+#define AGENT_GROUPS_MAX 64u /* supplementary groups */
+#define AGENT_LIST_MAX 1000000u /* entries of one FILE_LIST */
+#define AGENT_DEPTH_MAX 512u /* directories deep, of a recursive REMOVE */
+#define AGENT_FREEZE_MS_MAX 600000u /* a file system frozen at most this long */
 #define AGENT_FREEZE_MS_DEFAULT 30000u
-#define AGENT_RESEED_MS 2000u           /* contexts answer a reseed within this */
+#define AGENT_RESEED_MS 2000u /* contexts answer a reseed within this */
 #define AGENT_QUIESCE_MS 10000u
-#define AGENT_GRACE_MS 50u              /* what an exec left behind may still write */
-#define AGENT_DRAIN_MS 500u             /* a killed exec's output waits this long for credit */
-#define AGENT_INTERRUPT_MS 1000u        /* from SIGINT to killing a context */
+#define AGENT_GRACE_MS 50u /* what an exec left behind may still write */
+#define AGENT_DRAIN_MS 500u /* a killed exec's output waits this long for credit */
+#define AGENT_INTERRUPT_MS 1000u /* from SIGINT to killing a context */
 #define AGENT_SHUTDOWN_MS 10000u
 
 struct agent {
-	bool machine;  /* PID 1 of a machine: may set the clock, freeze, reboot … */
-	bool rooted;   /* the root is mounted */
-	bool frozen;   /* its file system is frozen: touch nothing on it */
-	int root;      /* the root directory, for files: O_DIRECTORY */
-	int random;    /* /dev/urandom, or -1 */
+	bool machine; /* PID 1 of a machine: may set the clock, freeze, reboot … */
+	bool rooted; /* the root is mounted */
+	bool frozen; /* its file system is frozen: touch nothing on it */
+	int root; /* the root directory, for files: O_DIRECTORY */
+	int random; /* /dev/urandom, or -1 */
 	uint8_t boot[16]; /* this boot's nonce: only in memory */
 	uint64_t counter; /* SYNCs answered */
 };

@@ -61,8 +61,8 @@ static void uevents_open(void)
 {
 	struct sockaddr_nl addr = {.nl_family = AF_NETLINK, .nl_groups = 1};
 
-	boot_uevents = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
-		NETLINK_KOBJECT_UEVENT);
+	boot_uevents = socket(
+		AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_KOBJECT_UEVENT);
 	if (boot_uevents < 0 || bind(boot_uevents, (struct sockaddr *)&addr, sizeof(addr)) < 0)
 		agent_log("cannot listen for devices: %s", strerror(errno));
 }
@@ -195,8 +195,9 @@ static int root_mount(const char *device)
 		res = root_move(root, "/run", "run");
 	if (res == 0)
 		res = root_move(root, "/proc", "proc");
-	if (res == 0 && (fchdir(root) < 0 || mount(".", "/", NULL, MS_MOVE, NULL) < 0 ||
-				chroot(".") < 0 || chdir("/") < 0)) {
+	if (res == 0 &&
+		(fchdir(root) < 0 || mount(".", "/", NULL, MS_MOVE, NULL) < 0 || chroot(".") < 0 ||
+			chdir("/") < 0)) {
 		res = -errno;
 		agent_log("cannot switch to the root: %s", strerror(errno));
 	}

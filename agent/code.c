@@ -57,14 +57,13 @@ static void put_done(struct context *c, struct proto_out *o)
 static void put_gone(struct context *c, struct proto_out *o)
 {
 	uint8_t value[512];
-	uint32_t err = !c->ready ? ENOEXEC
-		: c->cell && c->cell->timed_out ? ETIMEDOUT
-		: ECONNRESET;
+	uint32_t err = !c->ready ? ENOEXEC : c->cell && c->cell->timed_out ? ETIMEDOUT : ECONNRESET;
 	int len;
 
 	memcpy(value, &err, 4);
-	len = snprintf((char *)value + 4, sizeof(value) - 4, "the interpreter of context '%s' %s: %s",
-		c->name, c->ready ? "is gone with its variables" : "did not start", c->why);
+	len = snprintf((char *)value + 4, sizeof(value) - 4,
+		"the interpreter of context '%s' %s: %s", c->name,
+		c->ready ? "is gone with its variables" : "did not start", c->why);
 	proto_put(o, PROTO_T_ERROR, value, 4 + (uint32_t)len);
 	if (c->ready)
 		proto_put_bool(o, PROTO_T_CONTEXT_GONE, 1);
@@ -117,8 +116,9 @@ static void cell_stubborn(void *user)
 {
 	struct context *c = user;
 
-	context_kill(c, c->cell->timed_out ? "the code ran out of time and did not stop when interrupted"
-					   : "the code was canceled and did not stop when interrupted");
+	context_kill(c,
+		c->cell->timed_out ? "the code ran out of time and did not stop when interrupted"
+				   : "the code was canceled and did not stop when interrupted");
 }
 
 static void cell_interrupt(struct context *c)

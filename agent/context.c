@@ -122,8 +122,8 @@ static void gather_late(void *user)
 	gather_end(g, g->late); /* freed with the last answer */
 }
 
-void context_ask_all(enum context_ask what, uint64_t ms,
-	void (*done)(void *user, const char *late), void *user)
+void context_ask_all(
+	enum context_ask what, uint64_t ms, void (*done)(void *user, const char *late), void *user)
 {
 	struct gather *g = agent_alloc(sizeof(*g));
 
@@ -352,7 +352,8 @@ static void context_exited(void *user, int status)
 	close_fd(&c->control);
 	c->tx_len = 0;
 	if (!c->why[0] && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && c->hung_up && !oom)
-		snprintf(c->why, sizeof(c->why), "it was killed, or closed its channel to the agent");
+		snprintf(c->why, sizeof(c->why),
+			"it was killed, or closed its channel to the agent");
 	else if (!c->why[0] && WIFSIGNALED(status))
 		snprintf(c->why, sizeof(c->why), "it was killed by signal %d (%s)%s",
 			WTERMSIG(status), strsignal(WTERMSIG(status)),
@@ -501,7 +502,8 @@ struct context *context_make(struct request *r, struct fail *f)
 		return NULL;
 	} else {
 		c = agent_alloc(sizeof(*c));
-		*c = (struct context){.tree.fd = -1, .control = -1, .rx_max = 4096, .next = contexts};
+		*c = (struct context){
+			.tree.fd = -1, .control = -1, .rx_max = 4096, .next = contexts};
 		c->rx = agent_alloc(c->rx_max);
 		snprintf(c->name, sizeof(c->name), "%s", r->context ? r->context : "default");
 		contexts = c;

@@ -15,10 +15,10 @@
 enum context_state {
 	CONTEXT_STARTING, /* its process runs, H has not come */
 	CONTEXT_IDLE,
-	CONTEXT_BUSY,     /* a cell runs */
+	CONTEXT_BUSY, /* a cell runs */
 	CONTEXT_EMPTYING, /* the cell is done, its output is not through */
-	CONTEXT_DYING,    /* its process has ended, the cell's output is not through */
-	CONTEXT_DEAD,     /* ended when nobody was waiting: the next CODE must learn of it */
+	CONTEXT_DYING, /* its process has ended, the cell's output is not through */
+	CONTEXT_DEAD, /* ended when nobody was waiting: the next CODE must learn of it */
 };
 
 /* One CODE. */
@@ -48,10 +48,10 @@ struct context {
 	struct ask *asks;
 	struct waiter *waiters;
 	struct timer timer; /* of the cell: its timeout, then what follows an interrupt */
-	char why[160];      /* it is killed, or ended */
+	char why[160]; /* it is killed, or ended */
 	bool stopping, restart;
-	bool ready;    /* H has come */
-	bool hung_up;  /* its end of the socket was closed */
+	bool ready; /* H has come */
+	bool hung_up; /* its end of the socket was closed */
 	bool finished; /* the cell's D came before the process ended */
 	/* how it was asked to be started */
 	struct user user;

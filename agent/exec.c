@@ -310,8 +310,8 @@ static void fds_close(struct exec_fds *fds)
 	close_fd(&fds->master);
 }
 
-static int exec_spawn(const struct request *r, struct tree *t, const struct exec_fds *fds,
-	struct fail *f)
+static int exec_spawn(
+	const struct request *r, struct tree *t, const struct exec_fds *fds, struct fail *f)
 {
 	static char sh[] = "/bin/sh", dash_c[] = "-c";
 	char *line[] = {sh, dash_c, r->shell, NULL};
@@ -321,9 +321,8 @@ static int exec_spawn(const struct request *r, struct tree *t, const struct exec
 		.fds = {fds->child[0], fds->child[1], fds->child[2]},
 		.nfds = 3,
 		.terminal = r->has_pty && !r->detach};
-	struct tree_limits limits = {.memory_max = r->memory_max,
-		.pids_max = r->pids_max,
-		.oom_group = r->oom_group};
+	struct tree_limits limits = {
+		.memory_max = r->memory_max, .pids_max = r->pids_max, .oom_group = r->oom_group};
 	char **env;
 	int res;
 
@@ -343,8 +342,8 @@ static int exec_spawn(const struct request *r, struct tree *t, const struct exec
 	return res;
 }
 
-static void exec_start(struct exec *e, struct stream *s, const struct request *r,
-	struct exec_fds *fds)
+static void exec_start(
+	struct exec *e, struct stream *s, const struct request *r, struct exec_fds *fds)
 {
 	e->stream = s;
 	stream_set(s, &exec_ops, e);
@@ -360,8 +359,8 @@ static void exec_start(struct exec *e, struct stream *s, const struct request *r
 	}
 	e->has_in = fds->in >= 0;
 	if (e->has_in)
-		sink_start(&e->in, fds->in, fds->master >= 0 ? SINK_TERMINAL : SINK_CLOSE, s, PROTO_IN,
-			NULL, NULL);
+		sink_start(&e->in, fds->in, fds->master >= 0 ? SINK_TERMINAL : SINK_CLOSE, s,
+			PROTO_IN, NULL, NULL);
 	fds->in = -1;
 	e->master = fds->master;
 	fds->master = -1;

@@ -28,7 +28,8 @@ static int op_chown(const struct fileop *op, int dir, const char *name)
 {
 	if (!op->has_user)
 		return 0;
-	return fchownat(dir, name, op->user.uid, op->user.gid, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+	return fchownat(dir, name, op->user.uid, op->user.gid, AT_SYMLINK_NOFOLLOW) < 0 ? -errno
+											: 0;
 }
 
 /* ---- paths ---------------------------------------------------------------------------- */
@@ -39,8 +40,8 @@ static int op_chown(const struct fileop *op, int dir, const char *name)
  */
 static int parents_make(const struct fileop *op, char *dir);
 
-static int parent_open(const struct fileop *op, const char *path, char name[NAME_MAX + 1],
-	bool make)
+static int parent_open(
+	const struct fileop *op, const char *path, char name[NAME_MAX + 1], bool make)
 {
 	char dir[PROTO_PATH_MAX + 2], *slash;
 	size_t len = strlen(path);
@@ -151,8 +152,8 @@ static int put_attributes(const struct fileop *op, int dir, const char *name, in
 	return 0;
 }
 
-static int op_put(const struct fileop *op, int data, int control, struct proto_out *reply,
-	struct fail *f)
+static int op_put(
+	const struct fileop *op, int data, int control, struct proto_out *reply, struct fail *f)
 {
 	const char *path = op->request->path;
 	char name[NAME_MAX + 1], temp[64], byte = 0;

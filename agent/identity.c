@@ -31,8 +31,7 @@ static int entropy_add(const uint8_t *bytes, uint32_t len)
 	memcpy(pool.info.buf, bytes, len);
 	if (agent.random < 0)
 		return -ENOENT;
-	if (ioctl(agent.random, RNDADDENTROPY, &pool) < 0 ||
-		ioctl(agent.random, RNDRESEEDCRNG) < 0)
+	if (ioctl(agent.random, RNDADDENTROPY, &pool) < 0 || ioctl(agent.random, RNDRESEEDCRNG) < 0)
 		res = -errno;
 	explicit_bzero(&pool, sizeof(pool));
 	return res;
@@ -56,7 +55,8 @@ static bool hostname_good(const char *name)
 {
 	size_t len = strlen(name);
 
-	return len >= 1 && len <= 63 && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == len;
+	return len >= 1 && len <= 63 &&
+		strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == len;
 }
 
 static void identity_done(void *user, const char *late)
@@ -105,7 +105,8 @@ void identity_request(struct stream *s, unsigned type, struct request *r)
 	if ((type == PROTO_CLOCK && !r->has_realtime) ||
 		(r->machine_id && !machine_id_good(r->machine_id)) ||
 		(r->hostname && !hostname_good(r->hostname))) {
-		stream_reply_error(s, EINVAL, "an identity's time, machine id or hostname is not one");
+		stream_reply_error(
+			s, EINVAL, "an identity's time, machine id or hostname is not one");
 		return;
 	}
 	if (!agent.machine && type == PROTO_CLOCK) {

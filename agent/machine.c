@@ -82,8 +82,8 @@ static int file_put(const char *path, const char *text)
 	return res;
 }
 
-static int work_syncfs(const void *arg, int data, int control, struct proto_out *reply,
-	struct fail *f)
+static int work_syncfs(
+	const void *arg, int data, int control, struct proto_out *reply, struct fail *f)
 {
 	(void)arg, (void)data, (void)control, (void)reply;
 	if (syncfs(agent.root) < 0)
@@ -91,8 +91,8 @@ static int work_syncfs(const void *arg, int data, int control, struct proto_out 
 	return 0;
 }
 
-static int work_freeze(const void *arg, int data, int control, struct proto_out *reply,
-	struct fail *f)
+static int work_freeze(
+	const void *arg, int data, int control, struct proto_out *reply, struct fail *f)
 {
 	(void)arg, (void)data, (void)control, (void)reply;
 	if (ioctl(agent.root, FIFREEZE, 0) < 0)
@@ -100,8 +100,8 @@ static int work_freeze(const void *arg, int data, int control, struct proto_out 
 	return 0;
 }
 
-static int work_drop(const void *arg, int data, int control, struct proto_out *reply,
-	struct fail *f)
+static int work_drop(
+	const void *arg, int data, int control, struct proto_out *reply, struct fail *f)
 {
 	int res = file_put("/proc/sys/vm/drop_caches", "3");
 
@@ -115,8 +115,8 @@ static int work_drop(const void *arg, int data, int control, struct proto_out *r
  * reserve the kernel would begin to evict the caches a warm machine is baked for. The
  * worker is the first to go if memory runs out after all.
  */
-static int work_zero(const void *arg, int data, int control, struct proto_out *reply,
-	struct fail *f)
+static int work_zero(
+	const void *arg, int data, int control, struct proto_out *reply, struct fail *f)
 {
 	static char text[MEMINFO_MAX];
 	uint64_t bytes = 0, reserve, total;
@@ -129,8 +129,8 @@ static int work_zero(const void *arg, int data, int control, struct proto_out *r
 	reserve = reserve * 1024 * 2 + (1u << 20);
 	meminfo_read(text);
 	total = meminfo_get(text, "MemTotal:");
-	all = mmap(NULL, total, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	all = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+		-1, 0);
 	if (all == MAP_FAILED)
 		return fail_set(f, errno, "cannot map free memory: %s", strerror(errno));
 	while (meminfo_read(text) == 0 && bytes + ZERO_CHUNK <= total &&
@@ -148,8 +148,8 @@ static int work_zero(const void *arg, int data, int control, struct proto_out *r
  * The end: what is written is on the disk, then reset. Without ACPI a machine has no way to
  * switch itself off; the monitor takes a reset as the end (it is started so).
  */
-static int work_shutdown(const void *arg, int data, int control, struct proto_out *reply,
-	struct fail *f)
+static int work_shutdown(
+	const void *arg, int data, int control, struct proto_out *reply, struct fail *f)
 {
 	(void)arg, (void)data, (void)control, (void)reply;
 	sync();
@@ -242,8 +242,8 @@ static void machine_freeze(struct stream *s, const struct request *r)
 	uint64_t ms = r->timeout_ms ? r->timeout_ms : AGENT_FREEZE_MS_DEFAULT;
 
 	if (agent.frozen || !agent.rooted) {
-		stream_reply_error(s, EBUSY,
-			agent.frozen ? "the root is frozen already" : "there is no root");
+		stream_reply_error(
+			s, EBUSY, agent.frozen ? "the root is frozen already" : "there is no root");
 		return;
 	}
 	machine_thaw_due = false;
@@ -334,8 +334,9 @@ void machine_request(struct stream *s, unsigned type, struct request *r)
 	struct quiesce *q;
 	int res;
 
-	if (!agent.machine && (type == PROTO_FREEZE || type == PROTO_THAW ||
-				      type == PROTO_ZERO_FREE || type == PROTO_DROP_CACHES)) {
+	if (!agent.machine &&
+		(type == PROTO_FREEZE || type == PROTO_THAW || type == PROTO_ZERO_FREE ||
+			type == PROTO_DROP_CACHES)) {
 		stream_reply_error(s, EPERM, "not in a machine: this is not ours to do");
 		return;
 	}

@@ -19,9 +19,9 @@ struct source {
 	struct watch *watch;
 	uint64_t limit; /* bytes passed on; the rest is counted and dropped */
 	uint64_t total; /* bytes that came */
-	bool cut;       /* more came than the limit */
-	bool draining;  /* the end is also where nothing is there to read */
-	bool terminal;  /* a PTY's master: EIO is its end, and draining waits for it */
+	bool cut; /* more came than the limit */
+	bool draining; /* the end is also where nothing is there to read */
+	bool terminal; /* a PTY's master: EIO is its end, and draining waits for it */
 	bool done;
 	uint64_t drained; /* bytes since draining began: a writer that never stops is cut off */
 	void (*on_empty)(void *user); /* source_empty()'s */

@@ -16,8 +16,8 @@ struct request {
 	uint8_t entropy[512];
 	uint32_t entropy_len;
 	uint64_t timeout_ms, limit_out, limit_err; /* limits: UINT64_MAX where absent */
-	uint64_t memory_max, pids_max;             /* 0: none */
-	uint64_t offset, length;                   /* length: UINT64_MAX where absent */
+	uint64_t memory_max, pids_max; /* 0: none */
+	uint64_t offset, length; /* length: UINT64_MAX where absent */
 	int64_t realtime_ns;
 	uint32_t mode, port;
 	uint16_t rows, cols;

@@ -60,7 +60,8 @@ static void child_exec(struct spawn_child *c)
 		const char *end = strchrnul(dir, ':');
 		int len = (int)(end - dir);
 
-		if (len > 0 && snprintf(full, sizeof(full), "%.*s/%s", len, dir, name) <
+		if (len > 0 &&
+			snprintf(full, sizeof(full), "%.*s/%s", len, dir, name) <
 				(int)sizeof(full)) {
 			execve(full, c->spec->argv, c->spec->envp);
 			if (errno != ENOENT && errno != ENOTDIR)
@@ -178,9 +179,8 @@ static pid_t clone_call(struct clone_args *args, void (*fn)(void *arg), void *ar
 
 static int clone_child(struct spawn_child *c, struct tree *t)
 {
-	struct clone_args args = {.flags = CLONE_VM | CLONE_VFORK,
-		.exit_signal = SIGCHLD,
-		.stack_size = SPAWN_STACK};
+	struct clone_args args = {
+		.flags = CLONE_VM | CLONE_VFORK, .exit_signal = SIGCHLD, .stack_size = SPAWN_STACK};
 	sigset_t all, before;
 	pid_t pid;
 	void *stack;
@@ -249,8 +249,8 @@ static void env_put(char **env, unsigned *count, const char *entry)
 	env[(*count)++] = env_join(entry, "");
 }
 
-char **env_make(const struct user *u, char *const *extra, unsigned n, const char *mark,
-	bool terminal)
+char **env_make(
+	const struct user *u, char *const *extra, unsigned n, const char *mark, bool terminal)
 {
 	static const char path[] =
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

@@ -12,7 +12,7 @@
 struct spawn {
 	char *const *argv; /* argv[0] is looked up in the PATH of envp */
 	char *const *envp;
-	const char *cwd;   /* NULL: / */
+	const char *cwd; /* NULL: / */
 	bool cwd_optional; /* where it is not there, / instead */
 	const struct user *user;
 	int fds[SPAWN_FDS_MAX]; /* the child's descriptors 0, 1, … */
@@ -29,8 +29,8 @@ int spawn(const struct spawn *s, struct tree *t, struct fail *f);
 
 /* The environment of a program run as @u: ours, then the @n of @extra on top by name, and @mark.
  * Free it with env_free(). */
-char **env_make(const struct user *u, char *const *extra, unsigned n, const char *mark,
-	bool terminal);
+char **env_make(
+	const struct user *u, char *const *extra, unsigned n, const char *mark, bool terminal);
 void env_free(char **env);
 
 #endif

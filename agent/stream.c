@@ -181,7 +181,8 @@ static void stream_data(struct stream *s, unsigned channel, const uint8_t *bytes
 	else if (s->rx_eof[channel])
 		wire_breach(s->wire, "DATA after EOF on stream %u, channel %u", s->id, channel);
 	else if (len > s->window[channel])
-		wire_breach(s->wire, "DATA beyond the credit of stream %u, channel %u", s->id, channel);
+		wire_breach(
+			s->wire, "DATA beyond the credit of stream %u, channel %u", s->id, channel);
 	else if (len == 0)
 		return;
 	else {
@@ -232,7 +233,8 @@ static void stream_request(struct wire *w, const struct proto_header *h, const u
 	struct stream *s;
 
 	if (!(h->stream & 1)) {
-		wire_breach(w, "a request on stream %u, which is not the host's to open", h->stream);
+		wire_breach(
+			w, "a request on stream %u, which is not the host's to open", h->stream);
 		return;
 	}
 	s = stream_new(w, h->stream);

@@ -28,7 +28,7 @@ struct link {
 	struct watch *connecting;
 	int fd; /* while connecting */
 	uint16_t port;
-	bool proxy;    /* the host is the server and ends it */
+	bool proxy; /* the host is the server and ends it */
 	bool canceled; /* proxy: the client has gone, the host was told */
 };
 
@@ -193,8 +193,9 @@ void port_request(struct stream *s, unsigned type, struct request *r)
 	*l = (struct link){.stream = s, .port = (uint16_t)r->port};
 	l->out.done = l->in.done = true; /* until they are started */
 	l->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (l->fd < 0 || (connect(l->fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 &&
-				 errno != EINPROGRESS)) {
+	if (l->fd < 0 ||
+		(connect(l->fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 &&
+			errno != EINPROGRESS)) {
 		port_fail(l, errno);
 		return;
 	}
@@ -290,8 +291,7 @@ void proxy_request(struct stream *s, unsigned type, struct request *r)
 		return;
 	}
 	proxy_fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (proxy_fd >= 0 &&
-		setsockopt(proxy_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
+	if (proxy_fd >= 0 && setsockopt(proxy_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
 		bind(proxy_fd, (struct sockaddr *)&addr, sizeof(addr)) == 0 &&
 		listen(proxy_fd, PROXY_BACKLOG) == 0)
 		proxy_watch = watch_add(proxy_fd, EPOLLIN | EPOLLONESHOT, proxy_accept, NULL);

@@ -74,7 +74,8 @@ int tree_make(struct tree *t, const char *kind, const struct tree_limits *limits
 	*t = (struct tree){.fd = -1, .id = ++tree_next};
 	if (tree_base < 0) {
 		walk_mark(t->mark, sizeof(t->mark), t->id);
-		return limited ? fail_set(f, ENOTSUP, "limits need cgroups, which are not there") : 0;
+		return limited ? fail_set(f, ENOTSUP, "limits need cgroups, which are not there")
+			       : 0;
 	}
 	snprintf(t->name, sizeof(t->name), "%s-%u", kind, t->id);
 	if (mkdirat(tree_base, t->name, 0755) < 0 && errno != EEXIST)

@@ -14,9 +14,9 @@
 #define TREE_MARK "PARBAKE_TREE="
 
 struct tree {
-	int fd;        /* the cgroup's directory, -1: none */
+	int fd; /* the cgroup's directory, -1: none */
 	unsigned id;
-	pid_t main;    /* its first process, once it runs */
+	pid_t main; /* its first process, once it runs */
 	char name[32]; /* of the directory */
 	char mark[80]; /* for the environment; empty where there is a cgroup */
 };

@@ -110,7 +110,8 @@ int user_find(const char *spec, struct user *ret, struct fail *f)
 		found = passwd_find(text, numeric ? NULL : id, ret);
 	free(text);
 	if (!found && !numeric)
-		return fail_set(f, ENOENT, "user '%s': no such user in the guest's /etc/passwd", spec);
+		return fail_set(
+			f, ENOENT, "user '%s': no such user in the guest's /etc/passwd", spec);
 	if (colon)
 		ret->gid = gid;
 	ret->groups[ret->ngroups++] = ret->gid;

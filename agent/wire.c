@@ -29,13 +29,14 @@
 #define WIRE_TX_SOFT (192u << 10)
 #define WIRE_TX_HARD (1u << 20)
 #define WIRE_TURN_BYTES (256u << 10) /* read in one turn */
-#define WIRE_WRITE_MAX (32u << 10)   /* the port takes no more at once */
+#define WIRE_WRITE_MAX (32u << 10) /* the port takes no more at once */
 
 struct wire *wire_new(int fd, const struct wire_ops *ops)
 {
 	struct wire *w = agent_alloc(sizeof(*w));
 
-	*w = (struct wire){.fd = fd, .ops = ops, .next_even = 2, .readable = true, .writable = true};
+	*w = (struct wire){
+		.fd = fd, .ops = ops, .next_even = 2, .readable = true, .writable = true};
 	w->rx = agent_alloc(WIRE_RX_INITIAL);
 	w->rx_max = WIRE_RX_INITIAL;
 	w->tx = agent_alloc(WIRE_TX_INITIAL);
@@ -93,8 +94,8 @@ uint8_t *wire_room(struct wire *w, size_t len)
 	return w->tx + w->tx_end;
 }
 
-void wire_send(struct wire *w, unsigned type, unsigned flags, uint32_t id, const void *body,
-	uint32_t len)
+void wire_send(
+	struct wire *w, unsigned type, unsigned flags, uint32_t id, const void *body, uint32_t len)
 {
 	struct proto_header h = {.magic = PROTO_MAGIC,
 		.type = (uint16_t)type,
@@ -190,8 +191,8 @@ static void wire_sync(struct wire *w, const uint8_t *body)
 
 static bool is_sync(const struct proto_header *h)
 {
-	return h->magic == PROTO_MAGIC && h->type == PROTO_SYNC && h->flags == 0 && h->stream == 0 &&
-		h->length == PROTO_SYNC_LEN;
+	return h->magic == PROTO_MAGIC && h->type == PROTO_SYNC && h->flags == 0 &&
+		h->stream == 0 && h->length == PROTO_SYNC_LEN;
 }
 
 /* Unsynchronised: find a SYNC. False: the input has none (yet). */
@@ -317,8 +318,8 @@ static void wire_parse(struct wire *w)
 		memcpy(&h, at, sizeof(h));
 		fault = header_fault(&h);
 		if (fault) {
-			wire_breach(w, "%s (type %u, stream %u, length %u)", fault, h.type, h.stream,
-				h.length);
+			wire_breach(w, "%s (type %u, stream %u, length %u)", fault, h.type,
+				h.stream, h.length);
 			continue;
 		}
 		if (len < PROTO_HEADER_LEN + h.length) {

@@ -24,7 +24,7 @@ struct stream_ops {
 	void (*data)(struct stream *s, unsigned channel, const uint8_t *bytes, uint32_t len);
 	void (*eof)(struct stream *s, unsigned channel);
 	void (*credit)(struct stream *s, unsigned channel); /* there was none, now there is */
-	void (*cancel)(struct stream *s);  /* end the work, then stream_reply() */
+	void (*cancel)(struct stream *s); /* end the work, then stream_reply() */
 	void (*signal)(struct stream *s, uint32_t sig);
 	void (*resize)(struct stream *s, unsigned rows, unsigned cols);
 	/* agent-opened: the host ended it. The stream is freed after this returns. */

@@ -15,7 +15,7 @@ struct stream {
 	void *user;
 	uint32_t credit[PROTO_CHANNELS]; /* DATA the host still takes */
 	uint32_t window[PROTO_CHANNELS]; /* DATA the host may still send */
-	bool starved[PROTO_CHANNELS];    /* stream_room() said 0: tell when there is credit */
+	bool starved[PROTO_CHANNELS]; /* stream_room() said 0: tell when there is credit */
 	bool rx_eof[PROTO_CHANNELS];
 	bool tx_eof[PROTO_CHANNELS];
 };
@@ -36,8 +36,8 @@ struct wire {
 };
 
 /* Append a frame. */
-void wire_send(struct wire *w, unsigned type, unsigned flags, uint32_t id, const void *body,
-	uint32_t len);
+void wire_send(
+	struct wire *w, unsigned type, unsigned flags, uint32_t id, const void *body, uint32_t len);
 /* Room for @len more bytes of output, contiguous; they count once tx_end is moved. */
 uint8_t *wire_room(struct wire *w, size_t len);
 

@@ -35,8 +35,8 @@ static int worker_fds(int control, int data)
 	return (int)syscall(SYS_close_range, WORKER_FDS, ~0u, 0);
 }
 
-__attribute__((noreturn)) static void worker_main(worker_fn *fn, const void *arg, int control,
-	int data)
+__attribute__((noreturn)) static void worker_main(
+	worker_fn *fn, const void *arg, int control, int data)
 {
 	static uint8_t buf[4 + WORKER_REPLY_MAX];
 	struct proto_out reply = {.buf = buf + 4, .max = WORKER_REPLY_MAX};
@@ -77,7 +77,8 @@ static void worker_ready(void *user, uint32_t events)
 
 	(void)events;
 	n = recv(w->control, buf, sizeof(buf), MSG_DONTWAIT);
-	if (n < 0 && errno == ECONNRESET) /* it ended without reading a commit: its result is next */
+	if (n < 0 &&
+		errno == ECONNRESET) /* it ended without reading a commit: its result is next */
 		n = recv(w->control, buf, sizeof(buf), MSG_DONTWAIT);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;

@@ -18,8 +18,8 @@
  * agent may say one byte (WORKER_COMMIT) or hang up. Puts a reply's fields into @reply, or
  * fails with @f set.
  */
-typedef int worker_fn(const void *arg, int data, int control, struct proto_out *reply,
-	struct fail *f);
+typedef int worker_fn(
+	const void *arg, int data, int control, struct proto_out *reply, struct fail *f);
 #define WORKER_COMMIT 'C'
 
 struct worker {

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The agent's view of its machine, and contexts: the warm interpreters, alive and dying. */
+#include "tests/unit/agent_client.h"
+
+static void test_machine(void)
+{
+	struct seen *s;
+
+	begin();
+	s = call(PROTO_INFO);
+	ok(!memcmp(text(s, PROTO_T_NONCE, 0), "", 0) && field(s, PROTO_T_MEM_TOTAL) > 0, "INFO");
+	is_int(field(s, PROTO_T_COUNTER), (int64_t)hello.counter, "has the counter");
+	is_int(field(s, PROTO_T_STREAMS), 0, "no other stream is open");
+	begin();
+	s = call(PROTO_FREEZE);
+	is_int(field(s, PROTO_T_ERROR), EPERM, "a host is not frozen");
+	proto_put_u64(begin(), PROTO_T_REALTIME_NS, 1);
+	s = call(PROTO_CLOCK);
+	is_int(field(s, PROTO_T_ERROR), EPERM, "nor its clock set");
+	proto_put_str(begin(), PROTO_T_MACHINE_ID, "UPPER");
+	s = call(PROTO_IDENTITY);
+	is_int(field(s, PROTO_T_ERROR), EINVAL, "a machine id that is none");
+	begin();
+	s = call(PROTO_QUIESCE);
+	is_int(field(s, PROTO_T_ERROR), -1, "QUIESCE");
+}
+
+static struct seen *code(const char *line, uint64_t timeout_ms)
+{
+	proto_put_str(begin(), PROTO_T_CODE, line);
+	proto_put_u64(&body, PROTO_T_TIMEOUT_MS, timeout_ms);
+	return call(PROTO_CODE);
+}
+
+static int context_start(void)
+{
+	char env[8192];
+	struct seen *s;
+
+	/* its python3 is the one of this test's PATH */
+	snprintf(env, sizeof(env), "PATH=%s", getenv("PATH") ? getenv("PATH") : "/usr/bin:/bin");
+	proto_put_str(begin(), PROTO_T_ENV, env);
+	proto_put_str(&body, PROTO_T_ACTION, "start");
+	s = call(PROTO_CONTEXT);
+	if (field(s, PROTO_T_ERROR) == -1)
+		return 1;
+	printf("# %s\n", error_text(s));
+	return 0;
+}
+
+static void test_contexts(void)
+{
+	char first[64];
+	struct seen *s;
+	uint8_t entropy[64];
+
+	s = code("x = 6 * 7\nprint('hi', x)\nx", 0);
+	is_str(out(s, PROTO_OUT), "hi 42\n", "CODE: stdout");
+	has_str(out(s, PROTO_RESULT), "\"text/plain\": \"42\"", "its result");
+	is_int(field(s, PROTO_T_EXECUTION), 1, "its execution count");
+	s = code("import os, sys\nos.system('echo sub')\nprint('e', file=sys.stderr)\nx + 1", 0);
+	is_str(out(s, PROTO_OUT), "sub\n", "what a child process prints is its output");
+	is_str(out(s, PROTO_ERR), "e\n", "stderr, apart");
+	has_str(out(s, PROTO_RESULT), "\"43\"", "variables stay");
+	s = code("1 / 0", 0);
+	is_str(text(s, PROTO_T_ENAME, 0), "ZeroDivisionError", "an exception's class");
+	is_str(text(s, PROTO_T_EVALUE, 0), "division by zero", "its text");
+	has_str(text(s, PROTO_T_TRACEBACK, 0), "1 / 0", "its traceback");
+	ok(!strchr(text(s, PROTO_T_TRACEBACK, 0), '\033'), "in plain text");
+	s = code("def f(:", 0);
+	is_str(text(s, PROTO_T_ENAME, 0), "SyntaxError", "a syntax error");
+	s = code("import sys; sys.exit(3)", 0);
+	is_str(text(s, PROTO_T_ENAME, 0), "SystemExit", "sys.exit() is an exception");
+	s = code("input('? ')", 0);
+	has_str(text(s, PROTO_T_EVALUE, 0), "input()", "input() says that it is not possible");
+	s = code("import time\nwhile True: time.sleep(0.01)", 300);
+	is_int(field(s, PROTO_T_TIMED_OUT), 1, "a timeout");
+	is_str(text(s, PROTO_T_ENAME, 0), "KeyboardInterrupt", "interrupts the code");
+	s = code("import subprocess; subprocess.Popen(['sleep', '306.25']); print(x)", 0);
+	is_str(out(s, PROTO_OUT), "42\n", "and the variables are still there");
+	s = code("from IPython.display import display, HTML\ndisplay(HTML('<b>'))", 0);
+	has_str(out(s, PROTO_RESULT), "text/html", "display() gives a bundle");
+	s = code("print('a' * 100000)", 0);
+	is_int(s->total[PROTO_OUT], 100001, "long output is whole");
+	s = code("import random, uuid; print(random.random())", 0);
+	snprintf(first, sizeof(first), "%.60s", out(s, PROTO_OUT));
+	code("random.seed(1); a = random.getstate()", 0);
+	if (getrandom(entropy, sizeof(entropy), 0) != sizeof(entropy))
+		bail("no random numbers");
+	proto_put(begin(), PROTO_T_ENTROPY, entropy, sizeof(entropy));
+	s = call(PROTO_IDENTITY);
+	is_int(field(s, PROTO_T_ERROR), -1, "IDENTITY with a context");
+	s = code("print(random.getstate() != a)", 0);
+	is_str(out(s, PROTO_OUT), "True\n", "reseeds its generators");
+
+	s = code("import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+		 "while True: time.sleep(1)",
+		300);
+	is_int(field(s, PROTO_T_TIMED_OUT), 1, "code that ignores the interrupt");
+	is_int(field(s, PROTO_T_CONTEXT_GONE), 1, "costs the interpreter");
+	is_int(field(s, PROTO_T_ERROR), ETIMEDOUT, "and is an error");
+	ok(all_gone("306.25"), "with the children of earlier cells");
+	ok(context_start(), "it starts again");
+	s = code("x", 0);
+	is_str(text(s, PROTO_T_ENAME, 0), "NameError", "afresh");
+	s = code("print('last', flush=True)\nimport os; os._exit(3)", 0);
+	is_int(field(s, PROTO_T_CONTEXT_GONE), 1, "an interpreter that ends itself is gone");
+	has_str(error_text(s), "code 3", "and it is said how");
+	is_str(out(s, PROTO_OUT), "last\n", "with its last words");
+	begin();
+	s = call(PROTO_INFO);
+	is_int(field(s, PROTO_T_CONTEXTS), 0, "none is left");
+}
+
+static void tests(void)
+{
+	if (!do_sync(1, 1))
+		bail("no HELLO");
+	test_machine();
+	if (system("python3 -c 'import IPython' 2>/dev/null") != 0)
+		tap_skip("contexts: python3 has no IPython");
+	else if (ok(context_start(), "a context starts"))
+		test_contexts();
+}
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	agent_find(argv[0]);
+	find_cgroup(); /* as in a machine, where there is one */
+	agent_session(tests);
+	if (cgroup_dir[0])
+		ok(rmdir(cgroup_dir) == 0, "every cgroup it made is gone");
+	return tap_done();
+}
