@@ -23,7 +23,8 @@
 #define SOON clock_deadline(60000)
 #define CLONES 4
 #define CMDLINE                                                                                    \
-	"console=ttyS0 reboot=t panic=-1 tsc=reliable no_timer_check lapic_timer_khz=1000000"
+	"console=ttyS0 reboot=t panic=-1 tsc=reliable no_timer_check lapic_timer_khz=1000000 "     \
+	"parbake.root=/dev/vda"
 
 static char home[] = "/tmp/parbake-sandbox-XXXXXX";
 static char *kernel, *initrd;
@@ -102,13 +103,22 @@ static void boot_and_capture(int root, int overlay, int memory, int state, uint8
 	struct proto_hello hello;
 	uint8_t buf[64];
 	struct proto_out body = {.buf = buf, .max = sizeof(buf)};
-	int64_t deadline = clock_deadline(180000);
+	int64_t deadline = clock_deadline(60000);
 
 	MUST(machine_start(&spec, &m, &err));
 	MUST(guest_new(machine_take_channel(m), &g, &err));
-	do
-		MUST(guest_sync(g, deadline, machine_pidfd(m), &hello, &err));
-	while (!(hello.flags & PROTO_HELLO_ROOT) && poll(NULL, 0, 20) == 0);
+	do {
+		int r = guest_sync(g, deadline, machine_pidfd(m), &hello, &err);
+
+		if (r < 0) {
+			cleanup_free char *console = machine_console(m);
+
+			size_t len = console ? strlen(console) : 0;
+
+			err_append(&err, "\n%s", len > 1500 ? console + len - 1500 : console);
+		}
+		MUST(r);
+	} while (!(hello.flags & PROTO_HELLO_ROOT) && poll(NULL, 0, 20) == 0);
 	memcpy(nonce, hello.boot, 16);
 	proto_put_u64(&body, PROTO_T_TIMEOUT_MS, 30000);
 	MUST(guest_call(g, PROTO_FREEZE, &body, deadline, machine_pidfd(m), NULL, NULL, &err));
