@@ -329,8 +329,10 @@ static int compare(const void *a, const void *b)
 static void measure(struct template *t, const char *what)
 {
 	double total[15], part[4] = {0};
+	struct pager_stats before = {0}, after = {0};
 	int n = 0;
 
+	pagerd_get_stats(template_pager(t), &before, &err);
 	for (int i = 0; i < 15; i++) {
 		struct sandbox *sb;
 		const struct sandbox_trace *tr;
@@ -351,6 +353,10 @@ static void measure(struct template *t, const char *what)
 	if (!n)
 		return;
 	qsort(total, (size_t)n, sizeof(*total), compare);
+	pagerd_get_stats(template_pager(t), &after, &err);
+	printf("# %s: faults a create: %.1f, pages premapped: %.1f\n", what,
+		(double)(after.faults - before.faults) / n,
+		(double)(after.pages_premapped - before.pages_premapped) / n);
 	printf("# %s: p50 %.1f ms, max %.1f ms; mean parts: start %.1f, ready %.1f, state %.1f, answer %.1f\n",
 		what, total[n / 2], total[n - 1], part[0] / n, part[1] / n, part[2] / n, part[3] / n);
 }
