@@ -33,6 +33,8 @@ void template_free(struct template *t);
 DEFINE_CLEANUP(struct template *, template_free)
 #define cleanup_template cleanup_with(template_free_p_)
 const struct snapshot_config *template_config(const struct template *t);
+/* The expanded disk, read-only: to boot from instead of restoring. Borrowed as long as the template. */
+int template_disk_fd(const struct template *t);
 /* Borrowed until the next sandbox is made: a pager that is gone is replaced then. */
 struct pagerd *template_pager(struct template *t);
 

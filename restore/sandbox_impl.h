@@ -8,7 +8,6 @@
 
 /* What does not change: borrowed as long as the template. */
 const struct machine_shape *template_shape(const struct template *t);
-int template_disk_fd(const struct template *t);
 int template_state_fd(const struct template *t);
 /* "name:tag", for errors. */
 const char *template_label(const struct template *t);

@@ -238,7 +238,7 @@ int store_resolve(struct store *s, const char *text, struct store_manifest *ret,
 	if (r == 0)
 		r = store_manifest_read(s, desc.digest, desc.bytes, &m, err);
 	if (r < 0)
-		return r;
+		return r == -EMEDIUMTYPE ? -EBADMSG : r;
 	if (ref.digest[0] && strcmp(m.name, ref.name))
 		return err_set(err, ENOENT, "%s is a version of \"%s\", not of \"%s\"", ref.digest,
 			m.name, ref.name);
@@ -257,7 +257,7 @@ static int by_ref(const void *a, const void *b)
 	return r ? r : strcmp(x->tag, y->tag);
 }
 
-/* One line of index.json. -ENOMSG: not a template of ours. */
+/* One line of index.json. -EMEDIUMTYPE: not a template of ours. */
 static int list_one(struct store *s, const json_t *descriptor, struct store_manifest *ret,
 	struct err *err)
 {
@@ -267,12 +267,12 @@ static int list_one(struct store *s, const json_t *descriptor, struct store_mani
 	int r;
 
 	if (!text || store_ref_parse(text, &ref, NULL) < 0 || ref.digest[0])
-		return -ENOMSG;
+		return -EMEDIUMTYPE;
 	r = store_descriptor_parse(descriptor, &desc, err);
 	if (r < 0)
 		return r;
 	if (strcmp(desc.media, STORE_MEDIA_MANIFEST))
-		return -ENOMSG;
+		return -EMEDIUMTYPE;
 	r = store_manifest_read(s, desc.digest, desc.bytes, ret, err);
 	if (r < 0)
 		return r;
@@ -301,7 +301,7 @@ int store_list(struct store *s, struct store_manifest **ret, size_t *ret_n, stru
 		r = list_one(s, item, &list[n], &why);
 		if (r == 0)
 			n++;
-		else if (r != -ENOMSG) /* one that is damaged hides no other */
+		else if (r != -EMEDIUMTYPE) /* one that is damaged hides no other */
 			log_warn("%s: %s: %s", s->dir, store_index_ref(item), why.text);
 	}
 	qsort(list, n, sizeof(*list), by_ref);

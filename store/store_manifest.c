@@ -4,7 +4,6 @@
  * fixed array is measured first, every number is bounded, and what does not fit is refused with the
  * field's name.
  */
-#include <ctype.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -41,34 +40,40 @@ const char *store_media_title(const char *media)
 	return NULL;
 }
 
-bool store_name_valid(const char *name)
+/*
+ * As the image-spec has the components of a ref's name, so that other tools take it: letters and
+ * digits, between them one of . _ - (or two -).
+ */
+static bool component_valid(const char *text, bool upper)
 {
-	size_t len = strnlen(name, LIMIT_NAME + 1);
+	size_t len = strnlen(text, LIMIT_NAME + 1);
+	bool letter = false;
 
 	if (len == 0 || len > LIMIT_NAME)
 		return false;
 	for (size_t i = 0; i < len; i++) {
-		bool letter = (name[i] >= 'a' && name[i] <= 'z') || (name[i] >= '0' && name[i] <= '9');
+		bool before = letter;
 
-		if (!letter && (i == 0 || !strchr("._-", name[i])))
+		letter = (text[i] >= 'a' && text[i] <= 'z') || (text[i] >= '0' && text[i] <= '9') ||
+			 (upper && text[i] >= 'A' && text[i] <= 'Z');
+		if (letter)
+			continue;
+		if (before && strchr("._-", text[i]))
+			continue;
+		if (i < 2 || text[i] != '-' || text[i - 1] != '-' || text[i - 2] == '-')
 			return false;
 	}
-	return true;
+	return letter;
+}
+
+bool store_name_valid(const char *name)
+{
+	return component_valid(name, false);
 }
 
 bool store_tag_valid(const char *tag)
 {
-	size_t len = strnlen(tag, LIMIT_NAME + 1);
-
-	if (len == 0 || len > LIMIT_NAME)
-		return false;
-	for (size_t i = 0; i < len; i++) {
-		bool letter = ((unsigned char)tag[i] < 128 && isalnum((unsigned char)tag[i])) || tag[i] == '_';
-
-		if (!letter && (i == 0 || !strchr(".-", tag[i])))
-			return false;
-	}
-	return true;
+	return component_valid(tag, true);
 }
 
 int store_ref_parse(const char *text, struct store_ref *ret, struct err *err)
@@ -93,13 +98,14 @@ int store_ref_parse(const char *text, struct store_ref *ret, struct err *err)
 	if (colon) {
 		*colon = '\0';
 		if (!store_tag_valid(colon + 1))
-			return err_set(err, EINVAL, "\"%s\": \"%s\" is not a tag (letters, digits, . _ -)",
+			return err_set(err, EINVAL, "\"%s\": \"%s\" is not a tag (letters and "
+				"digits, between them . _ -)",
 				text, colon + 1);
 		memcpy(ref.tag, colon + 1, strlen(colon + 1) + 1);
 	}
 	if (!store_name_valid(copy))
-		return err_set(err, EINVAL, "\"%s\" is not a template's name (lower-case letters, "
-			"digits, . _ -; at most %d; a tag follows a colon)", copy, LIMIT_NAME);
+		return err_set(err, EINVAL, "\"%s\" is not a template's name (lower-case letters and "
+			"digits, between them . _ -; at most %d; a tag follows a colon)", copy, LIMIT_NAME);
 	memcpy(ref.name, copy, strlen(copy) + 1);
 	*ret = ref;
 	return 0;
@@ -224,7 +230,7 @@ static int parse_manifest(const json_t *manifest, struct store_manifest *ret, st
 		return -EBADMSG;
 	artifact = json_string_value(json_object_get(manifest, "artifactType"));
 	if (!artifact || strcmp(artifact, STORE_ARTIFACT_TYPE))
-		return err_set(err, EBADMSG, "not a parbake template (its \"artifactType\" is not "
+		return err_set(err, EMEDIUMTYPE, "not a parbake template (its \"artifactType\" is not "
 			STORE_ARTIFACT_TYPE ")");
 	r = store_descriptor_parse(json_object_get(manifest, "config"), &ret->config_blob, err);
 	if (r < 0) {

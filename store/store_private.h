@@ -47,7 +47,7 @@ int store_descriptor_parse(const json_t *obj, struct store_layer *ret, struct er
 /* A blob that is JSON, its digest checked. @bytes may be STORE_BYTES_ANY; at most @max. */
 int store_json_blob(struct store *s, const char *digest, uint64_t bytes, size_t max, json_t **ret,
 	struct err *err);
-/* A manifest of ours with its config; name and tag are left empty. */
+/* A manifest of ours with its config; tag is left empty. -EMEDIUMTYPE: another kind of artifact. */
 int store_manifest_read(struct store *s, const char *digest, uint64_t bytes,
 	struct store_manifest *ret, struct err *err);
 /* What people call a layer ("memory"), and the file name it would have. NULL: unknown. */
