@@ -33,6 +33,7 @@ struct server {
 	const char *dir, *name;
 	bool own;
 	int listening; /* -1: own */
+	struct image *image;
 	struct pager *pager;
 	enum pager_way way;
 	struct err failed; /* the engine did not start: told to whoever asks */
@@ -106,27 +107,23 @@ static int read_wset(uint64_t memory_bytes, struct snapshot_wset *ret, struct er
 	return r < 0 ? r : snapshot_wset_from_json(obj, memory_bytes, ret, err);
 }
 
-/* The image lives as long as the process. */
 static int start_engine(struct server *s, const char *options, struct err *err)
 {
 	struct pager_options opt;
 	struct snapshot_wset wset = {0};
-	struct image *img = NULL;
 	bool private = false, has_wset = false;
 	int r = parse_options(options, &opt, &private, &has_wset, err);
 
-	if (r < 0 || (r = image_open(PAGERD_FD_IMAGE, &img, err)) < 0)
+	if (r < 0 || (r = image_open(PAGERD_FD_IMAGE, &s->image, err)) < 0)
 		return r;
 	close(PAGERD_FD_IMAGE);
 	if (has_wset)
-		r = read_wset(image_raw_bytes(img), &wset, err);
+		r = read_wset(image_raw_bytes(s->image), &wset, err);
 	if (r == 0) {
 		s->way = private || pager_probe(NULL, NULL) < 0 ? PAGER_PRIVATE : PAGER_UFFD;
-		r = pager_new(img, &wset, s->way, &opt, &s->pager, err);
+		r = pager_new(s->image, &wset, s->way, &opt, &s->pager, err);
 	}
 	snapshot_wset_clear(&wset);
-	if (r < 0)
-		image_free(img);
 	return r;
 }
 
@@ -370,5 +367,7 @@ int pagerd_main(int argc, char **argv)
 	s.fds[1] = (struct pollfd){.fd = s.pager ? pager_event_fd(s.pager) : -1, .events = POLLIN};
 	r = loop(&s);
 	pager_free(s.pager);
+	if (s.image)
+		image_free(s.image);
 	return r;
 }

@@ -239,7 +239,7 @@ static inline int child_run_chaos(struct child *c)
  */
 static inline int child_main(int argc, char **argv)
 {
-	struct child c = {.sock = 4, .news = 5, .threads = 1, .uffd = -1};
+	static struct child c = {.sock = 4, .news = 5, .threads = 1, .uffd = -1};
 	const char *mode = argc > 2 ? argv[2] : "";
 	struct stat st;
 
