@@ -56,6 +56,7 @@
 /* downloads */
 #define LIMIT_DOWNLOADS 8 /* at once */
 #define LIMIT_DOWNLOAD_TRIES 5
+#define LIMIT_DOWNLOAD_STALL_S 60 /* without a byte */
 #define LIMIT_REDIRECTS 8
 
 /* running */
