@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a frame size and a zstd level cost: for each raw image given, each frame size and each level, the
- * stored size, the speed of writing, and the time to read one frame that holds data (that is a
- * page fault's wait) and all of them.
+ * What a frame size and a zstd level cost: for each raw image given, each frame size and each
+ * level, the stored size, the speed of writing, and the time to read one frame that holds data
+ * (that is a page fault's wait) and all of them.
  *
  *     build/bench_image [-f BYTES,…] [-l LEVEL,…] [-j THREADS] [-n READS] RAW…
  *     build/bench_image --make FILE [--memory MIB] [--data MIB] [--from DIR]
  *
- * The second form makes a raw image like a guest's memory: a sparse file in which runs of 1 to 64 pages
- * of files below DIR lie scattered, as the kernel's page cache and heap do.
+ * The second form makes a raw image like a guest's memory: a sparse file in which runs of 1 to
+ * 64 pages of files below DIR lie scattered, as the kernel's page cache and heap do.
  */
 #include <fcntl.h>
 #include <ftw.h>
@@ -29,8 +29,8 @@ struct list {
 	size_t n;
 };
 
-static struct list frames = { { 16384, 32768, 65536, 131072, 262144, 1048576 }, 6 };
-static struct list levels = { { 1, 3, 6, 9 }, 4 };
+static struct list frames = {{16384, 32768, 65536, 131072, 262144, 1048576}, 6};
+static struct list levels = {{1, 3, 6, 9}, 4};
 static unsigned threads, reads = 2000;
 
 static void parse_list(const char *text, struct list *ret)
@@ -82,7 +82,7 @@ static size_t read_some(struct image *img, int64_t *times)
 
 static void measure(int raw, uint64_t raw_bytes, unsigned frame, unsigned level)
 {
-	struct image_options opt = { .frame_bytes = frame, .level = (int)level, .threads = threads };
+	struct image_options opt = {.frame_bytes = frame, .level = (int)level, .threads = threads};
 	cleanup_fd int out = file_scratch("/tmp", NULL), back = file_scratch("/tmp", NULL);
 	cleanup_image struct image *img = NULL;
 	cleanup_free int64_t *times = calloc(reads + 1, sizeof(*times));
@@ -108,8 +108,9 @@ static void measure(int raw, uint64_t raw_bytes, unsigned frame, unsigned level)
 		goto failed;
 	expanded = clock_now_ns() - began;
 	printf("%8u %5u %10.2f %7.2f %8.0f %8.0f %8.0f %8.1f %8.1f %8.1f\n", frame / 1024, level,
-		(double)stats.stored_bytes / MIB, (double)stats.data_bytes / (double)stats.stored_bytes,
-		(double)wrote / 1e6, (double)wrote_fast / 1e6, (double)expanded / 1e6,
+		(double)stats.stored_bytes / MIB,
+		(double)stats.data_bytes / (double)stats.stored_bytes, (double)wrote / 1e6,
+		(double)wrote_fast / 1e6, (double)expanded / 1e6,
 		n ? (double)times[n / 2] / 1e3 : 0, n ? (double)times[n * 99 / 100] / 1e3 : 0,
 		n ? (double)times[n - 1] / 1e3 : 0);
 	fflush(stdout);
@@ -138,10 +139,10 @@ static int bench(const char *path)
 	}
 	printf("%s: %.1f MiB raw, %.1f MiB in pages that are not zero\n", path,
 		(double)stats.raw_bytes / MIB, (double)stats.data_bytes / MIB);
-	printf("%8s %5s %10s %7s %8s %8s %8s %8s %8s %8s\n", "frame", "level", "stored", "ratio", "write",
-		"no sha", "expand", "read p50", "p99", "max");
-	printf("%8s %5s %10s %7s %8s %8s %8s %8s %8s %8s\n", "KiB", "", "MiB", "", "ms", "ms", "ms", "us",
-		"us", "us");
+	printf("%8s %5s %10s %7s %8s %8s %8s %8s %8s %8s\n", "frame", "level", "stored", "ratio",
+		"write", "no sha", "expand", "read p50", "p99", "max");
+	printf("%8s %5s %10s %7s %8s %8s %8s %8s %8s %8s\n", "KiB", "", "MiB", "", "ms", "ms", "ms",
+		"us", "us", "us");
 	for (size_t i = 0; i < frames.n; i++)
 		for (size_t j = 0; j < levels.n; j++)
 			measure(raw, (uint64_t)st.st_size, frames.items[i], levels.items[j]);
@@ -202,11 +203,11 @@ static int make(const char *path, const char *from)
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "make", required_argument, NULL, 'm' },
-		{ "memory", required_argument, NULL, 'M' },
-		{ "data", required_argument, NULL, 'd' },
-		{ "from", required_argument, NULL, 'F' },
-		{ NULL, 0, NULL, 0 },
+		{"make", required_argument, NULL, 'm'},
+		{"memory", required_argument, NULL, 'M'},
+		{"data", required_argument, NULL, 'd'},
+		{"from", required_argument, NULL, 'F'},
+		{NULL, 0, NULL, 0},
 	};
 	const char *made = NULL, *from = "/usr/lib";
 	int opt, r = 0;
@@ -244,8 +245,10 @@ int main(int argc, char **argv)
 	if (made)
 		return make(made, from);
 	if (optind == argc) {
-		fprintf(stderr, "usage: %s [-f BYTES,…] [-l LEVEL,…] [-j THREADS] [-n READS] RAW…\n"
-			"       %s --make FILE [--memory MIB] [--data MIB] [--from DIR]\n", argv[0], argv[0]);
+		fprintf(stderr,
+			"usage: %s [-f BYTES,…] [-l LEVEL,…] [-j THREADS] [-n READS] RAW…\n"
+			"       %s --make FILE [--memory MIB] [--data MIB] [--from DIR]\n",
+			argv[0], argv[0]);
 		return 2;
 	}
 	for (; optind < argc && r == 0; optind++)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The store's JSON, any bytes: as index.json (first byte even) or as a manifest that an index names (odd). Whatever is
- * in it, resolving, listing, collecting and tagging beside it end with an answer.
+ * The store's JSON, any bytes: as index.json (first byte even) or as a manifest that an index
+ * names (odd). Whatever is in it, resolving, listing, collecting and tagging beside it end with
+ * an answer.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -58,9 +59,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 		if (store_blob_put(store, data + 1, size - 1, &layer, &err) < 0)
 			abort();
-		index = str_printf("{\"manifests\":[{\"mediaType\":"
-				   "\"application/vnd.oci.image.manifest.v1+json\",\"digest\":\"%s\",\"size\":%zu,"
-				   "\"annotations\":{\"org.opencontainers.image.ref.name\":\"base\"}}]}",
+		index = str_printf(
+			"{\"manifests\":[{\"mediaType\":"
+			"\"application/"
+			"vnd.oci.image.manifest.v1+json\",\"digest\":\"%s\",\"size\":%zu,"
+			"\"annotations\":{\"org.opencontainers.image.ref.name\":\"base\"}}]}",
 			layer.digest, size - 1);
 		put("index.json", index, strlen(index));
 	} else {
