@@ -140,6 +140,8 @@ enum proto_tag {
 	PROTO_T_MACHINE_ID = 26,   /* [string] 32 lower-case hexadecimal digits */
 	PROTO_T_HOSTNAME = 27,     /* [string] 1–63 of [a-z0-9-] */
 	PROTO_T_OOM_GROUP = 28,    /* [bool] EXEC: an out-of-memory kill takes the whole cgroup */
+	PROTO_T_DETACH = 29,       /* [bool] EXEC: REPLY as soon as it runs; it lives on by itself, through
+				    * SYNCs and restores, without input, output or timeout (a service) */
 
 	/* replies */
 	PROTO_T_ERROR = 64,        /* [u32 errno, string ≤ PROTO_ERROR_MAX]: the request itself failed */
@@ -212,13 +214,13 @@ struct proto_out {
 
 static inline void proto_put(struct proto_out *o, uint16_t tag, const void *data, uint32_t len)
 {
-	uint32_t head = tag; /* and u16 zero */
-
 	if (o->failed || len > o->max || o->max - len < 8 || o->len > o->max - len - 8) {
 		o->failed = 1;
 		return;
 	}
-	memcpy(o->buf + o->len, &head, 4);
+	o->buf[o->len] = tag & 0xff;
+	o->buf[o->len + 1] = tag >> 8;
+	o->buf[o->len + 2] = o->buf[o->len + 3] = 0;
 	memcpy(o->buf + o->len + 4, &len, 4);
 	if (len)
 		memcpy(o->buf + o->len + 8, data, len);

@@ -12,6 +12,7 @@
 
 #include "common/clock.h"
 #include "common/file.h"
+#include "common/paths.h"
 #include "vmm/boot.h"
 #include "vmm/cmdline.h"
 
@@ -30,6 +31,7 @@ static int boot_once(const struct machine_spec *spec, struct err *err)
 {
 	cleanup_machine struct machine *machine = NULL;
 	cleanup_guest struct guest *guest = NULL;
+	struct proto_hello hello;
 	int r = machine_start(spec, &machine, err);
 
 	if (r < 0)
@@ -37,7 +39,10 @@ static int boot_once(const struct machine_spec *spec, struct err *err)
 	r = guest_new(machine_take_channel(machine), &guest, err);
 	if (r < 0)
 		return r;
-	return machine_boot_wait(machine, guest, NULL, NULL, err);
+	r = machine_boot_wait(machine, guest, NULL, &hello, err);
+	if (!r && !(hello.flags & PROTO_HELLO_ROOT))
+		r = err_set(err, EPROTO, "the agent answered without a root");
+	return r;
 }
 
 int bench_boot(struct store *s, const struct store_manifest *m, struct template *t, int64_t *ret,
@@ -51,6 +56,7 @@ int bench_boot(struct store *s, const struct store_manifest *m, struct template 
 		.pager_fd = -1,
 		.disk_fd = template_disk_fd(t),
 	};
+	const char *scratch;
 	int64_t begin;
 	int r = machine_accel_parse(c->accel, &spec.shape.accel);
 
@@ -64,9 +70,10 @@ int bench_boot(struct store *s, const struct store_manifest *m, struct template 
 	memory = memfd_create("parbake-boot", MFD_CLOEXEC);
 	if (memory < 0 || ftruncate(memory, (off_t)c->memory_bytes) < 0)
 		return err_sys(err, errno, "make the machine's memory");
-	overlay = template_overlay(t, err);
-	if (overlay < 0)
-		return overlay;
+	if ((r = paths_get(PATHS_CACHE, &scratch, err)) < 0 ||
+		(r = overlay = file_scratch(scratch, err)) < 0 ||
+		(r = machine_overlay_init(overlay, c->disk_bytes, err)) < 0)
+		return r;
 	spec.memory_fd = memory;
 	spec.overlay_fd = overlay;
 	spec.kernel = kernel;

@@ -6,14 +6,14 @@
 #   build.sh --print-path  print where it is or would be; build nothing
 #
 # How it works: Debian's linux-source package is unpacked into the cache
-# directory, without what this configuration cannot reach; allnoconfig plus
-# kernel/config settle the configuration, each line of kernel/config is
-# checked to have survived; vmlinux is compiled, stripped, checked for its
-# PVH entry note and published by renaming a finished directory.
+# directory, without what this configuration cannot reach, and patches/ are
+# applied; allnoconfig plus config settle the configuration, each line of
+# config is checked to have survived; vmlinux is compiled, stripped, checked
+# for its PVH entry note and published by renaming a finished directory.
 #
 # What always holds:
 # - $CACHE/kernel/<digest>/ exists only whole. <digest> covers everything that
-#   decides the bytes: configuration, this script, source version, compiler, linker.
+#   decides the bytes: config, patches, this script, source version, compiler, linker.
 # - One build at a time per cache, by flock. The lock lives as long as any
 #   process of a build, so whoever gets it may remove what a killed one left.
 # - Same digest, same bytes: time, user, host and paths are not in the file.
@@ -53,7 +53,7 @@ find_source() {
 
 need_tools() {
 	local tool missing=
-	for tool in gcc ld make flex bison bc tar xz flock readelf strip; do
+	for tool in gcc ld make flex bison bc tar xz patch flock readelf strip; do
 		command -v "$tool" >/dev/null || missing+=" $tool"
 	done
 	[ -z "$missing" ] ||
@@ -64,6 +64,7 @@ compute_digest() {
 	{
 		sha256sum <"$here/config"
 		sha256sum <"$here/build.sh"
+		cat "$here"/patches/*.patch | sha256sum
 		printf '%s %s\n' "$source_name" "$source_version"
 		gcc --version | head -n 1
 		ld --version | head -n 1
@@ -158,7 +159,12 @@ show_progress() {
 } >>"$log"
 
 compile() {
+	local patch
 	cd "$work"
+	for patch in "$here"/patches/*.patch; do
+		patch -p1 -s --fuzz=0 <"$patch" >>"$log" 2>&1 ||
+			die "${patch##*/} does not apply to $source_name $source_version"
+	done
 	kmake KCONFIG_ALLCONFIG="$here/config" allnoconfig >>"$log" 2>&1
 	check_config
 	kmake vmlinux 2>&1 | show_progress
@@ -203,7 +209,7 @@ on_exit() {
 		wait "$group" 2>/dev/null || true
 	fi
 	if [ "$rc" != 0 ]; then
-		if [ -s "$log" ]; then
+		if [ "$rc" -lt 128 ] && [ -s "$log" ]; then
 			say "failed; the last lines of $log:"
 			tail -n "$tail_lines" "$log" >&2
 		fi
@@ -229,7 +235,7 @@ main() {
 		return
 	fi
 	need_tools
-	mkdir -p -m 0700 "$cache"
+	(umask 077 && mkdir -p "$cache")
 	exec 9>"$cache/lock"
 	if ! flock -n 9; then
 		say "another build is running, waiting for it"

@@ -112,6 +112,13 @@ int store_publish(struct store *s, const char *name, const char *tag, const json
 	const struct store_layer *layers, unsigned n_layers, int64_t created,
 	struct store_manifest *ret, struct err *err);
 /*
+ * The same without the tag: config and manifest blobs that nothing names yet (gc takes them,
+ * when they are old enough), to try a snapshot before it is published.
+ */
+int store_put_manifest(struct store *s, const char *name, const char *tag, const json_t *config,
+	const struct store_layer *layers, unsigned n_layers, int64_t created,
+	struct store_manifest *ret, struct err *err);
+/*
  * Check every byte: digests of manifest, config, layers; frames and raw digests of images.
  * Errors name the blob. @progress may be NULL.
  */

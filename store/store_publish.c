@@ -317,18 +317,29 @@ static int format_time(int64_t seconds, char ret[static 32], struct err *err)
 	return 0;
 }
 
-int store_publish(struct store *s, const char *name, const char *tag_name, const json_t *config,
-	const struct store_layer *layers, unsigned n_layers, int64_t created,
-	struct store_manifest *ret, struct err *err)
+/* Config and manifest blobs behind the @n_layers of @all: all that has to be there. */
+static int put_parts(struct store *s, const struct store_ref *ref, const json_t *config,
+	struct store_layer *all, unsigned n_layers, const char *when, struct err *err)
 {
-	struct store_ref ref = {0};
-	/* config and manifest behind the layers: all that has to be there */
-	struct store_layer all[STORE_LAYERS_MAX + 2];
 	cleanup_json json_t *manifest = NULL;
-	cleanup_fd int lock = -1;
-	char when[32], text[2 * LIMIT_NAME_SIZE + 8];
 	int r;
 
+	if (store_layers_check(all, n_layers, err) < 0)
+		return -EINVAL;
+	r = check_there(s, all, n_layers, err);
+	if (r < 0)
+		return r;
+	r = put_json(s, config, STORE_MEDIA_CONFIG, LIMIT_JSON_BYTES, &all[n_layers], err);
+	if (r < 0)
+		return r;
+	manifest = build_manifest(ref->name, when, &all[n_layers], all, n_layers);
+	return put_json(
+		s, manifest, STORE_MEDIA_MANIFEST, LIMIT_MANIFEST_BYTES, &all[n_layers + 1], err);
+}
+
+static int check_names(const char *name, const char *tag_name, unsigned n_layers,
+	struct store_ref *ret, struct err *err)
+{
 	if (!tag_name)
 		tag_name = "latest";
 	if (!store_name_valid(name) || !store_tag_valid(tag_name))
@@ -336,23 +347,54 @@ int store_publish(struct store *s, const char *name, const char *tag_name, const
 			name, tag_name);
 	if (n_layers > STORE_LAYERS_MAX)
 		return err_set(err, E2BIG, "publish: more than %d layers", STORE_LAYERS_MAX);
-	snprintf(ref.name, sizeof(ref.name), "%s", name);
-	snprintf(ref.tag, sizeof(ref.tag), "%s", tag_name);
-	r = format_time(created, when, err);
-	if (r == 0 && store_layers_check(layers, n_layers, err) < 0)
-		return -EINVAL;
+	snprintf(ret->name, sizeof(ret->name), "%s", name);
+	snprintf(ret->tag, sizeof(ret->tag), "%s", tag_name);
+	return 0;
+}
+
+int store_put_manifest(struct store *s, const char *name, const char *tag_name,
+	const json_t *config, const struct store_layer *layers, unsigned n_layers, int64_t created,
+	struct store_manifest *ret, struct err *err)
+{
+	struct store_ref ref = {0};
+	struct store_layer all[STORE_LAYERS_MAX + 2];
+	char when[32];
+	int r = check_names(name, tag_name, n_layers, &ref, err);
+
 	if (r == 0)
-		r = check_there(s, layers, n_layers, err);
+		r = format_time(created, when, err);
 	if (r < 0)
 		return r;
 	for (unsigned i = 0; i < n_layers; i++)
 		all[i] = layers[i];
-	r = put_json(s, config, STORE_MEDIA_CONFIG, LIMIT_JSON_BYTES, &all[n_layers], err);
+	r = put_parts(s, &ref, config, all, n_layers, when, err);
+	if (r == 0)
+		r = store_manifest_read(
+			s, all[n_layers + 1].digest, all[n_layers + 1].bytes, ret, err);
 	if (r < 0)
 		return r;
-	manifest = build_manifest(name, when, &all[n_layers], layers, n_layers);
-	r = put_json(
-		s, manifest, STORE_MEDIA_MANIFEST, LIMIT_MANIFEST_BYTES, &all[n_layers + 1], err);
+	snprintf(ret->name, sizeof(ret->name), "%s", ref.name);
+	snprintf(ret->tag, sizeof(ret->tag), "%s", ref.tag);
+	return 0;
+}
+
+int store_publish(struct store *s, const char *name, const char *tag_name, const json_t *config,
+	const struct store_layer *layers, unsigned n_layers, int64_t created,
+	struct store_manifest *ret, struct err *err)
+{
+	struct store_ref ref = {0};
+	struct store_layer all[STORE_LAYERS_MAX + 2];
+	cleanup_fd int lock = -1;
+	char when[32], text[2 * LIMIT_NAME_SIZE + 8];
+	int r = check_names(name, tag_name, n_layers, &ref, err);
+
+	if (r == 0)
+		r = format_time(created, when, err);
+	if (r < 0)
+		return r;
+	for (unsigned i = 0; i < n_layers; i++)
+		all[i] = layers[i];
+	r = put_parts(s, &ref, config, all, n_layers, when, err);
 	if (r < 0)
 		return r;
 	r = fault_point("store.publish.before-index");

@@ -22,7 +22,7 @@
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
 #define CMDLINE                                                                                    \
-	"console=ttyS0 quiet reboot=t panic=-1 tsc=reliable no_timer_check "                       \
+	"console=ttyS0 quiet reboot=t panic=-1 tsc=reliable no_timer_check lapic_timer_khz=1000000 "                    \
 	"rcupdate.rcu_cpu_stall_suppress=1 rcupdate.rcu_expedited=1 "                              \
 	"sysctl.vm.compaction_proactiveness=0 parbake.root=/dev/vda"
 

@@ -9,6 +9,7 @@
 #include "vmm/monitor.h"
 
 #include <assert.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -22,7 +23,9 @@
 #define P_PIDFD 3
 #endif
 
-#define LAST_WORDS 600 /* bytes of each quoted in an error */
+/* bytes quoted in an error; a kernel's panic is a long story */
+#define LAST_WORDS_MONITOR 500
+#define LAST_WORDS_GUEST 1200
 
 static const struct monitor_ops *const monitors[] = {
 	&monitor_qemu,
@@ -134,6 +137,13 @@ int monitor_default_accel(enum machine_accel *ret, struct err *err)
 
 /* ---- a machine's life ------------------------------------------------------------------- */
 
+static bool opened_as(int fd, int mode)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	return flags >= 0 && (flags & O_ACCMODE) == mode;
+}
+
 static int check_spec(const struct machine_spec *spec, struct err *err)
 {
 	const struct machine_shape *shape = &spec->shape;
@@ -146,6 +156,8 @@ static int check_spec(const struct machine_spec *spec, struct err *err)
 		return err_set(err, EINVAL, "%u vcpus: from 1 to %d", shape->vcpus, LIMIT_VCPUS);
 	if (spec->memory_fd < 0 || spec->disk_fd < 0 || spec->overlay_fd < 0)
 		return err_set(err, EINVAL, "a machine needs memory, a disk and its overlay");
+	if (!opened_as(spec->disk_fd, O_RDONLY) || !opened_as(spec->overlay_fd, O_RDWR))
+		return err_set(err, EINVAL, "a disk is opened read-only and its overlay read-write");
 	if (spec->kernel && (!spec->initrd || !spec->cmdline))
 		return err_set(err, EINVAL, "a boot needs a kernel, an initramfs and a command line");
 	if (spec->kernel && spec->pager_fd >= 0)
@@ -325,8 +337,8 @@ char *machine_console(struct machine *m)
 	return str_printf("%s%s%s", guest, *guest && *monitor ? "\n" : "", monitor);
 }
 
-/* ": said “…”", the last of what @c holds on one line. */
-static void quote(struct console *c, const char *who, struct err *err)
+/* The last of what @c holds, at most @max bytes. */
+static void quote(struct console *c, const char *who, size_t max, struct err *err)
 {
 	cleanup_free char *text = c ? console_text(c) : NULL;
 	size_t len = text ? strlen(text) : 0;
@@ -335,7 +347,7 @@ static void quote(struct console *c, const char *who, struct err *err)
 		text[--len] = '\0';
 	if (!len)
 		return;
-	err_append(err, "\n%s said last:\n%s", who, console_tail(text, LAST_WORDS));
+	err_append(err, "\n%s said last:\n%s", who, console_tail(text, max));
 }
 
 void machine_end_reason(struct machine *m, struct err *err)
@@ -353,6 +365,6 @@ void machine_end_reason(struct machine *m, struct err *err)
 	else
 		err_set(err, ECONNABORTED, "the monitor was killed by signal %d (%s)", info.si_status,
 			sigdescr_np(info.si_status) ?: "unknown");
-	quote(m->errors, "the monitor", err);
-	quote(m->console, "the guest's console", err);
+	quote(m->errors, "the monitor", LAST_WORDS_MONITOR, err);
+	quote(m->console, "the guest's console", LAST_WORDS_GUEST, err);
 }

@@ -14,9 +14,11 @@
  */
 #include <assert.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "common/clock.h"
 #include "common/file.h"
@@ -27,6 +29,8 @@
 #include "vmm/qmp.h"
 
 #define ERRORS_BYTES (8 * KIB) /* kept of the monitor's standard error */
+#define END_WAIT_MS 1000
+#define FINALIZE_POLL_NS 500000
 #define STATE_MAGIC "QEVM"     /* a migration stream's first bytes */
 
 struct qemu {
@@ -239,8 +243,11 @@ static int qemu_restore(struct machine *m, int state_fd, int64_t deadline, struc
 	r = migrate(m, "migrate-incoming", fd, deadline, err);
 	if (r < 0)
 		return r;
-	if (q->failed)
+	if (q->failed) {
+		/* it ends now, and has said why */
+		poll(&(struct pollfd){.fd = m->proc.pidfd, .events = POLLIN}, 1, END_WAIT_MS);
 		return err_set(err, EBADMSG, "the monitor could not load the device state");
+	}
 	if (q->ack_fd >= 0 && read(q->ack_fd, &acked, sizeof(acked)) != (ssize_t)sizeof(acked))
 		return err_set(err, ENOTSUP,
 			"the monitor did not hand its memory to the pager: the preload library had no effect");
@@ -273,6 +280,28 @@ static int migrate_error(struct qemu *q, int64_t deadline, struct err *err)
 	return err_set(err, EIO, "write the device state: %.500s", desc ?: "the monitor does not say why");
 }
 
+/*
+ * The event says that the stream is complete; the migration thread then still has to let go of the machine
+ * and its file, which no event tells.
+ */
+static int wait_finalized(struct qemu *q, int64_t deadline, struct err *err)
+{
+	const struct timespec pace = {.tv_nsec = FINALIZE_POLL_NS};
+
+	for (;;) {
+		cleanup_json json_t *status = NULL;
+		const char *name;
+		int r = qmp_call(q->qmp, "query-status", NULL, deadline, &status, err);
+
+		if (r < 0)
+			return r;
+		name = json_string_value(json_object_get(status, "status"));
+		if (!name || strcmp(name, "finish-migrate"))
+			return 0;
+		nanosleep(&pace, NULL);
+	}
+}
+
 static int qemu_capture(struct machine *m, int state_fd, int64_t deadline, struct err *err)
 {
 	struct qemu *q = m->driver;
@@ -286,8 +315,7 @@ static int qemu_capture(struct machine *m, int state_fd, int64_t deadline, struc
 		return r;
 	if (q->failed)
 		return migrate_error(q, deadline, err);
-	/* the answer comes after the monitor has closed the file */
-	r = qmp_call(q->qmp, "query-migrate", NULL, deadline, NULL, err);
+	r = wait_finalized(q, deadline, err);
 	if (r < 0)
 		return r;
 	if (file_pread_full(state_fd, magic, sizeof(magic), 0) < 0 || memcmp(magic, STATE_MAGIC, 4))

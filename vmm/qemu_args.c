@@ -9,7 +9,7 @@
  * reads it through the page cache).
  *
  * No balloon: discarding a page would punch a hole into the memfd that all clones share, which its seal
- * refuses. No rng device: entropy comes by the agent. No network card.
+ * refuses. An RTC, though nothing uses it: without one a booting kernel waits a second for it. No rng device: entropy comes by the agent. No network card.
  */
 #include <assert.h>
 #include <stdarg.h>
@@ -61,7 +61,7 @@ static void add_machine(struct qemu_args *a, const struct machine_spec *spec)
 
 	add(a, "-machine");
 	add(a,
-		QEMU_MACHINE_TYPE ",acpi=off,x-option-roms=off,pit=on,pic=on,rtc=off,isa-serial=on,"
+		QEMU_MACHINE_TYPE ",acpi=off,x-option-roms=off,pit=on,pic=on,rtc=on,isa-serial=on,"
 				  "auto-kernel-cmdline=%s,memory-backend=mem",
 		spec->kernel ? "on" : "off");
 	add(a, "-accel");

@@ -7,6 +7,10 @@ export LC_ALL=C
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 deadline_seconds=60
+# the one kernel/README.md recommends
+command_line="console=ttyS0 quiet reboot=t panic=-1 tsc=reliable no_timer_check \
+lapic_timer_khz=1000000 rcupdate.rcu_cpu_stall_suppress=1 rcupdate.rcu_expedited=1 \
+sysctl.vm.compaction_proactiveness=0"
 kernel=${PARBAKE_KERNEL:-$("$here/../../kernel/build.sh")}
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/parbake-kernel-test.XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
@@ -33,8 +37,7 @@ boot() {
 	timeout "$deadline_seconds" qemu-system-x86_64 \
 		-M microvm,acpi=off,x-option-roms=off,pit=on,pic=on,rtc=on,isa-serial=on \
 		-accel tcg -cpu max -smp "$3" -m 256 -kernel "$kernel" -initrd "$2" \
-		-append "console=ttyS0 reboot=t panic=-1 quiet no_timer_check tsc=reliable \
-tsc_early_khz=$("$tmp/root/init" --tsc-khz) rcupdate.rcu_cpu_stall_suppress=1" \
+		-append "$command_line tsc_early_khz=$("$tmp/root/init" --tsc-khz)" \
 		-nodefaults -no-user-config -display none -no-reboot \
 		-serial "file:$tmp/console" \
 		-drive "if=none,id=disk,format=raw,file=$tmp/disk" \
