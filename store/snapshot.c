@@ -23,6 +23,7 @@ static const struct {
 } numbers[] = {
 	{FIELD(memory_bytes), 8, LIMIT_MEMORY_MIN, LIMIT_MEMORY_MAX},
 	{FIELD(vcpus), 4, 1, LIMIT_VCPUS},
+	{FIELD(tsc_khz), 8, 0, UINT32_MAX},
 	{FIELD(page_bytes), 4, 4096, GIB},
 	{FIELD(protocol), 4, 0, UINT32_MAX},
 	{FIELD(disk_bytes), 8, 0, LIMIT_DISK_MAX},
