@@ -656,6 +656,68 @@ static void test_deadline(void)
 	script_end(&s, t, g);
 }
 
+/* Serves one CODE as an agent whose interpreter prints, shows a result, and dies. */
+static void gone(int fd)
+{
+	static const uint8_t error[] = {104, 0, 0, 0, 'g', 'o', 'n', 'e', '!'};
+	struct proto_header h;
+	uint8_t *p, buf[64];
+	struct proto_out o = {.buf = buf, .max = sizeof(buf)};
+
+	peer_next(fd, &h, &p);
+	peer_frame(fd, PROTO_DATA, PROTO_OUT, h.stream, "hi\n", 3);
+	peer_frame(fd, PROTO_DATA, PROTO_RESULT, h.stream, "{}\n", 3);
+	proto_put(&o, PROTO_T_ERROR, error, sizeof(error));
+	proto_put_bool(&o, PROTO_T_CONTEXT_GONE, 1);
+	peer_frame(fd, PROTO_REPLY, 0, h.stream, buf, o.len);
+}
+
+static void raised(int fd)
+{
+	struct proto_header h;
+	uint8_t *p, buf[128];
+	struct proto_out o = {.buf = buf, .max = sizeof(buf)};
+
+	peer_next(fd, &h, &p);
+	proto_put_u32(&o, PROTO_T_EXECUTION, 5);
+	proto_put_str(&o, PROTO_T_ENAME, "ValueError");
+	proto_put_str(&o, PROTO_T_EVALUE, "x");
+	proto_put_str(&o, PROTO_T_TRACEBACK, "line 1");
+	peer_frame(fd, PROTO_REPLY, 0, h.stream, buf, o.len);
+}
+
+static void test_code(void)
+{
+	struct guest_exec_spec spec = {.stdin_fd = -1};
+	struct guest_result r;
+	struct script s;
+	struct err err = {""};
+	pthread_t t;
+	struct guest *g = script_start(&s, &t, gone);
+	char name[100];
+
+	is_int(guest_code(g, NULL, "x", &spec, clock_deadline(PEER_DEADLINE_MS), -1, &r, &err), 0,
+		"code whose interpreter dies has run");
+	ok(r.context_gone && !r.ename, "and is marked");
+	is_str(r.traceback, "gone!", "with how it ended");
+	is_str(r.out, "hi\n", "and what it had printed");
+	is_str(r.results, "{}\n", "and shown");
+	guest_result_free(&r);
+	script_end(&s, t, g);
+	g = script_start(&s, &t, raised);
+	memset(name, 'n', sizeof(name));
+	name[99] = '\0';
+	is_int(guest_code(g, name, "x", &spec, clock_deadline(PEER_DEADLINE_MS), -1, &r, &err),
+		-EINVAL, "a context's name too long is refused here");
+	is_int(guest_code(g, "n", "x", &spec, clock_deadline(PEER_DEADLINE_MS), -1, &r, &err), 0,
+		"code that raises has run");
+	ok(r.execution == 5 && !strcmp(r.ename, "ValueError") && !strcmp(r.evalue, "x") &&
+			!strcmp(r.traceback, "line 1") && !r.context_gone,
+		"and tells what");
+	guest_result_free(&r);
+	script_end(&s, t, g);
+}
+
 static void vanish(int fd)
 {
 	struct proto_header h;
@@ -736,6 +798,7 @@ int main(void)
 	test_many();
 	test_limits();
 	test_deadline();
+	test_code();
 	test_ends();
 	test_identity();
 	return tap_done();
