@@ -663,7 +663,7 @@ static void curl(struct guest *g, unsigned port, const char *options, const char
 	cleanup_guest_result struct guest_result r = {0};
 	struct err err = {""};
 
-	snprintf(line, sizeof(line), "exec curl -sS -x http://127.0.0.1:%u %s 2>&1", port, options);
+	snprintf(line, sizeof(line), "curl -sS -i -x http://127.0.0.1:%u %s 2>&1", port, options);
 	if (guest_exec(g, &spec, clock_deadline(2 * PEER_DEADLINE_MS), -1, &r, &err) < 0)
 		printf("# %s\n", err.text);
 	has_str(r.out, want, "%s", what);
@@ -674,6 +674,8 @@ static void test_agent(struct server *web)
 	const unsigned port = 20000 + (unsigned)getpid() % 10000;
 	char rule[64], url[200];
 	const char *allow[] = {rule};
+	struct proxy_stats st;
+	int64_t deadline;
 	struct proxy *p;
 	struct guest *g;
 	struct err err = {""};
@@ -699,6 +701,14 @@ static void test_agent(struct server *web)
 	curl(g, port, "http://evil.example/", "not in the recipe's", "curl: refused");
 	snprintf(url, sizeof(url), "http://127.0.0.1:%u/", web->port ^ 1);
 	curl(g, port, url, "not in the recipe's", "curl: another port");
+	snprintf(url, sizeof(url), "http://%s/big | head -c 1", rule);
+	curl(g, port, url, "H", "curl: given up midway");
+	deadline = clock_deadline(PEER_DEADLINE_MS);
+	do {
+		guest_call(g, PROTO_INFO, NULL, deadline, -1, NULL, NULL, &err);
+		proxy_get_stats(p, &st);
+	} while (st.open && clock_left_ms(deadline) > 0);
+	is_int(st.open, 0, "no connection is left");
 	is_int(proxy_listen(p, 0, clock_deadline(PEER_DEADLINE_MS), -1, &err), 0, "it stops");
 	curl(g, port, "http://evil.example/", "connect", "curl: nobody there any more");
 	proxy_free(p);
