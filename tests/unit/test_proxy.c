@@ -697,7 +697,7 @@ static void test_agent(struct server *web)
 	snprintf(url, sizeof(url), "-d 12345678 http://%s/x", rule);
 	curl(g, port, url, "body8", "curl: POST");
 	snprintf(url, sizeof(url), "http://%s/big | wc -c", rule);
-	curl(g, port, url, "3145728", "curl: 3 MiB");
+	curl(g, port, url, "3145747", "curl: 3 MiB and the head");
 	curl(g, port, "http://evil.example/", "not in the recipe's", "curl: refused");
 	snprintf(url, sizeof(url), "http://127.0.0.1:%u/", web->port ^ 1);
 	curl(g, port, url, "not in the recipe's", "curl: another port");
