@@ -38,7 +38,11 @@ struct ext4_meta {
 		size_t len;
 	} *xattrs;
 	size_t n_xattrs;
+	uint32_t flags; /* of chattr(1), FS_…_FL: those in EXT4_META_FLAGS are kept */
 };
+
+/* Synchronous, immutable, append only, no dump, no access times: the flags that an archive may set. */
+#define EXT4_META_FLAGS 0x000000f8U
 
 /* Make a file system in @fd (a regular file, truncated to size here; sparse). Owned by the caller. */
 int ext4_create(int fd, const struct ext4_options *opt, struct ext4 **ret, struct err *err);

@@ -19,11 +19,16 @@ struct fetch_item {
 	const char *url;
 	const char *sha256; /* 64 hex digits: required */
 	uint64_t max_bytes; /* 0: LIMIT_ARCHIVE_BYTES */
-	char *ret_path;     /* where it lies in the cache; caller frees */
+	unsigned stall_s;   /* give a connection up after this long without a byte; 0: LIMIT_DOWNLOAD_STALL_S */
+	char *ret_path;     /* where it lies in the cache; caller frees; NULL on failure */
 };
 
-/* Fetch all; the first failure cancels the rest (parts stay for a resume). Errors: -EBADMSG "differs: …" or "truncated: …", -ENOENT
- * (404), -EIO with curl's words. Already cached: nothing is sent. */
+/*
+ * Fetch all; the first failure cancels the rest (parts stay for a resume). Errors: -EBADMSG "differs: …" or
+ * "truncated: …", -ENOENT (404), -EFBIG more than max_bytes, -EACCES refused by the server, -EINVAL an item that
+ * cannot be right, -EIO with curl's words. Already cached: nothing is sent. Several processes may fetch the same
+ * item: one does, the others wait for it. The caller has opened @progress's stage (in bytes).
+ */
 int fetch_all(struct fetch_item *items, size_t n, struct progress *progress, struct err *err);
 
 #endif

@@ -23,7 +23,7 @@
  *     [network]  allow = host[:port] … (at bake time)
  *     [install]  N = shell line …; pip = requirement …
  *     [start]    command = …; ready = shell line | python: code
- *     [warm]     N = shell line | python: code
+ *     [warm]     N = shell line | python: code; caches = drop | keep
  *     [limits]   timeout, output, memory, pids  (defaults of every exec in a sandbox)
  *
  * Sizes: 512M, 2G (powers of 1024). Times: 500ms, 30s, 5m.
@@ -61,6 +61,7 @@ struct recipe {
 	uint64_t memory_bytes, disk_bytes;
 	unsigned vcpus;
 	enum template_source source;
+	bool has_source; /* the chain names one */
 	char *suite;                      /* debian */
 	struct template_strings packages; /* of the whole chain, sorted, without duplicates */
 	char *url, *path, sha256[DIGEST_HEX_SIZE]; /* tar */
@@ -73,6 +74,7 @@ struct recipe {
 	char *start_command, *ready;
 	bool ready_python;
 	struct template_steps warm;
+	bool keep_caches; /* [warm] caches = keep: the page cache stays in the snapshot */
 	uint64_t exec_timeout_ms, output_bytes, exec_memory_bytes, exec_pids;
 };
 
@@ -84,6 +86,11 @@ int recipe_read(const char *path, const char *const *dirs, struct recipe **ret, 
 void recipe_free(struct recipe *r);
 DEFINE_CLEANUP(struct recipe *, recipe_free)
 #define cleanup_recipe cleanup_with(recipe_free_p_)
+/* The same of text in memory; @path is what errors name and where [files] and `from` are looked up. */
+int recipe_parse(const char *path, const char *text, size_t len, const char *const *dirs,
+	struct recipe **ret, struct err *err);
+/* Does anything in it run in the warm interpreter? */
+bool recipe_uses_python(const struct recipe *r);
 /* The canonical text of the merged recipe (same meaning, same bytes): what cache keys are made of. Caller frees. */
 char *recipe_text(const struct recipe *r);
 /* Parsers for units: -EINVAL. */

@@ -23,11 +23,18 @@ struct unpack_options {
 };
 
 struct unpack_stats {
-	uint64_t entries, bytes, devices_skipped;
+	uint64_t entries, bytes, devices_skipped; /* bytes: of data; holes are not counted */
 };
 
 int unpack_archive(int fd, const char *what, struct ext4 *fs, const struct unpack_options *opt,
 	struct progress *progress, struct unpack_stats *ret, struct err *err);
+/*
+ * @fd is read from its beginning where it is a regular file (its offset is left alone), else from where it is; @what
+ * names it in errors. @opt may be NULL. The caller has opened @progress's stage (in bytes of the archive); its total is
+ * set here. Errors: -EBADMSG not an archive or damaged, -EINVAL an entry that must not be, -EFBIG a limit, and those of
+ * ext4.h, all with the entry's path. After one, @fs is good for ext4_abort() alone. Extended attributes of
+ * namespaces that Linux does not have are left out and noted in @progress.
+ */
 /* Only look: entries and bytes (to size an image) under the same rules. */
 int unpack_measure(int fd, const char *what, const struct unpack_options *opt, struct unpack_stats *ret,
 	struct err *err);

@@ -165,7 +165,7 @@ static void count(struct bench_series *s, int r, const struct bench_sample *one,
 		return;
 	}
 	if (!s->failed++)
-		snprintf(s->first_error, sizeof(s->first_error), "%s", err->text);
+		s->first_error = *err;
 }
 
 static int run_series(struct bench *b, enum mode mode, struct err *err)
@@ -228,7 +228,7 @@ static void print_series(const struct bench_series *s)
 		printf(" %8.1f", ms(bench_series_percentile(s, i, 50)));
 	printf(" %7" PRIu64 " %9" PRIu64 "\n", bench_median_faults(s), bench_median_premapped(s));
 	if (s->failed)
-		printf("       first failure: %s\n", s->first_error);
+		printf("       first failure: %s\n", s->first_error.text);
 }
 
 static void print_table(const struct bench *b)

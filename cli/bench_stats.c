@@ -115,8 +115,8 @@ json_t *bench_series_json(const struct bench_series *s)
 				json_integer(s->samples[i].parts[part]));
 		json_array_append_new(samples, one);
 	}
-	if (s->first_error[0])
-		json_object_set_new(obj, "first_error", json_string(s->first_error));
+	if (s->failed)
+		json_object_set_new(obj, "first_error", json_string(s->first_error.text));
 	json_object_set_new(obj, "parts_p50_ns", parts);
 	json_object_set_new(obj, "samples", samples);
 	return obj;

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/err.h"
 #include "common/json.h"
 
 /*
@@ -26,7 +27,7 @@ struct bench_series {
 	struct bench_sample *samples;
 	size_t n, room;
 	size_t failed;
-	char first_error[512];
+	struct err first_error;
 };
 
 void bench_add(struct bench_series *s, const struct bench_sample *one);

@@ -19,6 +19,10 @@
 #define LIMIT_NAME 63      /* bytes of a template or tag name */
 #define LIMIT_NAME_SIZE 64 /* with the NUL */
 
+#define LIMIT_STEP_MS 3600000             /* one install or warm step */
+#define LIMIT_STEP_OUTPUT (256 * MIB)     /* of one stream of a step that is passed on */
+#define LIMIT_STEP_LINE 1000              /* bytes of a line of it; longer ones are broken */
+
 /* machines */
 #define LIMIT_MEMORY_MIN (64 * MIB)
 #define LIMIT_MEMORY_MAX (64 * GIB)
@@ -26,6 +30,8 @@
 #define LIMIT_DISK_MIN (16 * MIB)
 #define LIMIT_DISK_MAX (1024 * GIB)
 #define LIMIT_CONSOLE_BYTES (64 * KIB) /* of a machine's console kept, the newest */
+#define LIMIT_BOOT_MS 120000           /* a boot that makes progress may take */
+#define LIMIT_BOOT_STILL_MS 15000      /* a boot without progress is given up after */
 #define LIMIT_REGIONS 16               /* memory regions in a handshake */
 
 /* archives */
@@ -34,15 +40,23 @@
 #define LIMIT_PATH_DEPTH 128
 #define LIMIT_XATTR_BYTES (64 * KIB) /* all of one inode */
 #define LIMIT_ARCHIVE_BYTES (256 * GIB)
+#define LIMIT_ARCHIVE_RATIO 1000 /* bytes unpacked from one, once there are … */
+#define LIMIT_ARCHIVE_RATIO_FROM (1 * GIB)
 
 /* store */
 #define LIMIT_JSON_BYTES (16 * MIB)
 #define LIMIT_FRAME_BYTES (4 * MIB) /* decompressed, of a data frame */
 #define LIMIT_FRAMES (64UL * 1024 * 1024)
+#define LIMIT_MANIFEST_BYTES (1 * MIB)
+#define LIMIT_INDEX_ENTRIES 65536 /* manifests in index.json */
+#define LIMIT_INDEX_DEPTH 4       /* of an index within an index */
+#define LIMIT_WSET_RANGES 1000000
+#define LIMIT_CONFIG_ENV 4096 /* variables in a snapshot's environment */
 
 /* downloads */
 #define LIMIT_DOWNLOADS 8 /* at once */
 #define LIMIT_DOWNLOAD_TRIES 5
+#define LIMIT_DOWNLOAD_STALL_S 60 /* without a byte */
 #define LIMIT_REDIRECTS 8
 
 /* running */
@@ -61,5 +75,9 @@
 #define LIMIT_PROXY_NOTES 64         /* hosts whose refusal is shown */
 #define LIMIT_QMP_LINE (4 * MIB)
 #define LIMIT_PAGER_MACHINES 4096
+#define LIMIT_PAGER_CLIENTS 1024   /* connections to one pager */
+#define LIMIT_PAGER_LINE 4096      /* bytes of a request or reply between them */
+#define LIMIT_PAGER_REPLY_MS 60000 /* a pager that says nothing for so long is broken */
+#define LIMIT_DELTA_RANGES (4UL * 1024 * 1024) /* of a disk delta */
 
 #endif

@@ -28,7 +28,7 @@ struct pager_options {
 	unsigned threads;      /* fault handlers; 0: by cores, at most 4 */
 	uint32_t window_bytes; /* mapped around a fault; 0: default (64 KiB) */
 	bool no_premap;        /* do not map the working set at attach (to record, to measure) */
-	bool record;           /* keep the order of faults, for pager_recorded() */
+	bool record;           /* keep the order of faults, for pager_recorded(): windows are one page */
 };
 
 struct pager_stats {
@@ -59,6 +59,8 @@ int pager_memory_fd(const struct pager *p);
  */
 int pager_attach(struct pager *p, int sock, struct err *err);
 void pager_get_stats(struct pager *p, struct pager_stats *ret);
+/* What last went wrong (a damaged frame, a refused handshake); "" where nothing has. */
+void pager_get_error(struct pager *p, struct err *ret);
 /* Pages in the order they were first faulted, by whole pages, since the last call (record). */
 int pager_recorded(struct pager *p, struct snapshot_wset *ret, struct err *err);
 
@@ -72,6 +74,7 @@ struct pagerd_spec {
 	const struct snapshot_wset *wset; /* may be NULL */
 	struct pager_options options;
 	bool own;              /* a process for this client alone (to record, to measure first use) */
+	bool no_uffd;          /* PAGER_PRIVATE, whatever the host allows */
 };
 
 /* Connect to the template's pager, starting it where none runs. */
@@ -88,6 +91,7 @@ int pagerd_fd(const struct pagerd *d);
 /* A fresh socket whose other end the pager has attached: for machine_spec.pager_fd. Caller closes. */
 int pagerd_attach(struct pagerd *d, int *ret_fd, struct err *err);
 int pagerd_get_stats(struct pagerd *d, struct pager_stats *ret, struct err *err);
+int pagerd_get_error(struct pagerd *d, struct err *ret, struct err *err); /* pager_get_error() */
 int pagerd_recorded(struct pagerd *d, struct snapshot_wset *ret, struct err *err);
 /* The process's main: `parbake pager` (internal; started with its descriptors by pagerd_connect()). */
 int pagerd_main(int argc, char **argv);

@@ -33,6 +33,9 @@ void template_free(struct template *t);
 DEFINE_CLEANUP(struct template *, template_free)
 #define cleanup_template cleanup_with(template_free_p_)
 const struct snapshot_config *template_config(const struct template *t);
+/* The expanded disk, read-only: to boot from instead of restoring. Borrowed as long as the template. */
+int template_disk_fd(const struct template *t);
+/* Borrowed until the next sandbox is made: a pager that is gone is replaced then. */
 struct pagerd *template_pager(struct template *t);
 
 /* Moments of a create, CLOCK_MONOTONIC ns; 0: did not happen. */
@@ -53,6 +56,7 @@ int sandbox_activate(struct sandbox *sb, const char *hostname, int64_t deadline,
 /* shell + restore. */
 int sandbox_create(struct template *t, const char *hostname, int64_t deadline, struct sandbox **ret,
 	struct err *err);
+/* (Each of them dies with the thread that made it: machine_start().) */
 /* Kill it; returns when the machine is gone. */
 void sandbox_free(struct sandbox *sb);
 DEFINE_CLEANUP(struct sandbox *, sandbox_free)
@@ -61,6 +65,8 @@ DEFINE_CLEANUP(struct sandbox *, sandbox_free)
 struct guest *sandbox_guest(struct sandbox *sb);
 struct machine *sandbox_machine(struct sandbox *sb);
 const struct sandbox_trace *sandbox_trace(const struct sandbox *sb);
+/* The first result came: trace.first_result is now, the first time. */
+void sandbox_mark_result(struct sandbox *sb);
 /* A failed call's error gets the console's last words and, where the pager died, that. */
 void sandbox_explain(struct sandbox *sb, struct err *err);
 /* The disk's overlay, for capture or for tests. Borrowed. */

@@ -20,7 +20,7 @@
 #define IMAGE_PAGE 4096u
 
 struct image_stats {
-	uint64_t raw_bytes, data_bytes; /* all, and in pages that are not zero */
+	uint64_t raw_bytes, data_bytes; /* all, and in (whole) pages that are not zero */
 	uint64_t stored_bytes;
 	char raw_digest[DIGEST_TEXT_SIZE]; /* of the raw image */
 	char digest[DIGEST_TEXT_SIZE];     /* of what was written */
@@ -30,11 +30,14 @@ struct image_options {
 	uint32_t frame_bytes; /* raw bytes a frame, power of two, 4 KiB … LIMIT_FRAME_BYTES; 0: default */
 	int level;            /* zstd's; 0: default */
 	unsigned threads;     /* 0: all cores */
+	bool no_raw_digest;   /* leave raw_digest empty (of a TiB of holes it takes minutes) */
 };
 
 /*
- * Compress @raw_bytes of @raw_fd (holes and zero pages are found and skipped) to @out_fd from its
- * present offset. The same input and options give the same bytes, whatever the number of threads.
+ * Compress @raw_bytes (≤ LIMIT_DISK_MAX) of @raw_fd (holes and zero pages are found and skipped) to
+ * @out_fd from its present offset. The same input and options give the same bytes, whatever the number
+ * of threads. @opt may be NULL: defaults. @progress: its open stage counts raw bytes. Moves @raw_fd's
+ * offset; nobody may write to the raw image meanwhile.
  */
 int image_write(int raw_fd, uint64_t raw_bytes, const struct image_options *opt, int out_fd,
 	struct progress *progress, struct image_stats *ret, struct err *err);
@@ -63,6 +66,9 @@ void image_frame_at(const struct image *img, uint64_t offset, uint64_t *ret_star
 int image_read_frame(struct image *img, uint64_t start, void *buf, struct err *err);
 /* Expand all into @fd as a sparse file (several threads), digest checked against @raw_digest unless NULL. */
 int image_expand(struct image *img, int fd, const char *raw_digest, struct progress *progress,
+	struct err *err);
+/* Read all and check it, as image_expand() does, without writing anything. */
+int image_check_all(struct image *img, const char *raw_digest, struct progress *progress,
 	struct err *err);
 
 #endif

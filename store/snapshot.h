@@ -62,6 +62,8 @@ int snapshot_config_from_json(const json_t *obj, struct snapshot_config *ret, st
  * [[offset, bytes], …] in the config's extra "delta"; see docs/format.md.
  */
 
+/* (snapshot_delta_get() and snapshot_delta_set(), below, read and write that list.) */
+
 /* The working set: page runs of guest memory in the order they are first needed. */
 struct snapshot_range {
 	uint64_t offset, bytes; /* multiples of 4 KiB */
@@ -75,5 +77,12 @@ void snapshot_wset_clear(struct snapshot_wset *w);
 json_t *snapshot_wset_to_json(const struct snapshot_wset *w);
 int snapshot_wset_from_json(const json_t *obj, uint64_t memory_bytes, struct snapshot_wset *ret,
 	struct err *err);
+
+/*
+ * The delta's written ranges, ascending, apart, in multiples of 512 bytes, within disk_bytes. Get:
+ * none where extra has no "delta"; caller clears *@ret. Set: makes extra where there is none.
+ */
+int snapshot_delta_get(const struct snapshot_config *c, struct snapshot_wset *ret, struct err *err);
+void snapshot_delta_set(struct snapshot_config *c, const struct snapshot_range *ranges, size_t n);
 
 #endif

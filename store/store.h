@@ -62,12 +62,18 @@ void store_manifest_clear(struct store_manifest *m);
 /* The layer of a media type, or NULL. */
 const struct store_layer *store_layer(const struct store_manifest *m, const char *media);
 
-/* Is @name a template name (lower-case letter or digit first, then [a-z0-9._-], at most LIMIT_NAME)? */
+/* Is @name a template name: lower-case letters and digits, between them single [._-] (or --), at most
+ * LIMIT_NAME bytes? That is the image-spec's grammar for a component of ref.name; skopeo insists on it. */
 bool store_name_valid(const char *name);
 /* -ENOENT with the nearest name there is, where there is no such. */
 int store_resolve(struct store *s, const char *ref, struct store_manifest *ret, struct err *err);
 /* Every tagged version, sorted by name and tag; caller clears each and frees the array. */
 int store_list(struct store *s, struct store_manifest **ret, size_t *ret_n, struct err *err);
+/*
+ * The refs of all tags ("base", "base:v1"), sorted, without a look at what they name: what store_list()
+ * leaves out with a warning because it is damaged is here. Caller frees each and the array.
+ */
+int store_refs(struct store *s, char ***ret, size_t *ret_n, struct err *err);
 /* Open a blob for reading. Its size is checked, its digest only by store_verify(). */
 int store_blob_open(struct store *s, const char *digest, uint64_t bytes, int *ret_fd, struct err *err);
 /* Is it there, with this size? */
@@ -92,6 +98,11 @@ int store_blob_put_fd(struct store *s, int fd, struct store_layer *ret, struct e
 int store_publish(struct store *s, const char *name, const char *tag, const json_t *config,
 	const struct store_layer *layers, unsigned n_layers, int64_t created, struct store_manifest *ret,
 	struct err *err);
+/* The same without the tag: config and manifest blobs that nothing names yet (gc takes them, when they are old
+ * enough), to try a snapshot before it is published. */
+int store_put_manifest(struct store *s, const char *name, const char *tag, const json_t *config,
+	const struct store_layer *layers, unsigned n_layers, int64_t created,
+	struct store_manifest *ret, struct err *err);
 /* Check every byte: digests of manifest, config, layers; frames and raw digests of images. Errors name
  * the blob. @progress may be NULL. */
 int store_verify(struct store *s, const struct store_manifest *m, struct progress *progress,

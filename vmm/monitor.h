@@ -58,7 +58,7 @@ struct monitor_facts {
 	char machine[64];    /* machine type, versioned */
 	char cpu[64];        /* CPU model given to the guest */
 	char program[4096];
-	bool has_kvm;        /* KVM was tried and works */
+	bool has_kvm;        /* KVM was tried, with this monitor, and works */
 	char why_not_kvm[128];
 };
 
@@ -70,23 +70,34 @@ int monitor_probe(const struct monitor_facts **ret, struct err *err);
 /* KVM where it works, else TCG; PARBAKE_ACCEL=tcg|kvm decides. -ENODEV with the reason. */
 int monitor_default_accel(enum machine_accel *ret, struct err *err);
 
+/* The CPU model a guest gets with @accel: facts.cpu is that of the default accelerator. */
+const char *machine_cpu_model(enum machine_accel accel);
+
 /* Start a machine. With spec->kernel it boots at once (RUNNING), without it is a SHELL.
  * Returns as soon as the process runs; its monitor socket is waited for by the next call. */
 int machine_start(const struct machine_spec *spec, struct machine **ret, struct err *err);
+/*
+ * The calls that follow return -ECONNABORTED as soon as the monitor has ended, with how it ended and its
+ * last words in the error; -ETIMEDOUT at @deadline (clock.h), after which the machine is fit to be freed
+ * only; -EINVAL in the wrong state; -EREMOTEIO where the monitor refused, with its reason.
+ */
 /* Wait until the monitor answers. */
 int machine_ready(struct machine *m, int64_t deadline, struct err *err);
 /* SHELL → PAUSED: load the device state (a regular file, read from its beginning). */
 int machine_restore(struct machine *m, int state_fd, int64_t deadline, struct err *err);
 int machine_resume(struct machine *m, int64_t deadline, struct err *err);
 int machine_pause(struct machine *m, int64_t deadline, struct err *err);
-/* PAUSED: write the device state, without memory, to @state_fd (a regular file). */
+/* PAUSED: write the device state, without memory, to @state_fd (a regular file, emptied first). Only of a
+ * booted machine, whose memory is shared with its owner; -ENOTSUP of a restored one. */
 int machine_capture(struct machine *m, int state_fd, int64_t deadline, struct err *err);
 /* SIGKILL, wait until it is gone, release everything. NULL is allowed. */
 void machine_free(struct machine *m);
 DEFINE_CLEANUP(struct machine *, machine_free)
 #define cleanup_machine cleanup_with(machine_free_p_)
 
+/* Never waits. Also takes in what the monitor said and feeds spec->console: call it now and then. */
 enum machine_state machine_get_state(struct machine *m);
+const char *machine_state_name(enum machine_state state);
 int machine_pid(const struct machine *m);
 /* Readable when the monitor process has ended. Borrowed. */
 int machine_pidfd(const struct machine *m);
@@ -95,7 +106,7 @@ int machine_take_channel(struct machine *m);
 /* The last bytes (≤ LIMIT_CONSOLE_BYTES) of the guest's console and of the monitor's own standard error,
  * cleaned for a terminal. Caller frees. Also drains what is waiting. */
 char *machine_console(struct machine *m);
-/* Machine ended: how ("exited with status 1", "killed by signal 9"), with its last words. */
+/* Machine ended: sets @err to how ("exited with status 1", "killed by signal 9"), with its last words. */
 void machine_end_reason(struct machine *m, struct err *err);
 
 /* Make @fd (empty) a qcow2 overlay of @disk_bytes virtual size without a named backing file. Written
@@ -121,6 +132,7 @@ struct monitor_ops {
 	int (*resume)(struct machine *m, int64_t deadline, struct err *err);
 	int (*pause)(struct machine *m, int64_t deadline, struct err *err);
 	int (*capture)(struct machine *m, int state_fd, int64_t deadline, struct err *err);
+	void (*poll)(struct machine *m); /* take in what the monitor said, without waiting */
 	void (*release)(struct machine *m); /* the process is gone: free the driver's part */
 };
 

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_BAKE_BAKE_H
+#define PARBAKE_BAKE_BAKE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bake/plan.h"
+#include "bake/template.h"
+#include "common/progress.h"
+#include "store/snapshot.h"
+#include "store/store.h"
+#include "vmm/monitor.h"
+
+/*
+ * A bake from beginning to end: recipe → source → root disk → booted, installed, warmed → captured → tried →
+ * published. Nothing has a name in the store before all of it is done, so a bake that fails or is killed
+ * leaves the version before as it was. One bake of a recipe at a time on a host; another waits.
+ */
+struct bake_hooks {
+	/*
+	 * Restore the candidate (in the store, without a tag), see that it is ready, and return the pages that
+	 * it touched. An error keeps it from being published. NULL: it is published untried, without a
+	 * working set. bake/ knows nothing of restoring.
+	 */
+	int (*try_restore)(void *user, struct store *s, const struct store_manifest *candidate,
+		struct snapshot_wset *ret, struct err *err);
+	void *user;
+};
+
+struct bake_options {
+	const char *tag;       /* NULL: "latest" */
+	enum plan_stage from;  /* this stage and those after it are done anew; PLAN_STAGES: what is cached is used */
+	enum machine_accel accel;
+	struct progress *progress; /* may be NULL */
+	struct bake_hooks hooks;
+};
+
+struct bake_result {
+	bool up_to_date; /* nothing was to be done */
+	struct store_manifest manifest;
+	uint64_t memory_data_bytes, memory_stored_bytes, delta_bytes;
+	uint64_t boot_ms;
+};
+
+int bake_run(struct store *s, const struct recipe *r, const struct bake_options *opt,
+	struct bake_result *ret, struct err *err);
+void bake_result_clear(struct bake_result *r);
+#define cleanup_bake_result cleanup_with(bake_result_clear)
+
+#endif

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From a paused machine to blobs. Memory is read where it lies, in the memfd that the machine maps shared, so
+ * it and the device state are of one instant; the disk is the root disk, which nothing changes, and a delta of what
+ * the bake wrote over it. The delta's image has holes where nothing was written; which of its zeros were written
+ * stands in the config as ranges.
+ *
+ * The compressed root disk depends on the root stage alone: its blob is remembered beside that stage's result and
+ * not made again while the store has it.
+ */
+#include "bake/capture.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bake/stage.h"
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/limits.h"
+#include "store/image.h"
+#include "vmm/cpu.h"
+
+#define MACHINE_MS 120000
+#define COPY_BYTES (1 * MIB)
+
+static struct store_layer *next_layer(struct capture *c, const char *media)
+{
+	struct store_layer *layer = &c->layers[c->n_layers++];
+
+	*layer = (struct store_layer){0};
+	snprintf(layer->media, sizeof(layer->media), "%s", media);
+	return layer;
+}
+
+static int put_image(struct capture *c, const struct capture_spec *spec, const char *media,
+	const char *stage, int raw_fd, uint64_t raw_bytes, struct image_stats *ret,
+	struct err *err)
+{
+	struct store_blob *b;
+	int rc = store_blob_begin(spec->store, &b, err);
+
+	if (rc)
+		return rc;
+	progress_stage(spec->progress, stage, "bytes", raw_bytes);
+	rc = image_write(raw_fd, raw_bytes, NULL, store_blob_fd(b), spec->progress, ret, err);
+	if (rc) {
+		store_blob_abort(b);
+		err_prefix(err, "compress the %s", stage);
+		return rc;
+	}
+	rc = store_blob_finish(b, ret->digest, next_layer(c, media), err);
+	if (!rc) {
+		char data[16], stored[16];
+
+		progress_done(spec->progress, "%s of data in %s",
+			progress_bytes(ret->data_bytes, data),
+			progress_bytes(ret->stored_bytes, stored));
+	}
+	return rc;
+}
+
+static int put_file(struct capture *c, struct store *s, const char *media, const char *path,
+	struct err *err)
+{
+	cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return err_sys(err, errno, "%s", path);
+	return store_blob_put_fd(s, fd, next_layer(c, media), err);
+}
+
+static int put_state(struct oven *o, struct capture *c, const struct capture_spec *spec,
+	struct err *err)
+{
+	cleanup_fd int fd = file_scratch(spec->scratch_dir, err);
+	int rc;
+
+	if (fd < 0)
+		return fd;
+	rc = machine_capture(o->machine, fd, clock_deadline(MACHINE_MS), err);
+	if (rc) {
+		err_prefix(err, "capture the machine's state");
+		return rc;
+	}
+	if (lseek(fd, 0, SEEK_SET) < 0)
+		return err_sys(err, errno, "the machine's state");
+	return store_blob_put_fd(spec->store, fd, next_layer(c, STORE_MEDIA_STATE), err);
+}
+
+/* The root disk's blob that was made before, if this store still has it. */
+static bool known_root(struct capture *c, const struct capture_spec *spec)
+{
+	cleanup_json json_t *facts = NULL;
+	const char *digest;
+	uint64_t bytes;
+
+	if (stage_facts(PLAN_ROOT, spec->plan->key[PLAN_ROOT], &facts, NULL) ||
+		json_get_string(facts, "blob", &digest, NULL) || !digest_valid(digest) ||
+		json_get_u64(facts, "blob_bytes", 1, INT64_MAX, &bytes, NULL) ||
+		!store_blob_has(spec->store, digest, bytes))
+		return false;
+	struct store_layer *layer = next_layer(c, STORE_MEDIA_DISK);
+
+	memcpy(layer->digest, digest, DIGEST_TEXT_SIZE);
+	layer->bytes = bytes;
+	return true;
+}
+
+static int put_root(struct capture *c, const struct capture_spec *spec, struct err *err)
+{
+	cleanup_json json_t *facts = NULL;
+	struct image_stats stats;
+	const struct store_layer *layer;
+	int rc;
+
+	if (known_root(c, spec))
+		return 0;
+	rc = put_image(c, spec, STORE_MEDIA_DISK, "root disk", spec->root->fd,
+		spec->recipe->disk_bytes, &stats, err);
+	if (rc)
+		return rc;
+	if (strcmp(stats.raw_digest, spec->root->raw_digest))
+		return err_set(err, EBADMSG,
+			"the cached root disk is damaged (its digest is %s, it was made as %s): bake with "
+			"--from-stage root",
+			stats.raw_digest, spec->root->raw_digest);
+	layer = &c->layers[c->n_layers - 1];
+	facts = json_pack("{s:s, s:s, s:I}", "raw_digest", spec->root->raw_digest, "blob",
+		layer->digest, "blob_bytes", (json_int_t)layer->bytes);
+	if (!facts)
+		abort();
+	return stage_put_facts(PLAN_ROOT, spec->plan->key[PLAN_ROOT], facts, err);
+}
+
+/* ---- the disk delta --------------------------------------------------------------------- */
+
+struct delta {
+	int overlay, raw;
+	json_t *ranges; /* [[offset, bytes], …], rising, neighbours joined */
+	uint64_t start, end, bytes;
+	char *buf;
+	struct err *err;
+};
+
+static void close_range_(struct delta *d)
+{
+	if (d->end > d->start &&
+		json_array_append_new(d->ranges, json_pack("[I, I]", (json_int_t)d->start,
+							 (json_int_t)(d->end - d->start))))
+		abort();
+}
+
+static int take_run(void *user, uint64_t offset, uint64_t len, bool zero, uint64_t file_offset)
+{
+	struct delta *d = user;
+
+	if (offset != d->end) {
+		close_range_(d);
+		d->start = offset;
+	}
+	d->end = offset + len;
+	d->bytes += len;
+	for (uint64_t done = 0; !zero && done < len;) {
+		size_t n = len - done < COPY_BYTES ? (size_t)(len - done) : COPY_BYTES;
+		int rc = file_pread_full(d->overlay, d->buf, n, (off_t)(file_offset + done));
+
+		if (!rc)
+			rc = file_pwrite_full(d->raw, d->buf, n, (off_t)(offset + done));
+		if (rc)
+			return err_sys(d->err, -rc, "copy what the bake wrote to its disk");
+		done += n;
+	}
+	return 0;
+}
+
+static int put_delta(struct oven *o, struct capture *c, const struct capture_spec *spec,
+	json_t *extra, char ret_raw[static DIGEST_TEXT_SIZE], struct err *err)
+{
+	cleanup_fd int raw = file_scratch(spec->scratch_dir, err);
+	cleanup_free char *buf = malloc(COPY_BYTES);
+	uint64_t disk = spec->recipe->disk_bytes;
+	struct delta d = {
+		.overlay = o->overlay_fd, .raw = raw, .ranges = json_array(), .buf = buf, .err = err};
+	struct image_stats stats;
+	int rc;
+
+	if (!buf || !d.ranges)
+		abort();
+	json_object_set_new(extra, "delta", d.ranges);
+	if (raw < 0)
+		return raw;
+	if (ftruncate(raw, (off_t)disk))
+		return err_sys(err, errno, "a file for the disk delta");
+	rc = machine_overlay_walk(o->overlay_fd, disk, take_run, &d, err);
+	if (rc)
+		return rc;
+	close_range_(&d);
+	if (!json_array_size(d.ranges)) {
+		json_object_del(extra, "delta");
+		return 0;
+	}
+	rc = put_image(c, spec, STORE_MEDIA_DELTA, "disk delta", raw, disk, &stats, err);
+	if (rc)
+		return rc;
+	memcpy(ret_raw, stats.raw_digest, DIGEST_TEXT_SIZE);
+	c->delta_bytes = d.bytes;
+	return 0;
+}
+
+/* ---- the config ------------------------------------------------------------------------- */
+
+static void copy_text(char *to, size_t size, const char *from)
+{
+	snprintf(to, size, "%s", from ? from : "");
+}
+
+static json_t *free_facts(const struct oven *o, const struct capture_spec *spec)
+{
+	json_t *packages = json_array(), *facts;
+
+	for (size_t i = 0; i < spec->recipe->packages.n; i++)
+		json_array_append_new(packages, json_string(spec->recipe->packages.items[i]));
+	facts = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:o}", "parbake", PARBAKE_VERSION, "key",
+		spec->plan->key[PLAN_GUEST], "root_key", spec->plan->key[PLAN_ROOT], "source_key",
+		spec->plan->key[PLAN_SOURCE], "epoch", (json_int_t)spec->epoch, "tsc_khz",
+		(json_int_t)o->tsc_khz, "packages", packages);
+	if (!facts)
+		abort();
+	return facts;
+}
+
+static void describe(const struct oven *o, const struct capture_spec *spec,
+	struct snapshot_config *c)
+{
+	const struct recipe *r = spec->recipe;
+
+	c->memory_bytes = o->shape.memory_bytes;
+	c->vcpus = o->shape.vcpus;
+	copy_text(c->accel, sizeof(c->accel), machine_accel_name(o->shape.accel));
+	copy_text(c->monitor, sizeof(c->monitor), spec->monitor->name);
+	copy_text(c->monitor_version, sizeof(c->monitor_version), spec->monitor->version);
+	copy_text(c->machine, sizeof(c->machine), spec->monitor->machine);
+	copy_text(c->cpu, sizeof(c->cpu), machine_cpu_model(o->shape.accel));
+	c->page_bytes = IMAGE_PAGE;
+	copy_text(c->kernel_digest, sizeof(c->kernel_digest), spec->kernel_digest);
+	copy_text(c->agent_digest, sizeof(c->agent_digest), spec->initrd_digest);
+	c->protocol = o->hello.version;
+	memcpy(c->boot_nonce, o->hello.boot, sizeof(c->boot_nonce));
+	c->disk_bytes = r->disk_bytes;
+	copy_text(c->disk_raw_digest, sizeof(c->disk_raw_digest), spec->root->raw_digest);
+	c->description = str_dup(r->description);
+	c->env.items = calloc(r->env.n + 1, sizeof(*c->env.items));
+	if (!c->env.items)
+		abort();
+	for (size_t i = 0; i < r->env.n; i++)
+		c->env.items[c->env.n++] = str_dup(r->env.items[i]);
+	if (r->ready)
+		c->ready = r->ready_python ? str_printf("python:%s", r->ready) : str_dup(r->ready);
+	c->exec_timeout_ms = r->exec_timeout_ms;
+	c->output_bytes = r->output_bytes;
+	c->exec_memory_bytes = r->exec_memory_bytes;
+	c->exec_pids = r->exec_pids;
+	c->context = recipe_uses_python(r);
+	copy_text(c->recipe_digest, sizeof(c->recipe_digest), spec->plan->recipe_digest);
+	c->recipe = recipe_text(r);
+	c->extra = free_facts(o, spec);
+}
+
+int capture_machine(struct oven *o, const struct capture_spec *spec, struct capture *ret,
+	struct err *err)
+{
+	cleanup_snapshot_config struct snapshot_config config = {0};
+	cleanup_capture struct capture c = {0};
+	struct image_stats memory;
+	int rc = machine_pause(o->machine, clock_deadline(MACHINE_MS), err);
+
+	if (rc) {
+		err_prefix(err, "pause the machine");
+		return rc;
+	}
+	describe(o, spec, &config);
+	rc = machine_cpu_features(o->shape.accel, config.cpu_features, err);
+	if (!rc)
+		rc = put_state(o, &c, spec, err);
+	if (!rc)
+		rc = put_image(&c, spec, STORE_MEDIA_MEMORY, "memory", o->memory_fd,
+			o->shape.memory_bytes, &memory, err);
+	if (!rc)
+		rc = put_delta(o, &c, spec, config.extra, config.delta_raw_digest, err);
+	if (!rc)
+		rc = put_root(&c, spec, err);
+	if (!rc)
+		rc = put_file(&c, spec->store, STORE_MEDIA_KERNEL, spec->kernel, err);
+	if (!rc)
+		rc = put_file(&c, spec->store, STORE_MEDIA_INITRD, spec->initrd, err);
+	if (rc)
+		return rc;
+	memcpy(config.memory_raw_digest, memory.raw_digest, DIGEST_TEXT_SIZE);
+	config.memory_data_bytes = memory.data_bytes;
+	c.memory_data_bytes = memory.data_bytes;
+	c.memory_stored_bytes = memory.stored_bytes;
+	c.config = snapshot_config_to_json(&config);
+	*ret = c;
+	c = (struct capture){0};
+	return 0;
+}
+
+int capture_add_wset(struct capture *c, struct store *s, const struct snapshot_wset *wset,
+	struct err *err)
+{
+	cleanup_json json_t *json = snapshot_wset_to_json(wset);
+	cleanup_free char *text = json_text(json);
+
+	return store_blob_put(s, text, strlen(text), next_layer(c, STORE_MEDIA_WSET), err);
+}
+
+void capture_clear(struct capture *c)
+{
+	json_decref(c->config);
+	*c = (struct capture){0};
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_BAKE_CAPTURE_H
+#define PARBAKE_BAKE_CAPTURE_H
+
+#include "bake/oven.h"
+#include "bake/plan.h"
+#include "bake/root.h"
+#include "bake/template.h"
+#include "store/snapshot.h"
+#include "store/store.h"
+
+/* What is being put away, and where it came from. All borrowed. */
+struct capture_spec {
+	struct store *store;
+	const struct recipe *recipe;
+	const struct plan *plan;
+	const struct root_disk *root;
+	const char *kernel, *initrd; /* paths */
+	const char *kernel_digest, *initrd_digest;
+	const struct monitor_facts *monitor;
+	int64_t epoch;
+	const char *scratch_dir;
+	struct progress *progress;
+};
+
+#define CAPTURE_LAYERS 7
+
+/* The snapshot as blobs in the store that nothing names yet. */
+struct capture {
+	struct store_layer layers[CAPTURE_LAYERS];
+	unsigned n_layers;
+	json_t *config; /* owned */
+	uint64_t memory_data_bytes, memory_stored_bytes, delta_bytes;
+};
+
+/*
+ * Pause the machine, which must be quiet (guest_quiesce()), and write device state, memory and disks into the
+ * store. The machine stays paused and is of no more use. Caller calls capture_clear().
+ */
+int capture_machine(struct oven *o, const struct capture_spec *spec, struct capture *ret,
+	struct err *err);
+/* One more blob for it. */
+int capture_add_wset(struct capture *c, struct store *s, const struct snapshot_wset *wset,
+	struct err *err);
+void capture_clear(struct capture *c);
+#define cleanup_capture cleanup_with(capture_clear)
+
+#endif

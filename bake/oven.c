@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Booting the machine that is to be captured.
+ *
+ * How long a boot takes says nothing on a busy host, so no fixed time is waited for: the guest is given up
+ * when it has had a minute of processor time (its monitor's) without a word on its console, or ten minutes
+ * have passed without one.
+ */
+#include "bake/oven.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/paths.h"
+#include "common/proc.h"
+#include "vmm/cmdline.h"
+
+#define SYNC_SLICE_MS 2000
+#define ROOT_POLL_MS 50
+#define CALL_MS 60000
+#define WORDS_LINES 12
+
+static void count_console(void *user, const char *bytes, size_t len)
+{
+	struct oven *o = user;
+
+	(void)bytes;
+	o->console_bytes += len;
+}
+
+/* Processor time of the monitor so far, in ms; 0 where it cannot be told. */
+static int64_t cpu_ms(const struct oven *o)
+{
+	cleanup_free char *path = str_printf("/proc/%d/stat", machine_pid(o->machine)), *text = NULL;
+	unsigned long user, system;
+	const char *p;
+	size_t len;
+
+	if (file_read_all(AT_FDCWD, path, 4096, &text, &len, NULL))
+		return 0;
+	p = strrchr(text, ')');
+	if (!p || sscanf(p + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
+			  &system) != 2)
+		return 0;
+	return (int64_t)((user + system) * 1000 / (unsigned long)sysconf(_SC_CLK_TCK));
+}
+
+void oven_explain(struct oven *o, struct err *err)
+{
+	cleanup_free char *words = o->machine ? machine_console(o->machine) : NULL;
+	const char *p;
+	unsigned lines = 0;
+
+	if (!words || !*words)
+		return;
+	p = words + strlen(words);
+	while (p > words && p[-1] == '\n')
+		p--;
+	for (const char *end = p; p > words; p--)
+		if (p[-1] == '\n' && p != end && ++lines == WORDS_LINES)
+			break;
+	err_append(err, "\nthe console said last:\n%s", p);
+}
+
+static int wait_for_agent(struct oven *o, struct err *err)
+{
+	int64_t since = clock_now_ns(), cpu = cpu_ms(o);
+	uint64_t said = o->console_bytes;
+
+	for (;;) {
+		int rc = guest_sync(o->guest, clock_deadline(SYNC_SLICE_MS), o->alive_fd, &o->hello,
+			err);
+
+		if (!rc && (o->hello.flags & PROTO_HELLO_ROOT))
+			return 0;
+		if (rc && rc != -ETIMEDOUT) {
+			if (machine_get_state(o->machine) == MACHINE_ENDED || rc == -ECONNABORTED)
+				machine_end_reason(o->machine, err);
+			else
+				oven_explain(o, err);
+			err_prefix(err, "boot");
+			return rc;
+		}
+		if (!rc)
+			poll(&(struct pollfd){.fd = o->alive_fd, .events = POLLIN}, 1, ROOT_POLL_MS);
+		free(machine_console(o->machine));
+		if (o->console_bytes != said) {
+			since = clock_now_ns();
+			cpu = cpu_ms(o);
+			said = o->console_bytes;
+		}
+		if (cpu_ms(o) - cpu < OVEN_CPU_MS &&
+			clock_now_ns() - since < OVEN_WALL_MS * 1000000LL)
+			continue;
+		err_set(err, ETIMEDOUT,
+			rc ? "boot: no answer from the agent, and nothing new on the console"
+			   : "boot: the agent answers, but has no root");
+		oven_explain(o, err);
+		return -ETIMEDOUT;
+	}
+}
+
+int oven_call(struct oven *o, enum proto_type type, const struct proto_out *body, int64_t ms,
+	struct err *err)
+{
+	return guest_call(o->guest, type, body, clock_deadline(ms), o->alive_fd, NULL, NULL, err);
+}
+
+static int introduce(struct oven *o, struct err *err)
+{
+	uint8_t buf[1024];
+	struct proto_out body = {.buf = buf, .max = sizeof(buf)};
+	struct guest_identity id;
+	struct guest_exec_spec look = {
+		.argv = (const char *const[]){"/bin/bash", "-c", ":", NULL}, .stdin_fd = -1};
+	cleanup_guest_result struct guest_result res = {0};
+	int rc = guest_identity_make("parbake", &id, err);
+
+	if (rc)
+		return rc;
+	guest_identity_body(&id, &body);
+	rc = oven_call(o, PROTO_IDENTITY, &body, CALL_MS, err);
+	if (rc) {
+		err_prefix(err, "set the guest's clock and entropy");
+		return rc;
+	}
+	/* a root without bash is no error: its steps run in sh */
+	o->bash = guest_exec(o->guest, &look, clock_deadline(CALL_MS), o->alive_fd, &res, NULL) == 0 &&
+		res.exit_code == 0;
+	return 0;
+}
+
+static int start(struct oven *o, const struct oven_spec *spec, struct err *err)
+{
+	cleanup_free char *cmdline = NULL;
+	struct machine_spec ms = {
+		.shape = spec->shape,
+		.memory_fd = o->memory_fd,
+		.pager_fd = -1,
+		.disk_fd = spec->disk_fd,
+		.overlay_fd = o->overlay_fd,
+		.kernel = spec->kernel,
+		.initrd = spec->initrd,
+		.console = count_console,
+		.user = o,
+	};
+	cleanup_fd int channel = -1;
+	int rc = machine_cmdline(spec->shape.accel, &cmdline, err);
+
+	if (!rc && spec->shape.accel == MACHINE_TCG)
+		rc = machine_tsc_khz(&o->tsc_khz, err);
+	ms.cmdline = cmdline;
+	if (!rc)
+		rc = machine_start(&ms, &o->machine, err);
+	if (rc)
+		return rc;
+	o->alive_fd = machine_pidfd(o->machine);
+	channel = machine_take_channel(o->machine);
+	if (channel < 0)
+		return err_sys(err, -channel, "the agent's channel");
+	rc = guest_new(channel, &o->guest, err);
+	if (rc)
+		return rc;
+	channel = -1;
+	return 0;
+}
+
+int oven_boot(const struct oven_spec *spec, struct oven *ret, struct err *err)
+{
+	struct oven *o = ret;
+	int rc;
+
+	/* in place: the machine's callback points at it */
+	*o = (struct oven)OVEN_INIT;
+	o->shape = spec->shape;
+	o->progress = spec->progress;
+	o->memory_fd = memfd_create("parbake-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (o->memory_fd < 0 || ftruncate(o->memory_fd, (off_t)spec->shape.memory_bytes))
+		rc = err_sys(err, errno, "a machine's memory");
+	else
+		rc = o->overlay_fd = file_scratch(spec->scratch_dir, err);
+	if (rc >= 0)
+		rc = machine_overlay_init(o->overlay_fd, spec->disk_bytes, err);
+	if (!rc)
+		rc = start(o, spec, err);
+	if (!rc)
+		rc = wait_for_agent(o, err);
+	if (!rc)
+		rc = introduce(o, err);
+	if (rc)
+		oven_clear(o);
+	return rc;
+}
+
+void oven_clear(struct oven *o)
+{
+	guest_free(steal_ptr(&o->guest));
+	machine_free(steal_ptr(&o->machine));
+	close_fd(&o->memory_fd);
+	close_fd(&o->overlay_fd);
+	*o = (struct oven)OVEN_INIT;
+}
+
+/* ---- the kernel ------------------------------------------------------------------------- */
+
+/* kernel/build.sh beside the running program, in a source tree: where it has put the kernel. */
+static char *built_kernel(void)
+{
+	cleanup_free char *dir = realpath("/proc/self/exe", NULL), *script = NULL, *out = NULL;
+	char *slash = dir ? strrchr(dir, '/') : NULL;
+	struct stat st;
+
+	if (!slash)
+		return NULL;
+	*slash = '\0';
+	script = str_printf("%s/kernel/build.sh", dir);
+	if (!stat(script, &st)) {
+		const char *const argv[] = {"bash", script, "--print-path", NULL};
+		struct proc_spec spec = {.argv = argv};
+
+		if (proc_output(&spec, 60000, 8192, &out, NULL))
+			return NULL;
+		out[strcspn(out, "\n")] = '\0';
+		return stat(out, &st) ? NULL : steal_ptr(&out);
+	}
+	return NULL;
+}
+
+int oven_kernel_path(char **ret, struct err *err)
+{
+	const char *env = getenv("PARBAKE_KERNEL");
+	char *path = NULL;
+
+	if (env && *env) {
+		if (access(env, R_OK))
+			return err_sys(err, errno, "PARBAKE_KERNEL = %s", env);
+		path = str_dup(env);
+	} else if (paths_lib("vmlinux", &path, NULL)) {
+		path = built_kernel();
+	}
+	if (!path)
+		return err_set(err, ENOENT,
+			"there is no guest kernel: run `make kernel`, or set PARBAKE_KERNEL to a vmlinux");
+	*ret = path;
+	return 0;
+}

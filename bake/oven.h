@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_BAKE_OVEN_H
+#define PARBAKE_BAKE_OVEN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bake/template.h"
+#include "common/progress.h"
+#include "vmm/guest.h"
+#include "vmm/monitor.h"
+
+/*
+ * The machine that a template is baked in: booted once over the root disk, its memory in a memfd of ours, what
+ * it writes in an overlay of ours. It dies with the thread that booted it and leaves nothing.
+ */
+struct oven {
+	struct machine *machine;
+	struct guest *guest;
+	int memory_fd, overlay_fd; /* owned; no name leads to them */
+	int alive_fd;              /* the machine's pidfd, borrowed */
+	struct machine_shape shape;
+	struct proto_hello hello;
+	uint64_t tsc_khz; /* what the guest was told; 0: nothing */
+	bool bash;        /* the guest has /bin/bash */
+	uint64_t console_bytes;
+	struct progress *progress; /* borrowed; may be NULL */
+};
+
+struct oven_spec {
+	struct machine_shape shape;
+	const char *kernel, *initrd; /* paths */
+	int disk_fd;                 /* the root disk, read-only; borrowed while the oven lives */
+	uint64_t disk_bytes;
+	const char *scratch_dir;     /* where the overlay's file without a name is made */
+	struct progress *progress;
+};
+
+/*
+ * Boot, wait for the agent and the root, set clock, entropy and names. Waiting ends when the guest makes no
+ * progress: OVEN_CPU_MS of processor time, or OVEN_WALL_MS, without a word on the console. Errors carry
+ * the console's last words.
+ */
+#define OVEN_CPU_MS 60000
+#define OVEN_WALL_MS 600000
+int oven_boot(const struct oven_spec *spec, struct oven *ret, struct err *err);
+void oven_clear(struct oven *o); /* harmless on OVEN_INIT */
+#define OVEN_INIT                                                                                  \
+	{                                                                                          \
+		.memory_fd = -1, .overlay_fd = -1, .alive_fd = -1                                  \
+	}
+#define cleanup_oven cleanup_with(oven_clear)
+
+/* A request without data, bounded by @ms. */
+int oven_call(struct oven *o, enum proto_type type, const struct proto_out *body, int64_t ms,
+	struct err *err);
+/* Put the console's last words behind an error. */
+void oven_explain(struct oven *o, struct err *err);
+
+/*
+ * Run one step's shell line (bash -e -o pipefail where the guest has bash, else sh -e): output goes to the
+ * progress line by line; a status other than 0 is -EIO with the status and the last lines of output.
+ * @label stands before both. @env is NULL-terminated.
+ */
+int oven_shell(struct oven *o, const char *label, const char *line, const char *const *env,
+	struct err *err);
+/* The same of code in the warm interpreter: an exception is -EIO with its traceback. */
+int oven_python(struct oven *o, const char *label, const char *code, struct err *err);
+
+/* The guest kernel: $PARBAKE_KERNEL, else what parbake came with, else what kernel/build.sh beside the program
+ * has built. Caller frees. -ENOENT says how to get one. */
+int oven_kernel_path(char **ret, struct err *err);
+
+#endif

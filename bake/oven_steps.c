@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Steps run in the oven: their output as progress, their end as success or an error that quotes its last lines.
+ * No terminal, no stdin. The shell gives up at the first command that fails, in pipes too where it is bash.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "bake/oven.h"
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/limits.h"
+
+#define TAIL_LINES 12
+#define TAIL_LINE 120
+#define GRACE_MS 60000
+
+/* Output cut into lines, the last of them kept. */
+struct lines {
+	struct progress *progress;
+	const char *label;
+	struct line {
+		char text[LIMIT_STEP_LINE + 1];
+		size_t len;
+	} line[2]; /* standard output, standard error */
+	char tail[TAIL_LINES][TAIL_LINE + 1];
+	unsigned n;
+};
+
+static void end_line(struct lines *l, struct line *line)
+{
+	size_t len = line->len;
+
+	line->text[len] = '\0';
+	line->len = 0;
+	if (!len)
+		return;
+	progress_note(l->progress, "%s: %s", l->label, line->text);
+	len = len > TAIL_LINE ? TAIL_LINE : len;
+	memcpy(l->tail[l->n % TAIL_LINES], line->text, len);
+	l->tail[l->n++ % TAIL_LINES][len] = '\0';
+}
+
+static void take_output(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
+{
+	struct lines *l = user;
+	struct line *line = &l->line[channel == PROTO_ERR];
+
+	for (size_t i = 0; i < len; i++) {
+		uint8_t c = bytes[i];
+
+		if (c == '\n' || line->len == LIMIT_STEP_LINE)
+			end_line(l, line);
+		if (c == '\r')
+			line->len = 0; /* a progress bar redraws its line */
+		else if (c != '\n')
+			line->text[line->len++] = c < ' ' && c != '\t' ? '?' : (char)c;
+	}
+}
+
+static void quote_tail(const struct lines *l, struct err *err)
+{
+	for (unsigned i = l->n > TAIL_LINES ? l->n - TAIL_LINES : 0; i < l->n; i++)
+		err_append(err, "\n  %s", l->tail[i % TAIL_LINES]);
+}
+
+/* How a command or code ended, as an error of it; 0 where it ended well. */
+static int judge(const struct guest_result *res, struct err *err)
+{
+	if (res->timed_out)
+		return err_set(err, ETIMEDOUT, "not done within %d minutes", LIMIT_STEP_MS / 60000);
+	if (res->context_gone)
+		return err_set(err, EIO, "the interpreter died");
+	if (res->ename)
+		return err_set(err, EIO, "%s", res->traceback ? res->traceback : res->ename);
+	if (res->exit_signal)
+		return err_set(err, EIO, "killed by signal %d%s", res->exit_signal,
+			res->oom ? " (out of memory: raise [machine] memory)" : "");
+	if (res->exit_code)
+		return err_set(err, EIO, "exit status %d%s", res->exit_code,
+			res->oom ? " (out of memory: raise [machine] memory)" : "");
+	return 0;
+}
+
+static int finish(struct oven *o, struct lines *l, int rc, const struct guest_result *res,
+	struct err *err)
+{
+	end_line(l, &l->line[0]);
+	end_line(l, &l->line[1]);
+	if (rc) {
+		if (machine_get_state(o->machine) == MACHINE_ENDED)
+			machine_end_reason(o->machine, err);
+		else
+			oven_explain(o, err);
+	} else {
+		rc = judge(res, err);
+		if (rc)
+			quote_tail(l, err);
+	}
+	if (rc)
+		err_prefix(err, "%s", l->label);
+	return rc;
+}
+
+int oven_shell(struct oven *o, const char *label, const char *line, const char *const *env,
+	struct err *err)
+{
+	const char *const bash[] = {"/bin/bash", "-e", "-o", "pipefail", "-c", line, NULL};
+	const char *const sh[] = {"/bin/sh", "-e", "-c", line, NULL};
+	cleanup_free struct lines *l = calloc(1, sizeof(*l));
+	cleanup_guest_result struct guest_result res = {0};
+	struct guest_exec_spec spec = {
+		.argv = o->bash ? bash : sh,
+		.env = env,
+		.timeout_ms = LIMIT_STEP_MS,
+		.limit_out = LIMIT_STEP_OUTPUT,
+		.limit_err = LIMIT_STEP_OUTPUT,
+		.stdin_fd = -1,
+		.output = take_output,
+		.user_data = l,
+	};
+	int rc;
+
+	if (!l)
+		abort();
+	l->progress = o->progress;
+	l->label = label;
+	rc = guest_exec(o->guest, &spec, clock_deadline(LIMIT_STEP_MS + GRACE_MS), o->alive_fd, &res,
+		err);
+	return finish(o, l, rc, &res, err);
+}
+
+int oven_python(struct oven *o, const char *label, const char *code, struct err *err)
+{
+	cleanup_free struct lines *l = calloc(1, sizeof(*l));
+	cleanup_guest_result struct guest_result res = {0};
+	struct guest_exec_spec spec = {
+		.timeout_ms = LIMIT_STEP_MS,
+		.limit_out = LIMIT_STEP_OUTPUT,
+		.limit_err = LIMIT_STEP_OUTPUT,
+		.stdin_fd = -1,
+		.output = take_output,
+		.user_data = l,
+	};
+	int rc;
+
+	if (!l)
+		abort();
+	l->progress = o->progress;
+	l->label = label;
+	rc = guest_code(o->guest, NULL, code, &spec, clock_deadline(LIMIT_STEP_MS + GRACE_MS),
+		o->alive_fd, &res, err);
+	return finish(o, l, rc, &res, err);
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_BAKE_TEMPLATE_PARTS_H
+#define PARBAKE_BAKE_TEMPLATE_PARTS_H
+
+#include "bake/template.h"
+#include "bake/template_ini.h"
+
+/* What the files of the recipe reader share; nobody else includes it. */
+
+/* Defaults, before the oldest recipe of a chain is applied. Never NULL. */
+struct recipe *recipe_new(void);
+/* Add what one file of the chain says, over what its parents said. */
+int recipe_apply(struct recipe *r, const struct template_ini *ini, struct err *err);
+/* What must hold of the whole chain; @ini is its newest file. Sorts the packages. */
+int recipe_check(struct recipe *r, const struct template_ini *ini, struct err *err);
+
+void template_strings_add(struct template_strings *s, const char *text);
+void template_strings_clear(struct template_strings *s);
+/* Is @name a plain recipe name, as store_name_valid() has it? */
+bool template_name_valid(const char *name);
+
+#endif

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Warming and quieting. After quiesce nothing may go on between host and guest: the agent is asked whether
+ * any stream is open, and the capture is refused where one is.
+ */
+#include "bake/warm.h"
+
+#include <string.h>
+
+#include "bake/guest_install.h"
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/limits.h"
+
+#define CALL_MS 120000
+#define SLOW_CALL_MS 1200000 /* of what touches all memory or the whole disk */
+#define POLL_MS 200
+#define CHECK_MS 60000
+
+static void put_env(struct proto_out *body, const struct recipe *r)
+{
+	for (size_t i = 0; i < r->env.n; i++)
+		proto_put_str(body, PROTO_T_ENV, r->env.items[i]);
+}
+
+static int start_context(struct oven *o, const struct recipe *r, struct err *err)
+{
+	cleanup_free uint8_t *buf = malloc(PROTO_BODY_MAX);
+	struct proto_out body = {.buf = buf, .max = PROTO_BODY_MAX};
+	int rc;
+
+	if (!buf)
+		abort();
+	progress_stage(o->progress, "interpreter", NULL, 0);
+	proto_put_str(&body, PROTO_T_ACTION, "start");
+	put_env(&body, r);
+	rc = oven_call(o, PROTO_CONTEXT, &body, SLOW_CALL_MS, err);
+	if (rc) {
+		err_prefix(err, "start the interpreter");
+		err_append(err, "\npython: steps need python3 and ipython3 among [root] packages");
+		return rc;
+	}
+	progress_done(o->progress, NULL);
+	return 0;
+}
+
+static int start_service(struct oven *o, const struct recipe *r, struct err *err)
+{
+	cleanup_free uint8_t *buf = malloc(PROTO_BODY_MAX);
+	struct proto_out body = {.buf = buf, .max = PROTO_BODY_MAX};
+	int rc;
+
+	if (!buf)
+		abort();
+	proto_put_str(&body, PROTO_T_SHELL, r->start_command);
+	proto_put_bool(&body, PROTO_T_DETACH, 1);
+	put_env(&body, r);
+	if (body.failed)
+		return err_set(err, E2BIG, "[start] command and [env] are too long");
+	rc = oven_call(o, PROTO_EXEC, &body, CALL_MS, err);
+	if (rc)
+		err_prefix(err, "[start] command");
+	return rc;
+}
+
+/* One run of the check: 0 and *@ret_ready, or what made the machine useless. @why: its last words. */
+static int check_once(struct oven *o, const struct recipe *r, const char *const *env,
+	bool *ret_ready, struct err *why, struct err *err)
+{
+	struct guest_exec_spec spec = {
+		.shell = r->ready, .env = env, .timeout_ms = CHECK_MS, .stdin_fd = -1};
+	cleanup_guest_result struct guest_result res = {0};
+	int64_t deadline = clock_deadline(2 * CHECK_MS);
+	int rc;
+
+	if (r->ready_python)
+		rc = guest_code(o->guest, NULL, r->ready, &spec, deadline, o->alive_fd, &res, err);
+	else
+		rc = guest_exec(o->guest, &spec, deadline, o->alive_fd, &res, err);
+	if (rc)
+		return rc;
+	*ret_ready = !res.timed_out && !res.context_gone && !res.ename && !res.exit_signal &&
+		!res.exit_code;
+	if (*ret_ready)
+		return 0;
+	err_set(why, EIO, "%s %.600s%.600s",
+		res.ename	  ? res.ename
+			: res.timed_out ? "no end within a minute;"
+					: "it fails;",
+		res.out ? res.out : "", res.err ? res.err : "");
+	return 0;
+}
+
+static int wait_ready(struct oven *o, const struct recipe *r, struct err *err)
+{
+	cleanup_free const char **env = guest_env(r, NULL);
+	int64_t give_up = clock_deadline(WARM_READY_MS);
+	const bool never = false;
+
+	for (;;) {
+		struct err why;
+		bool ready = false;
+		int rc = check_once(o, r, env, &ready, &why, err);
+
+		if (rc || ready) {
+			if (rc)
+				err_prefix(err, "[start] ready");
+			return rc;
+		}
+		if (!clock_left_ms(give_up))
+			return err_set(err, ETIMEDOUT, "[start] ready: not ready within %d s: %s",
+				WARM_READY_MS / 1000, why.text);
+		rc = guest_wait(o->guest, &never, clock_deadline(POLL_MS), o->alive_fd, err);
+		if (rc != -ETIMEDOUT)
+			return rc;
+	}
+}
+
+static int run_steps(struct oven *o, const struct recipe *r, struct err *err)
+{
+	cleanup_free const char **env = guest_env(r, NULL);
+
+	for (size_t i = 0; i < r->warm.n; i++) {
+		const struct template_step *s = &r->warm.items[i];
+		cleanup_free char *label = str_printf("[warm] %u", s->number);
+		int rc = s->python ? oven_python(o, label, s->text, err)
+				   : oven_shell(o, label, s->text, env, err);
+
+		if (rc) {
+			err_prefix(err, "%s:%u", s->file, s->line);
+			return rc;
+		}
+	}
+	return 0;
+}
+
+int guest_warm(struct oven *o, const struct recipe *r, struct err *err)
+{
+	int rc = 0;
+
+	if (recipe_uses_python(r))
+		rc = start_context(o, r, err);
+	if (!rc && (r->start_command || r->ready || r->warm.n)) {
+		progress_stage(o->progress, "warm", NULL, 0);
+		if (r->start_command)
+			rc = start_service(o, r, err);
+		if (!rc && r->ready)
+			rc = wait_ready(o, r, err);
+		if (!rc)
+			rc = run_steps(o, r, err);
+		if (!rc)
+			progress_done(o->progress, "%zu steps", r->warm.n);
+	}
+	if (rc)
+		oven_explain(o, err);
+	return rc;
+}
+
+/* Is nobody but us on the channel? */
+static int check_idle(struct oven *o, struct err *err)
+{
+	struct guest_info info;
+	int rc = guest_info(o->guest, clock_deadline(CALL_MS), o->alive_fd, &info, err);
+
+	if (rc)
+		return rc;
+	return info.streams ? err_set(err, EBUSY, "%u streams are still open in the guest",
+					info.streams)
+			    : 0;
+}
+
+int guest_quiesce(struct oven *o, const struct recipe *r, struct err *err)
+{
+	static const struct {
+		enum proto_type type;
+		const char *what;
+	} calls[] = {
+		{PROTO_QUIESCE, "collect garbage"},
+		{PROTO_SYNCFS, "sync the file system"},
+		{PROTO_DROP_CACHES, "drop caches"},
+		{PROTO_ZERO_FREE, "zero free memory"},
+	};
+	uint8_t buf[64];
+	struct proto_out body = {.buf = buf, .max = sizeof(buf)};
+	int rc = 0;
+
+	progress_stage(o->progress, "quiesce", NULL, 0);
+	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
+		struct proto_out none = {0};
+
+		if (calls[i].type == PROTO_DROP_CACHES && r->keep_caches)
+			continue;
+		rc = oven_call(o, calls[i].type, &none, SLOW_CALL_MS, err);
+		if (rc) {
+			err_prefix(err, "%s in the guest", calls[i].what);
+			oven_explain(o, err);
+			return rc;
+		}
+	}
+	rc = check_idle(o, err);
+	if (rc)
+		return rc;
+	proto_put_u64(&body, PROTO_T_TIMEOUT_MS, WARM_FREEZE_MS);
+	rc = oven_call(o, PROTO_FREEZE, &body, CALL_MS, err);
+	if (rc) {
+		err_prefix(err, "freeze the guest's file system");
+		return rc;
+	}
+	progress_done(o->progress, NULL);
+	return 0;
+}

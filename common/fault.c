@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One fault a process: parsed from the environment the first time any point is reached.
+ * `fault_mode` is the fast way out for everybody else. Dying is _exit(137): no buffer is
+ * flushed and no handler runs, so what is on disk is what a kill -9 leaves there.
+ */
+#include "common/fault.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum fault_mode { FAULT_UNREAD, FAULT_NONE, FAULT_TRACE, FAULT_ARMED };
+
+static _Atomic int fault_mode;
+static pthread_once_t fault_once = PTHREAD_ONCE_INIT;
+static char fault_name[128];
+static unsigned long fault_at = 1;
+static int fault_errno; /* 0: die */
+static atomic_ulong fault_hits;
+
+static const struct {
+	const char *name;
+	int code;
+} fault_errors[] = {
+	{ "ENOSPC", ENOSPC },
+	{ "EIO", EIO },
+	{ "ENOMEM", ENOMEM },
+	{ "EINTR", EINTR },
+	{ "EMFILE", EMFILE },
+};
+
+static void bad_value(const char *text)
+{
+	dprintf(STDERR_FILENO, "PARBAKE_FAULT=%s: write NAME[:N][=ENOSPC|EIO|ENOMEM|EINTR|EMFILE]\n",
+		text);
+	_exit(2);
+}
+
+static void parse(const char *text)
+{
+	size_t len = strcspn(text, ":=");
+	const char *rest = text + len;
+
+	if (len == 0 || len >= sizeof(fault_name))
+		bad_value(text);
+	memcpy(fault_name, text, len);
+	if (*rest == ':') {
+		char *end;
+
+		fault_at = strtoul(rest + 1, &end, 10);
+		if (end == rest + 1 || fault_at == 0)
+			bad_value(text);
+		rest = end;
+	}
+	if (*rest == '=') {
+		for (size_t i = 0; i < sizeof(fault_errors) / sizeof(fault_errors[0]); i++)
+			if (!strcmp(rest + 1, fault_errors[i].name))
+				fault_errno = fault_errors[i].code;
+		if (!fault_errno)
+			bad_value(text);
+	} else if (*rest) {
+		bad_value(text);
+	}
+}
+
+static void read_environment(void)
+{
+	const char *text = secure_getenv("PARBAKE_FAULT");
+	int mode = FAULT_ARMED;
+
+	if (!text || !*text)
+		mode = FAULT_NONE;
+	else if (!strcmp(text, "?"))
+		mode = FAULT_TRACE;
+	else
+		parse(text);
+	atomic_store(&fault_mode, mode);
+}
+
+int fault_point(const char *name)
+{
+	int mode = atomic_load_explicit(&fault_mode, memory_order_acquire);
+
+	if (mode == FAULT_NONE)
+		return 0;
+	if (mode == FAULT_UNREAD) {
+		pthread_once(&fault_once, read_environment);
+		mode = atomic_load(&fault_mode);
+	}
+	if (mode == FAULT_TRACE)
+		dprintf(STDERR_FILENO, "fault %s\n", name);
+	if (mode != FAULT_ARMED || strcmp(name, fault_name))
+		return 0;
+	if (atomic_fetch_add(&fault_hits, 1) + 1 != fault_at)
+		return 0;
+	if (!fault_errno)
+		_exit(137);
+	return -fault_errno;
+}

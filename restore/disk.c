@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Expanded disks. A disk is named by what it is made of: the digest of the root disk, or, where the
+ * bake wrote over it, the digest of both images and the list of what was written. What has that name
+ * is whole, because it had none until its digests were checked; so a second open is an open(2), and a
+ * process that dies on the way leaves nothing.
+ *
+ * Of a delta the listed ranges count, not its data: a range that is a hole of the delta was written
+ * with zeros, and must be zero in the disk, whatever the root disk holds there.
+ */
+#include "restore/disk.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/fault.h"
+#include "common/file.h"
+#include "common/limits.h"
+#include "common/paths.h"
+#include "store/image.h"
+
+#define COPY_BYTES (256 * KIB)
+
+static void name_of(const struct snapshot_config *c, char ret[static DIGEST_HEX_SIZE])
+{
+	char sum[DIGEST_TEXT_SIZE];
+	cleanup_digest struct digest *d = NULL;
+	cleanup_free char *ranges = NULL;
+
+	if (!c->delta_raw_digest[0]) {
+		snprintf(ret, DIGEST_HEX_SIZE, "%s", c->disk_raw_digest + strlen("sha256:"));
+		return;
+	}
+	d = digest_new();
+	ranges = json_text(json_object_get(c->extra, "delta") ?: json_null());
+	digest_update(d, c->disk_raw_digest, strlen(c->disk_raw_digest));
+	digest_update(d, c->delta_raw_digest, strlen(c->delta_raw_digest));
+	digest_update(d, ranges, strlen(ranges));
+	digest_final(d, sum);
+	snprintf(ret, DIGEST_HEX_SIZE, "%s", sum + strlen("sha256:"));
+}
+
+/* -ENOENT: not there, or not whole (the size of another config). */
+static int open_made(const char *dir, const char *name, uint64_t bytes, int *ret_fd)
+{
+	cleanup_free char *path = str_printf("%s/%s", dir, name);
+	cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode) || st.st_mode & 0222 || (uint64_t)st.st_size != bytes)
+		return -ENOENT;
+	*ret_fd = steal_fd(&fd);
+	return 0;
+}
+
+static int open_image(int fd, uint64_t bytes, const char *what, struct image **ret, struct err *err)
+{
+	struct image *img;
+	int r = image_open(fd, &img, err);
+
+	if (r < 0) {
+		err_prefix(err, "the template's %s", what);
+		return r;
+	}
+	if (image_raw_bytes(img) != bytes) {
+		r = err_set(err, EBADMSG, "the template's %s has %llu bytes, its config says %llu", what,
+			(unsigned long long)image_raw_bytes(img), (unsigned long long)bytes);
+		image_free(img);
+		return r;
+	}
+	*ret = img;
+	return 0;
+}
+
+static int copy_data(int from, int to, uint64_t at, uint64_t end, struct err *err)
+{
+	cleanup_free char *buf = malloc(COPY_BYTES);
+	int r = buf ? 0 : -ENOMEM;
+
+	while (r == 0 && at < end) {
+		size_t n = end - at < COPY_BYTES ? (size_t)(end - at) : COPY_BYTES;
+
+		r = file_pread_full(from, buf, n, (off_t)at);
+		if (r == 0)
+			r = file_pwrite_full(to, buf, n, (off_t)at);
+		at += n;
+	}
+	return r < 0 ? err_sys(err, -r, "put the disk's delta over it") : 0;
+}
+
+static int zero_data(int to, uint64_t at, uint64_t end, struct err *err)
+{
+	static const char zeros[64 * KIB];
+
+	if (fallocate(to, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)(end - at)) == 0)
+		return 0;
+	while (at < end) {
+		size_t n = end - at < sizeof(zeros) ? (size_t)(end - at) : sizeof(zeros);
+		int r = file_pwrite_full(to, zeros, n, (off_t)at);
+
+		if (r < 0)
+			return err_sys(err, -r, "put the disk's delta over it");
+		at += n;
+	}
+	return 0;
+}
+
+/* The delta is expanded beside the disk, checked as a whole, and its ranges copied. */
+static int apply_delta(int delta_fd, const struct snapshot_config *c, const char *dir, int disk,
+	struct err *err)
+{
+	cleanup_image struct image *img = NULL;
+	cleanup_fd int scratch = -1;
+	struct snapshot_wset ranges;
+	int r = open_image(delta_fd, c->disk_bytes, "disk delta", &img, err);
+
+	if (r < 0)
+		return r;
+	scratch = file_scratch(dir, err);
+	if (scratch < 0)
+		return scratch;
+	r = image_expand(img, scratch, c->delta_raw_digest, NULL, err);
+	if (r < 0) {
+		err_prefix(err, "the template's disk delta");
+		return r;
+	}
+	r = snapshot_delta_get(c, &ranges, err);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < ranges.n && r == 0; i++) {
+		uint64_t at = ranges.ranges[i].offset, end = at + ranges.ranges[i].bytes;
+
+		while (r == 0 && at < end) {
+			bool data;
+			uint64_t next = image_run_end(img, at / IMAGE_PAGE * IMAGE_PAGE, &data);
+
+			if (next > end)
+				next = end;
+			r = data ? copy_data(scratch, disk, at, next, err) : zero_data(disk, at, next, err);
+			at = next;
+		}
+	}
+	snapshot_wset_clear(&ranges);
+	return r;
+}
+
+/* Give the finished file without a name its name. Under the lock, so what has the name is not whole. */
+static int publish(int fd, const char *dir, const char *name, struct err *err)
+{
+	cleanup_fd int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char path[32];
+	int r = fault_point("restore.disk.before-publish");
+
+	if (r < 0)
+		return err_sys(err, -r, "publish the expanded disk");
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (dirfd < 0 || fchmod(fd, 0400) < 0 || fsync(fd) < 0 ||
+		(unlinkat(dirfd, name, 0) < 0 && errno != ENOENT) ||
+		linkat(AT_FDCWD, path, dirfd, name, AT_SYMLINK_FOLLOW) < 0 || fsync(dirfd) < 0)
+		return err_sys(err, errno, "publish the expanded disk %s/%s", dir, name);
+	return 0;
+}
+
+static int make(int root_fd, int delta_fd, const struct snapshot_config *c, const char *dir,
+	const char *name, struct progress *progress, struct err *err)
+{
+	cleanup_image struct image *img = NULL;
+	cleanup_fd int fd = -1;
+	int r = open_image(root_fd, c->disk_bytes, "disk", &img, err);
+
+	if (r < 0)
+		return r;
+	fd = file_scratch(dir, err);
+	if (fd < 0)
+		return fd;
+	progress_stage(progress, "expand the disk", "bytes", c->disk_bytes);
+	r = image_expand(img, fd, c->disk_raw_digest, progress, err);
+	if (r < 0) {
+		err_prefix(err, "the template's disk");
+		return r;
+	}
+	if (c->delta_raw_digest[0])
+		r = apply_delta(delta_fd, c, dir, fd, err);
+	if (r == 0)
+		r = publish(fd, dir, name, err);
+	if (r == 0)
+		progress_done(progress, NULL);
+	return r;
+}
+
+int disk_open(int root_fd, int delta_fd, const struct snapshot_config *c, struct progress *progress,
+	int *ret_fd, struct err *err)
+{
+	cleanup_free char *dir = NULL;
+	cleanup_fd int lock = -1;
+	char name[DIGEST_HEX_SIZE], lock_name[16];
+	int r;
+
+	if (!digest_valid(c->disk_raw_digest) ||
+		(c->delta_raw_digest[0] && (!digest_valid(c->delta_raw_digest) || delta_fd < 0)))
+		return err_set(err, EINVAL, "the template's config does not name its disk's digests");
+	r = paths_sub(PATHS_CACHE, "disks", &dir, err);
+	if (r < 0)
+		return r;
+	name_of(c, name);
+	if (open_made(dir, name, c->disk_bytes, ret_fd) == 0)
+		return 0;
+	/* by the first digit: two templates seldom wait for each other, and no lock file is litter */
+	snprintf(lock_name, sizeof(lock_name), ".lock-%c", name[0]);
+	lock = file_lock(dir, lock_name, true, true, err);
+	if (lock < 0)
+		return lock;
+	if (open_made(dir, name, c->disk_bytes, ret_fd) == 0)
+		return 0;
+	r = make(root_fd, delta_fd, c, dir, name, progress, err);
+	if (r < 0)
+		return r;
+	r = open_made(dir, name, c->disk_bytes, ret_fd);
+	return r < 0 ? err_sys(err, -r, "open the expanded disk %s/%s", dir, name) : 0;
+}

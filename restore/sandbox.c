@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A sandbox, from a template's snapshot to an agent that answers under a new identity.
+ *
+ * The monitor starts first, because that takes longest; while it does, the pager maps the working set
+ * and the identity is made. Before the machine runs, SYNC, IDENTITY and THAW are already in its channel,
+ * so the answer needs no round trip of ours: the agent wakes, reads the three in order and answers them.
+ * THAW because a snapshot is taken with the root frozen; after IDENTITY, which writes to memory
+ * alone, so that nothing the freeze held up goes on before the clone is itself. The HELLO that answers SYNC
+ * carries the nonce that the agent made at boot and that lives only in memory: where it is not the
+ * config's, this machine was not restored but did something else.
+ *
+ * The overlay is a file without a name in the cache, on disk: what a hostile guest writes to its disk
+ * must cost the host disk space, which the template's size bounds, and not memory. It is gone with
+ * its last descriptor, however we end.
+ */
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/paths.h"
+#include "restore/sandbox_impl.h"
+
+#define BODY_BYTES 512
+#define END_WAIT_MS 200
+#define LAST_WORDS 600 /* bytes of the console quoted in an error */
+
+/* A request sent ahead: what became of it. */
+struct sent {
+	struct sandbox *sandbox;
+	bool done;
+	int error;
+	char text[256];
+};
+
+struct sandbox {
+	struct template *t;
+	struct machine *machine;
+	struct guest *guest;
+	int overlay_fd;
+	bool prepared, active;
+	struct sent identity, thaw;
+	bool answered; /* both */
+	struct sandbox_trace trace;
+};
+
+/* ---- shell --------------------------------------------------------------------------------- */
+
+static int make_overlay(struct sandbox *sb, struct err *err)
+{
+	const char *dir;
+	int r = paths_get(PATHS_CACHE, &dir, err);
+
+	if (r < 0)
+		return r;
+	sb->overlay_fd = file_scratch(dir, err);
+	if (sb->overlay_fd < 0)
+		return sb->overlay_fd;
+	r = machine_overlay_init(sb->overlay_fd, template_config(sb->t)->disk_bytes, err);
+	sb->trace.overlay_made = clock_now_ns();
+	return r;
+}
+
+static int start(struct sandbox *sb, struct err *err)
+{
+	struct machine_spec spec = {.shape = *template_shape(sb->t), .disk_fd = template_disk_fd(sb->t),
+		.overlay_fd = sb->overlay_fd, .pager_fd = -1};
+	cleanup_fd int memory = -1, pager = -1, channel = -1;
+	int r = template_memory(sb->t, &memory, &pager, err);
+
+	if (r < 0)
+		return r;
+	spec.memory_fd = memory;
+	spec.pager_fd = pager;
+	r = machine_start(&spec, &sb->machine, err);
+	sb->trace.monitor_started = clock_now_ns();
+	if (r < 0)
+		return r;
+	channel = machine_take_channel(sb->machine);
+	r = guest_new(channel, &sb->guest, err);
+	if (r == 0)
+		steal_fd(&channel);
+	return r;
+}
+
+int sandbox_shell(struct template *t, struct sandbox **ret, struct err *err)
+{
+	cleanup_sandbox struct sandbox *sb = calloc(1, sizeof(*sb));
+	int r;
+
+	if (!sb)
+		return err_set(err, ENOMEM, "no memory for a sandbox");
+	sb->t = t;
+	sb->overlay_fd = -1;
+	sb->trace.begin = clock_now_ns();
+	if ((r = make_overlay(sb, err)) < 0 || (r = start(sb, err)) < 0) {
+		err_prefix(err, "make a sandbox of %s", template_label(t));
+		return r;
+	}
+	*ret = steal_ptr(&sb);
+	return 0;
+}
+
+/* ---- restore ------------------------------------------------------------------------------- */
+
+static int failed(struct sandbox *sb, int r, struct err *err)
+{
+	if (r < 0)
+		err_prefix(err, "restore %s", template_label(sb->t));
+	return r;
+}
+
+int sandbox_prepare(struct sandbox *sb, int64_t deadline, struct err *err)
+{
+	int r;
+
+	if (sb->prepared)
+		return failed(sb, err_set(err, EALREADY, "it is restored already"), err);
+	r = machine_ready(sb->machine, deadline, err);
+	sb->trace.monitor_ready = clock_now_ns();
+	if (r == 0)
+		r = machine_restore(sb->machine, template_state_fd(sb->t), deadline, err);
+	sb->trace.state_loaded = clock_now_ns();
+	sb->prepared = r == 0;
+	return failed(sb, r, err);
+}
+
+static void sent_done(void *user, const struct guest_reply *reply)
+{
+	struct sent *s = user;
+
+	s->done = true;
+	s->sandbox->answered = s->sandbox->identity.done && s->sandbox->thaw.done;
+	s->error = reply->error;
+	snprintf(s->text, sizeof(s->text), "%s", reply->text ?: "");
+}
+
+static const struct guest_stream_ops sent_ops = {.done = sent_done};
+
+/* SYNC, IDENTITY and THAW into the channel, as far as it takes them now: all, it is empty. */
+static int send_ahead(struct sandbox *sb, const char *hostname, struct err *err)
+{
+	struct guest_identity id;
+	uint8_t buf[BODY_BYTES];
+	struct proto_out body = {.buf = buf, .max = sizeof(buf)};
+	int r = guest_identity_make(hostname, &id, err);
+
+	if (r < 0)
+		return r;
+	guest_identity_body(&id, &body);
+	sb->identity.sandbox = sb->thaw.sandbox = sb;
+	guest_sync_send(sb->guest);
+	if (body.failed ||
+		!guest_request(sb->guest, PROTO_IDENTITY, buf, body.len, &sent_ops, &sb->identity) ||
+		!guest_request(sb->guest, PROTO_THAW, NULL, 0, &sent_ops, &sb->thaw))
+		r = err_set(err, ENOBUFS, "the guest's channel takes no request");
+	explicit_bzero(&id, sizeof(id));
+	explicit_bzero(buf, sizeof(buf));
+	return r < 0 ? r : guest_dispatch(sb->guest, err);
+}
+
+/* Both were answered: is it the machine of the snapshot, and does it know who it is? */
+static int check_answers(struct sandbox *sb, struct err *err)
+{
+	const struct snapshot_config *c = template_config(sb->t);
+	struct proto_hello hello;
+
+	if (!guest_synced(sb->guest, &hello))
+		return err_set(err, EPROTO, "the agent answered without saying hello");
+	if (memcmp(hello.boot, c->boot_nonce, sizeof(hello.boot)) != 0)
+		return err_set(err, EPROTO,
+			"this machine was not restored from the snapshot: its boot nonce is another");
+	if (sb->identity.error)
+		return err_set(err, sb->identity.error, "the agent did not take its identity: %s",
+			sb->identity.text);
+	if (sb->thaw.error && sb->thaw.error != EINVAL) /* EINVAL: it was not frozen */
+		return err_set(err, sb->thaw.error, "the root stays frozen: %s", sb->thaw.text);
+	return 0;
+}
+
+/* Where the machine has ended, that is the reason; its channel may have told us a moment before its pidfd. */
+static int why_ended(struct sandbox *sb, int r, struct err *err)
+{
+	struct pollfd pfd = {.fd = machine_pidfd(sb->machine), .events = POLLIN};
+
+	if (r == -ETIMEDOUT || poll(&pfd, 1, END_WAIT_MS) <= 0)
+		return r;
+	machine_get_state(sb->machine);
+	machine_end_reason(sb->machine, err);
+	return -ECONNABORTED;
+}
+
+static int activate(struct sandbox *sb, const char *hostname, int64_t deadline, struct err *err)
+{
+	int r = send_ahead(sb, hostname, err);
+
+	if (r < 0 || (r = machine_resume(sb->machine, deadline, err)) < 0)
+		return r;
+	sb->trace.resumed = clock_now_ns();
+	r = guest_wait(sb->guest, &sb->answered, deadline, machine_pidfd(sb->machine), err);
+	sb->trace.answered = clock_now_ns();
+	if (r == 0)
+		r = check_answers(sb, err);
+	return r < 0 ? why_ended(sb, r, err) : 0;
+}
+
+int sandbox_activate(struct sandbox *sb, const char *hostname, int64_t deadline, struct err *err)
+{
+	int r;
+
+	if (!sb->prepared || sb->active)
+		return failed(sb, err_set(err, EINVAL, "it is not a spare"), err);
+	sb->active = true; /* whatever comes of it: there is one try */
+	r = activate(sb, hostname, deadline, err);
+	return failed(sb, r, err);
+}
+
+int sandbox_restore(struct sandbox *sb, const char *hostname, int64_t deadline, struct err *err)
+{
+	int r = sandbox_prepare(sb, deadline, err);
+
+	return r < 0 ? r : sandbox_activate(sb, hostname, deadline, err);
+}
+
+int sandbox_create(struct template *t, const char *hostname, int64_t deadline, struct sandbox **ret,
+	struct err *err)
+{
+	cleanup_sandbox struct sandbox *sb = NULL;
+	int r = sandbox_shell(t, &sb, err);
+
+	if (r == 0)
+		r = sandbox_restore(sb, hostname, deadline, err);
+	if (r < 0) {
+		if (sb)
+			sandbox_explain(sb, err);
+		return r;
+	}
+	*ret = steal_ptr(&sb);
+	return 0;
+}
+
+void sandbox_free(struct sandbox *sb)
+{
+	if (!sb)
+		return;
+	if (sb->guest)
+		guest_free(sb->guest);
+	machine_free(sb->machine);
+	close_fd(&sb->overlay_fd);
+	free(sb);
+}
+
+/* ---- looking at it ------------------------------------------------------------------------- */
+
+struct guest *sandbox_guest(struct sandbox *sb)
+{
+	return sb->guest;
+}
+
+struct machine *sandbox_machine(struct sandbox *sb)
+{
+	return sb->machine;
+}
+
+const struct sandbox_trace *sandbox_trace(const struct sandbox *sb)
+{
+	return &sb->trace;
+}
+
+void sandbox_mark_result(struct sandbox *sb)
+{
+	if (!sb->trace.first_result)
+		sb->trace.first_result = clock_now_ns();
+}
+
+int sandbox_overlay_fd(const struct sandbox *sb)
+{
+	return sb->overlay_fd;
+}
+
+void sandbox_explain(struct sandbox *sb, struct err *err)
+{
+	cleanup_free char *console = NULL;
+	size_t len;
+
+	template_explain(sb->t, err);
+	/* of a machine that has ended the error has them already */
+	if (!sb->machine || strstr(err->text, " said last:"))
+		return;
+	console = machine_console(sb->machine);
+	len = console ? strlen(console) : 0;
+	while (len && (console[len - 1] == '\n' || console[len - 1] == ' '))
+		console[--len] = '\0';
+	if (len)
+		err_append(err, "\nthe console said last:\n%s",
+			len > LAST_WORDS ? console + len - LAST_WORDS : console);
+}

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A template, opened: everything that is the same for each of its sandboxes, done once. Whether this
+ * host can run it is decided here, from the config and the monitor found, and a refusal says what to do;
+ * after that only a create's own work is left.
+ *
+ * The device state is read into memory and its digest checked: it is small, and the monitor
+ * believes what it reads there. Descriptors keep all of it alive, so a template that is rebaked or removed
+ * while open stays what it was.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "common/file.h"
+#include "common/limits.h"
+#include "restore/disk.h"
+#include "restore/sandbox_impl.h"
+#include "vmm/cpu.h"
+
+#define STATE_MAX (64 * MIB)
+
+struct template {
+	struct snapshot_config config;
+	struct machine_shape shape;
+	struct template_options opt;
+	char label[2 * LIMIT_NAME_SIZE];
+	char memory_key[DIGEST_TEXT_SIZE];
+	int disk_fd, state_fd, image_fd;
+	struct snapshot_wset wset;
+	pthread_mutex_t lock;
+	struct pagerd *pager; /* under lock: replaced where it is gone */
+};
+
+/* ---- does it fit here? --------------------------------------------------------------------- */
+
+static int check_monitor(const struct template *t, const struct monitor_facts *facts, struct err *err)
+{
+	const struct snapshot_config *c = &t->config;
+
+	if (strcmp(c->monitor, facts->name) != 0)
+		return err_set(err, ENOEXEC,
+			"%s was baked with the monitor %s, here it is %s: rebake it with `parbake bake`",
+			t->label, c->monitor, facts->name);
+	if (strcmp(c->monitor_version, facts->version) != 0)
+		return err_set(err, ENOEXEC,
+			"%s was baked with %s %s, but %s is %s; its device state fits that version only: "
+			"rebake it with `parbake bake`, or install that version and name it in PARBAKE_QEMU",
+			t->label, c->monitor, c->monitor_version, facts->program, facts->version);
+	if (strcmp(c->machine, facts->machine) != 0)
+		return err_set(err, ENOEXEC,
+			"%s was baked for the machine type %s, this parbake uses %s: rebake it with "
+			"`parbake bake`", t->label, c->machine, facts->machine);
+	return 0;
+}
+
+static int check_cpu(struct template *t, const struct monitor_facts *facts, struct err *err)
+{
+	const struct snapshot_config *c = &t->config;
+	char features[DIGEST_TEXT_SIZE];
+	int r;
+
+	if (machine_accel_parse(c->accel, &t->shape.accel) < 0)
+		return err_set(err, ENOEXEC, "%s was baked for the accelerator %s, which this parbake lacks: "
+			"rebake it with `parbake bake`", t->label, c->accel);
+	if (strcmp(c->cpu, machine_cpu_model(t->shape.accel)) != 0)
+		return err_set(err, ENOEXEC,
+			"%s was baked for the CPU model %s, this parbake gives %s: rebake it with `parbake bake`",
+			t->label, c->cpu, machine_cpu_model(t->shape.accel));
+	if (t->shape.accel != MACHINE_KVM)
+		return 0;
+	if (!facts->has_kvm)
+		return err_set(err, ENOEXEC,
+			"%s was baked with KVM, which does not work here (%s): make /dev/kvm usable, or rebake it "
+			"here with `parbake bake`", t->label, facts->why_not_kvm);
+	r = machine_cpu_features(t->shape.accel, features, err);
+	if (r < 0)
+		return r;
+	if (strcmp(c->cpu_features, features) != 0)
+		return err_set(err, ENOEXEC,
+			"%s was baked under KVM on a CPU with other features than this host's: rebake it here "
+			"with `parbake bake`, or run it on a host of the kind it was baked on", t->label);
+	return 0;
+}
+
+static int check_host(struct template *t, struct err *err)
+{
+	const struct snapshot_config *c = &t->config;
+	const struct monitor_facts *facts;
+	long page = sysconf(_SC_PAGESIZE);
+	int r = monitor_probe(&facts, err);
+
+	if (r < 0)
+		return r;
+	if ((r = check_monitor(t, facts, err)) < 0 || (r = check_cpu(t, facts, err)) < 0)
+		return r;
+	if (c->page_bytes != (uint64_t)page || c->page_bytes != IMAGE_PAGE)
+		return err_set(err, ENOEXEC,
+			"%s was baked with pages of %u bytes, this host has %ld: rebake it here with "
+			"`parbake bake`", t->label, c->page_bytes, page);
+	if (c->protocol != PROTO_VERSION)
+		return err_set(err, ENOEXEC,
+			"%s has an agent that speaks version %u of the protocol, this parbake speaks %u: rebake "
+			"it with `parbake bake`", t->label, c->protocol, PROTO_VERSION);
+	t->shape.memory_bytes = c->memory_bytes;
+	t->shape.vcpus = c->vcpus;
+	return 0;
+}
+
+/* ---- its parts ----------------------------------------------------------------------------- */
+
+/* -ENOENT where it has no such layer. */
+static int open_layer(struct store *s, const struct store_manifest *m, const char *media, int *ret_fd,
+	struct err *err)
+{
+	const struct store_layer *l = store_layer(m, media);
+
+	if (!l)
+		return err_set(err, ENOENT, "%s has no layer %s", m->name, media);
+	return store_blob_open(s, l->digest, l->bytes, ret_fd, err);
+}
+
+static int load_state(struct template *t, struct store *s, const struct store_manifest *m,
+	struct err *err)
+{
+	const struct store_layer *l = store_layer(m, STORE_MEDIA_STATE);
+	cleanup_fd int blob = -1, fd = -1;
+	cleanup_free char *buf = NULL;
+	char digest[DIGEST_TEXT_SIZE];
+	int r = open_layer(s, m, STORE_MEDIA_STATE, &blob, err);
+
+	if (r < 0)
+		return r;
+	if (l->bytes == 0 || l->bytes > STATE_MAX)
+		return err_set(err, EBADMSG, "%s: a device state of %llu bytes", t->label,
+			(unsigned long long)l->bytes);
+	buf = malloc(l->bytes);
+	if (!buf)
+		return err_set(err, ENOMEM, "no memory for the device state");
+	r = file_pread_full(blob, buf, l->bytes, 0);
+	if (r < 0)
+		return err_sys(err, -r, "%s: read the device state", t->label);
+	digest_buffer(buf, l->bytes, digest);
+	if (strcmp(digest, l->digest) != 0)
+		return err_set(err, EBADMSG, "%s: the device state in the store is damaged: rebake it with "
+			"`parbake bake --force`", t->label);
+	fd = memfd_create("parbake-state", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	r = fd < 0 ? -errno : file_write_full(fd, buf, l->bytes);
+	if (r == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
+		r = -errno;
+	if (r < 0)
+		return err_sys(err, -r, "keep the device state");
+	t->state_fd = steal_fd(&fd);
+	return 0;
+}
+
+static int load_wset(struct template *t, struct store *s, const struct store_manifest *m,
+	struct err *err)
+{
+	const struct store_layer *l = store_layer(m, STORE_MEDIA_WSET);
+	cleanup_json json_t *obj = NULL;
+	cleanup_free char *buf = NULL;
+	cleanup_fd int fd = -1;
+	int r;
+
+	if (!l) /* a template without one only faults more */
+		return 0;
+	r = store_blob_open(s, l->digest, l->bytes, &fd, err);
+	if (r < 0)
+		return r;
+	if (l->bytes == 0 || l->bytes > LIMIT_JSON_BYTES)
+		return err_set(err, EBADMSG, "%s: a working set of %llu bytes", t->label,
+			(unsigned long long)l->bytes);
+	buf = malloc(l->bytes);
+	if (!buf)
+		return err_set(err, ENOMEM, "no memory for the working set");
+	r = file_pread_full(fd, buf, l->bytes, 0);
+	if (r < 0)
+		return err_sys(err, -r, "%s: read the working set", t->label);
+	r = json_parse("the working set", buf, l->bytes, &obj, err);
+	return r < 0 ? r : snapshot_wset_from_json(obj, t->config.memory_bytes, &t->wset, err);
+}
+
+static int load_disk(struct template *t, struct store *s, const struct store_manifest *m,
+	struct err *err)
+{
+	cleanup_fd int root = -1, delta = -1;
+	int r = open_layer(s, m, STORE_MEDIA_DISK, &root, err);
+
+	if (r == 0 && t->config.delta_raw_digest[0])
+		r = open_layer(s, m, STORE_MEDIA_DELTA, &delta, err);
+	if (r == 0)
+		r = disk_open(root, delta, &t->config, t->opt.progress, &t->disk_fd, err);
+	return r;
+}
+
+/* ---- the pager ----------------------------------------------------------------------------- */
+
+static int connect_pager(struct template *t, struct err *err)
+{
+	struct pagerd_spec spec = {
+		.key = t->memory_key,
+		.image_fd = t->image_fd,
+		.wset = t->wset.n ? &t->wset : NULL,
+		.options = t->opt.pager,
+		.own = t->opt.own_pager,
+		.no_uffd = t->opt.no_uffd,
+	};
+
+	return pagerd_connect(&spec, &t->pager, err);
+}
+
+/* Between requests a pager says nothing: readable means gone. */
+static bool pager_gone(const struct template *t)
+{
+	struct pollfd pfd = {.fd = pagerd_fd(t->pager), .events = POLLIN};
+
+	return poll(&pfd, 1, 0) > 0;
+}
+
+int template_memory(struct template *t, int *ret_memory, int *ret_pager, struct err *err)
+{
+	cleanup_fd int memory = -1, sock = -1;
+	int r = 0;
+
+	pthread_mutex_lock(&t->lock);
+	if (!t->pager || pager_gone(t)) {
+		pagerd_free(t->pager);
+		t->pager = NULL;
+		r = connect_pager(t, err);
+	}
+	if (r == 0 && pagerd_way(t->pager) == PAGER_UFFD)
+		r = pagerd_attach(t->pager, &sock, err);
+	if (r == 0) {
+		memory = fcntl(pagerd_memory_fd(t->pager), F_DUPFD_CLOEXEC, 3);
+		if (memory < 0)
+			r = err_sys(err, errno, "the pager's memory");
+	}
+	pthread_mutex_unlock(&t->lock);
+	if (r < 0)
+		return r;
+	*ret_memory = steal_fd(&memory);
+	*ret_pager = steal_fd(&sock);
+	return 0;
+}
+
+void template_explain(struct template *t, struct err *err)
+{
+	struct err why;
+
+	pthread_mutex_lock(&t->lock);
+	if (t->pager && pager_gone(t))
+		err_append(err, "\nthe pager is gone, and its machines with it");
+	else if (t->pager && pagerd_get_error(t->pager, &why, NULL) == 0 && why.text[0])
+		err_append(err, "\nthe pager said last: %s", why.text);
+	pthread_mutex_unlock(&t->lock);
+}
+
+/* ---- open and close ------------------------------------------------------------------------ */
+
+static int open_parts(struct template *t, struct store *s, const struct store_manifest *m,
+	struct err *err)
+{
+	const struct store_layer *memory = store_layer(m, STORE_MEDIA_MEMORY);
+	int r = snapshot_config_from_json(m->config, &t->config, err);
+
+	if (r < 0) {
+		err_prefix(err, "%s", t->label);
+		return r;
+	}
+	if ((r = check_host(t, err)) < 0 ||
+		(r = open_layer(s, m, STORE_MEDIA_MEMORY, &t->image_fd, err)) < 0 ||
+		(r = load_wset(t, s, m, err)) < 0)
+		return r;
+	/* by the blob, not by what it expands to: a damaged copy must not serve for a sound one */
+	memcpy(t->memory_key, memory->digest, sizeof(t->memory_key));
+	/* the pager starts to fill the working set while the rest is made */
+	if ((r = connect_pager(t, err)) < 0 || (r = load_state(t, s, m, err)) < 0)
+		return r;
+	return load_disk(t, s, m, err);
+}
+
+int template_open(struct store *s, const struct store_manifest *m, const struct template_options *opt,
+	struct template **ret, struct err *err)
+{
+	cleanup_template struct template *t = calloc(1, sizeof(*t));
+	int r;
+
+	if (!t)
+		return err_set(err, ENOMEM, "no memory for a template");
+	pthread_mutex_init(&t->lock, NULL);
+	t->disk_fd = t->state_fd = t->image_fd = -1;
+	if (opt)
+		t->opt = *opt;
+	snprintf(t->label, sizeof(t->label), "%s%s%s", m->name, m->tag[0] ? ":" : "", m->tag);
+	r = open_parts(t, s, m, err);
+	if (r < 0)
+		return r;
+	*ret = steal_ptr(&t);
+	return 0;
+}
+
+void template_free(struct template *t)
+{
+	if (!t)
+		return;
+	pagerd_free(t->pager);
+	close_fd(&t->disk_fd);
+	close_fd(&t->state_fd);
+	close_fd(&t->image_fd);
+	snapshot_wset_clear(&t->wset);
+	snapshot_config_clear(&t->config);
+	pthread_mutex_destroy(&t->lock);
+	free(t);
+}
+
+const struct snapshot_config *template_config(const struct template *t)
+{
+	return &t->config;
+}
+
+struct pagerd *template_pager(struct template *t)
+{
+	return t->pager;
+}
+
+const struct machine_shape *template_shape(const struct template *t)
+{
+	return &t->shape;
+}
+
+int template_disk_fd(const struct template *t)
+{
+	return t->disk_fd;
+}
+
+int template_state_fd(const struct template *t)
+{
+	return t->state_fd;
+}
+
+const char *template_label(const struct template *t)
+{
+	return t->label;
+}

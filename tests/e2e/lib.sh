@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the end-to-end tests share: one PARBAKE_HOME for all of them, so that templates are baked
+# once and stages come from the cache, and the kernel.
+# shellcheck shell=bash
+. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+
+export PARBAKE_HOME=${PARBAKE_TEST_HOME:-$top/build/e2e-home}
+recipes=$top/tests/e2e/templates
+
+# bake NAME: a template that a test needs, up to date; the test ends here where that fails
+bake() {
+	if ! timeout 1200 "$parbake" bake "$1" >"$scratch/bake.out" 2>"$scratch/bake.err"; then
+		ok "bake $1" false
+		tail -n 20 "$scratch/bake.err" | sed 's/^/# /'
+		finish
+	fi
+}
+
+# monitors PID: the QEMU processes whose parent is PID
+monitors() { pgrep -P "$1" qemu-system 2>/dev/null; }

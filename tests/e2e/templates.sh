@@ -1,0 +1,41 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The templates that come with parbake: base and code-interpreter, baked and used.
+. "$(dirname "$0")/lib.sh"
+bake base
+bake code-interpreter
+
+run() { timeout 60 "$parbake" run "$@"; }
+py() { run code-interpreter --code "$1"; }
+is "$(run base -- sh -c 'exit 7' >/dev/null 2>&1; echo $?)" 7 "base: the exit status"
+ok "base: git, curl, python3, procps" run base --shell 'git --version && curl --version && python3 --version && ps'
+is "$(py 'import numpy as np; print(np.arange(10).sum())')" 45 "code-interpreter: numpy"
+is "$(py '6 * 7')" 42 "the value of the last expression"
+py '1 / 0' >"$scratch/o" 2>"$scratch/e"
+is $? 1 "an exception is a failure"
+like "$(cat "$scratch/e")" "ZeroDivisionError: division by zero" "with its traceback"
+like "$(run code-interpreter --json --code 'import os; os._exit(3)' 2>&1)" "interpreter|context" "a dead interpreter is an error"
+is "$(run code-interpreter -t 1s --code 'while True: pass' >/dev/null 2>&1; echo $?)" 124 "an endless loop is timed out"
+is "$(py 'import pandas as pd; print(pd.DataFrame({"a": [1, 2]}).a.sum())')" 3 "pandas"
+like "$(run code-interpreter --json --code 'import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()')" \
+	'"image/png": *"iVBOR' "matplotlib gives a picture"
+
+# clones: nothing random is ever the same twice
+draw='import uuid, random, os, numpy as np, tempfile, ssl
+print(uuid.uuid4(), random.random(), os.urandom(8).hex(), np.random.rand(), open("/etc/machine-id").read().strip(), uuid.uuid1().hex, ssl.RAND_bytes(8).hex(), tempfile.mktemp())'
+py "$draw" >"$scratch/a"
+py "$draw" >"$scratch/b"
+for i in 1 2 3 4 5 6 7 8; do
+	what=(- uuid4 random.random os.urandom numpy.random machine-id uuid1 ssl tempfile)
+	a=$(cut -d' ' -f$i "$scratch/a") b=$(cut -d' ' -f$i "$scratch/b")
+	ok "two restores differ: ${what[i]} ($a, $b)" test -n "$a" -a "$a" != "$b"
+done
+t=$(py 'import time; print(int(time.time()))')
+ok "the clock is right" test $((t - $(date +%s))) -le 2 -a $(($(date +%s) - t)) -le 20
+
+bytes=$("$parbake" inspect base --config | python3 -c 'import json,sys; print(json.load(sys.stdin)["memory"]["data_bytes"])')
+echo "# base: $((bytes >> 20)) MiB of guest memory are not zero"
+ok "base: at most 45 MiB of guest memory are not zero" test "$bytes" -le $((45 << 20))
+# secrets of the bake are gone: the pip index and CA bundle lent to install steps
+ok "verify all" "$parbake" verify
+finish

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+# TAP for shell tests. Source it, use ok/is/like, end with `finish`.
+# shellcheck shell=bash
+
+tap_n=0 tap_bad=0
+
+# ok NAME COMMAND…: does the command succeed?
+ok() {
+	local name=$1
+	shift
+	tap_n=$((tap_n + 1))
+	if "$@" >"$scratch/out" 2>"$scratch/err"; then
+		echo "ok $tap_n - $name"
+	else
+		echo "not ok $tap_n - $name"
+		echo "# status $? of: $*"
+		{ head -c 2000 "$scratch/out"; head -c 2000 "$scratch/err"; } | sed 's/^/# /'
+		tap_bad=$((tap_bad + 1))
+	fi
+}
+
+# not_ok NAME COMMAND…: does it fail? Its words are in $scratch/err for a `like` behind it.
+not_ok() {
+	local name=$1
+	shift
+	tap_n=$((tap_n + 1))
+	if "$@" >"$scratch/out" 2>"$scratch/err"; then
+		echo "not ok $tap_n - $name (it succeeded)"
+		tap_bad=$((tap_bad + 1))
+	else
+		echo "ok $tap_n - $name"
+	fi
+}
+
+# is GOT WANT NAME
+is() {
+	tap_n=$((tap_n + 1))
+	if [ "$1" = "$2" ]; then
+		echo "ok $tap_n - $3"
+	else
+		echo "not ok $tap_n - $3"
+		printf '%s\n' "got:  $1" "want: $2" | sed 's/^/# /'
+		tap_bad=$((tap_bad + 1))
+	fi
+}
+
+# like TEXT PATTERN NAME: an extended regular expression
+like() {
+	tap_n=$((tap_n + 1))
+	if grep -qE -- "$2" <<<"$1"; then
+		echo "ok $tap_n - $3"
+	else
+		echo "not ok $tap_n - $3"
+		printf '%s\n' "got:  $1" "want: $2" | sed 's/^/# /'
+		tap_bad=$((tap_bad + 1))
+	fi
+}
+
+skip() { # NAME REASON
+	tap_n=$((tap_n + 1))
+	echo "ok $tap_n - $1 # SKIP $2"
+}
+
+# await SECONDS COMMAND…: until it succeeds, at most that long
+await() {
+	local deadline=$((SECONDS + $1))
+	shift
+	until "$@"; do
+		[ "$SECONDS" -lt "$deadline" ] || return 1
+		sleep 0.02
+	done
+}
+
+finish() {
+	echo "1..$tap_n"
+	[ "$tap_n" -gt 0 ] && [ "$tap_bad" -eq 0 ]
+	exit
+}
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+parbake=${PARBAKE:-$top/parbake}
+export LC_ALL=C.UTF-8

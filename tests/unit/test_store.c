@@ -1,0 +1,557 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The store: what is published is found, verified and collected; what is damaged, forged or
+ * half-written is refused with its name and hides nothing else. (test_store_faults.c: dying at every step.)
+ */
+#include "store/store.h"
+
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "common/proc.h"
+#include "tests/unit/store_fixture.h"
+#include "tests/unit/tap.h"
+
+static struct err err;
+static char top[] = "/tmp/parbake-test-store-XXXXXX";
+static unsigned serial;
+
+/* A new store in a directory of its own. Caller frees @ret_dir. */
+static struct store *new_store(char **ret_dir)
+{
+	struct store *s = NULL;
+
+	*ret_dir = str_printf("%s/%u", top, serial++);
+	if (!is_int(store_open(*ret_dir, true, &s, &err), 0, "make a store")) {
+		printf("# %s\n", err.text);
+		exit(1);
+	}
+	return s;
+}
+
+static char *in(const char *dir, const char *name)
+{
+	return str_printf("%s/%s", dir, name);
+}
+
+static char *blob_path(const char *dir, const char *digest)
+{
+	return str_printf("%s/blobs/sha256/%s", dir, digest + 7);
+}
+
+static unsigned mode_of(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 ? st.st_mode & 07777 : 0;
+}
+
+static void test_names(void)
+{
+	static const char *const good[] = { "base", "a", "0", "code-interpreter", "a.b_c-d", "x1", "a--b" };
+	static const char *const wrong[] = { "", "Base", "-a", ".a", "_a", "a/b", "a:b", "a b", "ä", "..", "a.", "a..b", "a__b", "a.-b", "a-.b",
+		"a---b", "a-",
+		"0123456789012345678901234567890123456789012345678901234567890123" };
+
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
+		ok(store_name_valid(good[i]), "\"%s\" is a name", good[i]);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		ok(!store_name_valid(wrong[i]), "\"%s\" is no name", wrong[i]);
+}
+
+static void test_life(void)
+{
+	cleanup_free char *dir = NULL, *index = NULL, *blob = NULL, *blobs = NULL, *pinned = NULL;
+	cleanup_store struct store *s = NULL;
+	cleanup_manifest struct store_manifest one = { 0 }, two = { 0 }, got = { 0 };
+	struct store_manifest *list;
+	unsigned gone = 0;
+	uint64_t bytes = 0;
+	size_t n;
+	cleanup_fd int fd = -1;
+
+	umask(0);
+	s = new_store(&dir);
+	is_str(store_dir(s), dir, "its directory");
+	is_int(mode_of(dir), 0700, "the directory is the owner's alone, whatever the umask");
+	if (!is_int(fixture_publish(s, "base", NULL, 1, &one, &err), 0, "publish"))
+		printf("# %s\n", err.text);
+	index = in(dir, "index.json");
+	blobs = in(dir, "blobs/sha256");
+	blob = blob_path(dir, one.layers[2].digest);
+	is_int(mode_of(index), 0600, "index.json is the owner's alone");
+	is_int(mode_of(blob), 0600, "so is memory");
+	is_int(mode_of(blobs), 0700, "so are the blobs");
+	umask(022);
+	is_str(one.name, "base", "its name");
+	is_str(one.tag, "latest", "its tag");
+	is_str(one.created, "2023-11-14T22:13:21Z", "its time");
+	is_int(one.n_layers, 4, "its layers");
+	is_str(one.layers[2].media, STORE_MEDIA_MEMORY, "a layer's media type");
+	ok(store_layer(&one, STORE_MEDIA_DISK) == &one.layers[3], "a layer by its type");
+	ok(store_layer(&one, STORE_MEDIA_WSET) == NULL, "a layer there is not");
+	is_int(json_integer_value(json_object_get(one.config, "format")), 1, "its config");
+
+	is_int(store_resolve(s, "base", &got, &err), 0, "resolve");
+	is_str(got.digest, one.digest, "… the same");
+	store_manifest_clear(&got);
+	is_int(store_resolve(s, "base:latest", &got, &err), 0, "resolve with the tag");
+	store_manifest_clear(&got);
+	pinned = str_printf("base@%s", one.digest);
+	if (!is_int(store_verify(s, &one, NULL, &err), 0, "verify"))
+		printf("# %s\n", err.text);
+
+	is_int(fixture_publish(s, "base", NULL, 2, &two, &err), 0, "publish a new version");
+	ok(strcmp(one.digest, two.digest) != 0, "another digest");
+	is_int(store_resolve(s, "base", &got, &err), 0, "resolve");
+	is_str(got.digest, two.digest, "… the new one");
+	store_manifest_clear(&got);
+	is_int(store_resolve(s, pinned, &got, &err), 0, "the old one by its digest");
+	is_str(got.digest, one.digest, "… the old one");
+	store_manifest_clear(&got);
+	is_int(fixture_publish(s, "base", "v1", 3, NULL, &err), 0, "publish with a tag");
+	is_int(fixture_publish(s, "alpha", NULL, 9, NULL, &err), 0, "publish another name");
+	is_int(store_list(s, &list, &n, &err), 0, "list");
+	is_int((int64_t)n, 3, "… three");
+	is_str(list[0].name, "alpha", "… sorted by name");
+	is_str(list[1].tag, "latest", "… and by tag");
+	is_str(list[2].tag, "v1", "… and by tag");
+	for (size_t i = 0; i < n; i++)
+		store_manifest_clear(&list[i]);
+	free(list);
+
+	is_int(store_blob_open(s, one.config_blob.digest, one.config_blob.bytes, &fd, &err), 0,
+		"open the old config");
+	is_int(store_gc(s, 3600, false, &gone, &bytes, &err), 0, "gc that keeps the young");
+	is_int(gone, 0, "… removes nothing");
+	is_int(store_gc(s, 0, true, &gone, &bytes, &err), 0, "gc without doing it");
+	ok(gone > 0, "… would remove %u", gone);
+	ok(store_blob_has(s, one.config_blob.digest, one.config_blob.bytes), "… but did not");
+	{
+		unsigned real = 0;
+
+		is_int(store_gc(s, 0, false, &real, &bytes, &err), 0, "gc");
+		is_int(real, gone, "… removes as many");
+	}
+	ok(!store_blob_has(s, one.config_blob.digest, one.config_blob.bytes), "the old config is gone");
+	ok(store_blob_has(s, one.layers[1].digest, 6), "the kernel that all share is there");
+	{
+		char first = 0;
+
+		ok(pread(fd, &first, 1, 0) == 1 && first == '{', "an open blob stays readable");
+	}
+	is_int(store_resolve(s, pinned, &got, &err), -ENOENT, "the old version is gone");
+	is_int(store_verify(s, &two, NULL, &err), 0, "the new one is whole");
+	is_int(store_remove(s, "base", &err), 0, "remove");
+	is_int(store_resolve(s, "base", &got, &err), -ENOENT, "… it is not found");
+	is_int(store_resolve(s, "base:v1", &got, &err), 0, "… its other tag is");
+	store_manifest_clear(&got);
+	is_int(store_remove(s, "base", &err), -ENOENT, "remove again");
+}
+
+static void test_unknown(void)
+{
+	cleanup_free char *dir = NULL, *pinned = NULL;
+	cleanup_store struct store *s = new_store(&dir);
+	cleanup_store struct store *none = NULL;
+	cleanup_manifest struct store_manifest m = { 0 }, got = { 0 };
+	static const char *const wrong[] = { "", "Base", "base:", "base:a/b", "base@", "base@sha256:12",
+		"base@sha256:../../../etc/passwd", "../base", "base:latest:x", "a@b@c" };
+
+	is_int(fixture_publish(s, "base", NULL, 1, &m, &err), 0, "publish");
+	is_int(fixture_publish(s, "code-interpreter", NULL, 1, NULL, &err), 0, "publish");
+	is_int(store_resolve(s, "bsae", &got, &err), -ENOENT, "a typo");
+	has_str(err.text, "did you mean \"base\"?", "… is recognised");
+	is_int(store_resolve(s, "code-interpeter", &got, &err), -ENOENT, "a typo");
+	has_str(err.text, "did you mean \"code-interpreter\"?", "… is recognised");
+	is_int(store_resolve(s, "zzz", &got, &err), -ENOENT, "another name");
+	has_str(err.text, "parbake ls", "… says what to do");
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		is_int(store_resolve(s, wrong[i], &got, &err), -EINVAL, "\"%s\" is no ref", wrong[i]);
+	pinned = str_printf("code-interpreter@%s", m.digest);
+	is_int(store_resolve(s, pinned, &got, &err), -ENOENT, "a digest of another name");
+	has_str(err.text, "version of \"base\"", "… says whose it is");
+	is_int(store_open("/nonexistent/store", false, &none, &err), -ENOENT, "a store there is not");
+	has_str(err.text, "parbake bake", "… says what makes one");
+	is_int(store_open(top, false, &none, &err), -ENOENT, "a directory that is no store");
+}
+
+static void test_blobs(void)
+{
+	cleanup_free char *dir = NULL, *path = NULL, *victim = NULL;
+	cleanup_store struct store *s = new_store(&dir);
+	struct store_layer layer = { 0 }, again = { 0 };
+	struct store_blob *b = NULL;
+	struct stat before, after;
+	cleanup_fd int fd = -1, file = -1;
+	char digest[DIGEST_TEXT_SIZE];
+
+	is_int(store_blob_put(s, "hello", 5, &layer, &err), 0, "put a blob");
+	is_str(layer.digest, "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
+		"its digest");
+	path = blob_path(dir, layer.digest);
+	stat(path, &before);
+	is_int(store_blob_put(s, "hello", 5, &again, &err), 0, "put it again");
+	stat(path, &after);
+	is_int((int64_t)after.st_ino, (int64_t)before.st_ino, "… the first is kept");
+	ok(after.st_mtim.tv_sec > before.st_mtim.tv_sec || after.st_mtim.tv_nsec > before.st_mtim.tv_nsec,
+		"… and young again");
+	is_int(store_blob_open(s, layer.digest, 5, &fd, &err), 0, "open it");
+	is_int(store_blob_open(s, layer.digest, 6, &fd, &err), -EBADMSG, "with another size: refused");
+	has_str(err.text, "5 bytes, not 6", "… says which");
+	is_int(store_blob_open(s, "sha256:../../index.json", 5, &fd, &err), -EINVAL, "a path for a digest");
+	is_int(store_blob_begin(s, &b, &err), 0, "begin one");
+	store_blob_abort(b);
+	store_blob_abort(NULL);
+	is_int(store_blob_begin(s, &b, &err), 0, "begin one");
+	is_int(store_blob_finish(b, "sha256:zz", &again, &err), -EINVAL, "a digest that is none");
+
+	file = file_scratch(top, &err);
+	file_write_full(file, "hello", 5);
+	is_int(store_blob_put_fd(s, file, &again, &err), 0, "put a file");
+	is_str(again.digest, layer.digest, "… the same digest");
+
+	digest_buffer("link", 4, digest);
+	victim = blob_path(dir, digest);
+	ok(symlink("/etc/passwd", victim) == 0, "a link for a blob");
+	ok(store_blob_open(s, digest, 4, &fd, &err) < 0, "… is not followed");
+	unlink(victim);
+	ok(mkfifo(victim, 0600) == 0, "a FIFO for a blob");
+	is_int(store_blob_open(s, digest, 0, &fd, &err), -EBADMSG, "… does not block");
+	unlink(victim);
+	/* what has the name but not the size is not that content */
+	ok(truncate(path, 3) == 0, "a blob cut short");
+	is_int(store_blob_put(s, "hello", 5, &again, &err), 0, "put it again");
+	ok(store_blob_has(s, layer.digest, 5), "… it is whole again");
+}
+
+static void flip(const char *path, off_t at)
+{
+	cleanup_fd int fd = open(path, O_RDWR | O_CLOEXEC);
+	char c;
+
+	if (pread(fd, &c, 1, at) != 1)
+		abort();
+	c ^= 0x40;
+	if (pwrite(fd, &c, 1, at) != 1)
+		abort();
+}
+
+static void test_damage(void)
+{
+	cleanup_free char *dir = NULL;
+	cleanup_store struct store *s = new_store(&dir);
+	cleanup_manifest struct store_manifest m = { 0 }, got = { 0 };
+	struct store_manifest *list;
+	unsigned gone;
+	size_t n;
+	char **refs;
+
+	is_int(fixture_publish(s, "base", NULL, 1, &m, &err), 0, "publish");
+	is_int(fixture_publish(s, "other", NULL, 2, NULL, &err), 0, "publish");
+	for (unsigned i = 0; i < m.n_layers; i++) {
+		cleanup_free char *path = blob_path(dir, m.layers[i].digest);
+
+		flip(path, (off_t)m.layers[i].bytes / 2);
+		is_int(store_verify(s, &m, NULL, &err), -EBADMSG, "%s flipped: verify refuses",
+			m.layers[i].media);
+		has_str(err.text, m.layers[i].digest, "… and names the blob");
+		flip(path, (off_t)m.layers[i].bytes / 2);
+	}
+	is_int(store_verify(s, &m, NULL, &err), 0, "all put right: verified");
+	{
+		cleanup_free char *path = blob_path(dir, m.config_blob.digest);
+
+		flip(path, 5);
+		is_int(store_resolve(s, "base", &got, &err), -EBADMSG, "config flipped: not resolved");
+		has_str(err.text, m.config_blob.digest, "… names the blob");
+		is_int(store_list(s, &list, &n, &err), 0, "list");
+		is_int((int64_t)n, 1, "… the other one is still there");
+		for (size_t i = 0; i < n; i++)
+			store_manifest_clear(&list[i]);
+		free(list);
+		is_int(store_refs(s, &refs, &n, &err), 0, "refs");
+		is_int((int64_t)n, 2, "… both");
+		is_str(n ? refs[0] : NULL, "base", "… with the damaged one");
+		while (n)
+			free(refs[--n]);
+		free(refs);
+		flip(path, 5);
+	}
+	{
+		cleanup_free char *path = blob_path(dir, m.digest);
+
+		flip(path, 5);
+		is_int(store_resolve(s, "base", &got, &err), -EBADMSG, "manifest flipped: not resolved");
+		is_int(store_gc(s, 0, false, &gone, NULL, &err), -EBADMSG, "… gc removes nothing at all");
+		has_str(err.text, "base", "… and says because of what");
+		ok(store_blob_has(s, m.layers[0].digest, m.layers[0].bytes), "… the layers are there");
+		is_int(store_remove(s, "base", &err), 0, "a damaged one can be removed");
+		is_int(store_gc(s, 0, false, &gone, NULL, &err), 0, "… then gc works");
+		ok(gone >= 4, "… and removes its blobs");
+	}
+}
+
+/* Put @text as a manifest and point "forged" at it. */
+static void forge(struct store *s, const char *dir, const char *text)
+{
+	struct store_layer layer = { 0 };
+	cleanup_free char *index = NULL;
+
+	store_blob_put(s, text, strlen(text), &layer, &err);
+	index = str_printf("{\"schemaVersion\":2,\"manifests\":[{\"mediaType\":"
+		"\"application/vnd.oci.image.manifest.v1+json\",\"digest\":\"%s\",\"size\":%zu,"
+		"\"annotations\":{\"org.opencontainers.image.ref.name\":\"forged\"}}]}",
+		layer.digest, strlen(text));
+	file_publish(dir, "index.json", index, strlen(index), 0600, &err);
+}
+
+#define HEAD "{\"schemaVersion\":2,\"artifactType\":\"" STORE_ARTIFACT_TYPE "\","
+#define EMPTY "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+static void test_forged(void)
+{
+	static const char *const manifests[] = {
+		"", "[]", "{}", "null", "{\"schemaVersion\":1}", "{\"schemaVersion\":2}",
+		"{\"schemaVersion\":2,\"artifactType\":\"x\"}",
+		HEAD "\"layers\":[]}",
+		HEAD "\"config\":7,\"layers\":[]}",
+		HEAD "\"config\":{\"mediaType\":\"" STORE_MEDIA_CONFIG "\",\"digest\":\"sha256:../../oci-layout\","
+			"\"size\":30},\"layers\":[]}",
+		HEAD "\"config\":{\"mediaType\":\"" STORE_MEDIA_CONFIG "\",\"digest\":\"" EMPTY "\",\"size\":-1},"
+			"\"layers\":[]}",
+		HEAD "\"config\":{\"mediaType\":\"" STORE_MEDIA_CONFIG "\",\"digest\":\"" EMPTY "\",\"size\":0},"
+			"\"layers\":{}}",
+		HEAD "\"config\":{\"mediaType\":\"x\",\"digest\":\"" EMPTY "\",\"size\":0},\"layers\":[]}",
+		HEAD "\"config\":{\"mediaType\":\"" STORE_MEDIA_CONFIG "\",\"digest\":\"" EMPTY "\",\"size\":0},"
+			"\"layers\":[{\"mediaType\":\"a\\nb\",\"digest\":\"" EMPTY "\",\"size\":0}]}",
+		HEAD "\"config\":{\"mediaType\":\"" STORE_MEDIA_CONFIG "\",\"digest\":\"" EMPTY "\",\"size\":0},"
+			"\"layers\":[{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}]}",
+		HEAD "\"config\":{\"mediaType\":\"" STORE_MEDIA_CONFIG "\",\"digest\":\"" EMPTY "\",\"size\":0},"
+			"\"layers\":[],\"annotations\":{\"org.opencontainers.image.created\":\"\\u001b[2J\"}}",
+	};
+	static const char *const indexes[] = {
+		"", "[]", "{}", "{\"manifests\":{}}", "{\"manifests\":[1]}", "{\"manifests\":[],\"manifests\":[]}",
+		"{\"manifests\":[{\"annotations\":{\"org.opencontainers.image.ref.name\":\"forged\"}}]}",
+		"{\"manifests\":[{\"mediaType\":\"x\",\"digest\":\"sha256:../../x\",\"size\":1,"
+			"\"annotations\":{\"org.opencontainers.image.ref.name\":\"forged\"}}]}",
+	};
+	cleanup_free char *dir = NULL;
+	cleanup_store struct store *s = new_store(&dir);
+	cleanup_manifest struct store_manifest got = { 0 };
+	struct store_layer empty = { 0 };
+
+	store_blob_put(s, "", 0, &empty, &err);
+	is_str(empty.digest, EMPTY, "an empty blob");
+	for (size_t i = 0; i < sizeof(manifests) / sizeof(manifests[0]); i++) {
+		forge(s, dir, manifests[i]);
+		if (!is_int(store_resolve(s, "forged", &got, &err), -EBADMSG, "forged manifest %zu", i))
+			printf("# %s\n", err.text);
+	}
+	for (size_t i = 0; i < sizeof(indexes) / sizeof(indexes[0]); i++) {
+		int r;
+
+		file_publish(dir, "index.json", indexes[i], strlen(indexes[i]), 0600, &err);
+		r = store_resolve(s, "forged", &got, &err);
+		ok(r == -EBADMSG, "forged index %zu: %s", i, err.text);
+		ok(store_gc(s, 0, false, NULL, NULL, &err) < 0 && store_blob_has(s, EMPTY, 0),
+			"… gc removes nothing by it");
+	}
+}
+
+/* What other tools put into the layout is kept and left alone. */
+static void test_foreign(void)
+{
+	static const char manifest[] = "{\"schemaVersion\":2,\"config\":{\"mediaType\":"
+		"\"application/vnd.oci.image.config.v1+json\",\"digest\":\"" EMPTY "\",\"size\":0},\"layers\":[]}";
+	cleanup_free char *dir = NULL, *text = NULL;
+	cleanup_store struct store *s = new_store(&dir);
+	cleanup_manifest struct store_manifest got = { 0 };
+	cleanup_json json_t *index = NULL;
+	struct store_layer empty = { 0 };
+	struct store_manifest *list;
+	unsigned gone;
+	size_t n;
+
+	store_blob_put(s, "", 0, &empty, &err);
+	forge(s, dir, manifest);
+	is_int(store_resolve(s, "forged", &got, &err), -EBADMSG, "an image that is no template");
+	has_str(err.text, "not a parbake template", "… says so");
+	is_int(fixture_publish(s, "base", NULL, 1, NULL, &err), 0, "publish beside it");
+	is_int(store_list(s, &list, &n, &err), 0, "list");
+	is_int((int64_t)n, 1, "… ours alone");
+	store_manifest_clear(&list[0]);
+	free(list);
+	is_int(store_gc(s, 0, false, &gone, NULL, &err), 0, "gc");
+	ok(store_blob_has(s, EMPTY, 0), "… keeps what the other one names");
+	is_int(store_remove(s, "base", &err), 0, "remove ours");
+	is_int(json_read_file(AT_FDCWD, (text = in(dir, "index.json")), &index, &err), 0, "index.json");
+	is_int((int64_t)json_array_size(json_object_get(index, "manifests")), 1, "… still has theirs");
+}
+
+static void test_publish_refused(void)
+{
+	cleanup_free char *dir = NULL;
+	cleanup_store struct store *s = new_store(&dir);
+	cleanup_json json_t *config = json_object();
+	struct store_layer layer = { .media = STORE_MEDIA_STATE, .digest = EMPTY, .bytes = 10 };
+	struct store_layer many[STORE_LAYERS_MAX + 1] = { 0 };
+
+	is_int(store_publish(s, "base", NULL, config, &layer, 1, 0, NULL, &err), -ENOENT,
+		"a layer that is not there");
+	has_str(err.text, EMPTY, "… is named");
+	is_int(store_publish(s, "Base", NULL, config, NULL, 0, 0, NULL, &err), -EINVAL, "a bad name");
+	is_int(store_publish(s, "base", "a b", config, NULL, 0, 0, NULL, &err), -EINVAL, "a bad tag");
+	is_int(store_publish(s, "base", NULL, config, NULL, 0, -1, NULL, &err), -EINVAL, "a bad time");
+	is_int(store_publish(s, "base", NULL, config, many, STORE_LAYERS_MAX + 1, 0, NULL, &err), -E2BIG,
+		"too many layers");
+}
+
+static void test_many_writers(void)
+{
+	enum { WRITERS = 6 };
+	cleanup_free char *dir = NULL;
+	cleanup_store struct store *s = new_store(&dir);
+	pid_t pids[WRITERS];
+	int failed = 0;
+	struct store_manifest *list;
+	size_t n;
+
+	for (int i = 0; i < WRITERS; i++) {
+		pids[i] = fork();
+		if (pids[i] == 0) {
+			cleanup_store struct store *own = NULL;
+			char name[16];
+
+			snprintf(name, sizeof(name), "t%d", i);
+			for (unsigned round = 0; round < 4; round++)
+				if (store_open(dir, true, &own, &err) < 0 ||
+					fixture_publish(own, name, NULL, round, NULL, &err) < 0 ||
+					store_gc(own, 3600, false, NULL, NULL, &err) < 0) {
+					printf("# %s\n", err.text);
+					fflush(stdout);
+					_exit(1);
+				} else {
+					store_free(own);
+					own = NULL;
+				}
+			_exit(0);
+		}
+	}
+	for (int i = 0; i < WRITERS; i++) {
+		int status;
+
+		waitpid(pids[i], &status, 0);
+		failed += status != 0;
+	}
+	is_int(failed, 0, "%d writers and collectors at once", WRITERS);
+	is_int(store_list(s, &list, &n, &err), 0, "list");
+	is_int((int64_t)n, WRITERS, "… every name is there");
+	for (size_t i = 0; i < n; i++) {
+		is_int(store_verify(s, &list[i], NULL, &err), 0, "… and whole");
+		store_manifest_clear(&list[i]);
+	}
+	free(list);
+}
+
+/* What the manifest's and the index's JSON must be for other tools. */
+static void test_layout(void)
+{
+	cleanup_free char *dir = NULL, *path = NULL, *layout = NULL;
+	cleanup_store struct store *s = new_store(&dir);
+	cleanup_manifest struct store_manifest m = { 0 };
+	cleanup_json json_t *index = NULL, *manifest = NULL, *version = NULL;
+	json_t *item;
+
+	is_int(fixture_publish(s, "base", "v2", 1, &m, &err), 0, "publish");
+	path = in(dir, "index.json");
+	layout = in(dir, "oci-layout");
+	is_int(json_read_file(AT_FDCWD, layout, &version, &err), 0, "oci-layout");
+	is_str(json_string_value(json_object_get(version, "imageLayoutVersion")), "1.0.0", "its version");
+	json_read_file(AT_FDCWD, path, &index, &err);
+	item = json_array_get(json_object_get(index, "manifests"), 0);
+	is_str(json_string_value(json_object_get(json_object_get(item, "annotations"),
+			"org.opencontainers.image.ref.name")), "base:v2", "the ref's name");
+	is_str(json_string_value(json_object_get(item, "digest")), m.digest, "the manifest's digest");
+	free(path);
+	path = blob_path(dir, m.digest);
+	is_int(json_read_file(AT_FDCWD, path, &manifest, &err), 0, "the manifest");
+	is_str(json_string_value(json_object_get(manifest, "mediaType")),
+		"application/vnd.oci.image.manifest.v1+json", "its media type");
+	is_str(json_string_value(json_object_get(manifest, "artifactType")), STORE_ARTIFACT_TYPE,
+		"its artifact type");
+	item = json_array_get(json_object_get(manifest, "layers"), 2);
+	is_str(json_string_value(json_object_get(json_object_get(item, "annotations"),
+			"org.opencontainers.image.title")), "memory.raw.zst", "a layer's title");
+}
+
+/* Standard output of a program, or NULL. */
+static char *output_of(const char *const *argv)
+{
+	struct proc_spec spec = { .argv = argv };
+	char *out = NULL;
+
+	if (proc_output(&spec, 60000, MIB, &out, &err) < 0) {
+		printf("# %s\n", err.text);
+		return NULL;
+	}
+	return out;
+}
+
+/* The independent judge: registry tools read what we write, and we what they write. */
+static void test_skopeo(void)
+{
+	cleanup_free char *dir = NULL, *from = NULL, *copy_dir = str_printf("%s/copied", top);
+	cleanup_free char *to = str_printf("oci:%s:elsewhere:v1", copy_dir), *out = NULL, *copied = NULL;
+	cleanup_store struct store *s = new_store(&dir), *copy = NULL;
+	cleanup_manifest struct store_manifest m = { 0 }, got = { 0 };
+	char digest[DIGEST_TEXT_SIZE] = "";
+
+	is_int(fixture_publish(s, "base", NULL, 1, &m, &err), 0, "publish");
+	from = str_printf("oci:%s:base", dir);
+	{
+		const char *const probe[] = { "skopeo", "--version", NULL };
+		const char *const inspect[] = { "skopeo", "inspect", "--raw", from, NULL };
+		const char *const copies[] = { "skopeo", "--insecure-policy", "copy", from, to, NULL };
+		cleanup_free char *version = output_of(probe);
+
+		if (!version) {
+			tap_skip("skopeo is not installed");
+			return;
+		}
+		out = output_of(inspect);
+		if (out)
+			digest_buffer(out, strlen(out), digest);
+		is_str(digest, m.digest, "skopeo inspect reads the manifest");
+		copied = output_of(copies);
+		ok(copied != NULL, "skopeo copies it to another layout");
+	}
+	if (!is_int(store_open(copy_dir, false, &copy, &err), 0, "that is a store"))
+		return;
+	is_int(store_resolve(copy, "elsewhere:v1", &got, &err), 0, "the template is found in it");
+	is_str(got.digest, m.digest, "… with its digest");
+	is_int(store_verify(copy, &got, NULL, &err), 0, "… and whole");
+	is_int(fixture_publish(copy, "base", NULL, 2, NULL, &err), 0, "it can be published to");
+	is_int(store_gc(copy, 0, false, NULL, NULL, &err), 0, "and collected");
+	is_int(store_verify(copy, &got, NULL, &err), 0, "… which keeps the copy");
+}
+
+int main(void)
+{
+	if (!mkdtemp(top))
+		return 1;
+	test_names();
+	test_life();
+	test_unknown();
+	test_blobs();
+	test_damage();
+	test_forged();
+	test_foreign();
+	test_publish_refused();
+	test_many_writers();
+	test_layout();
+	test_skopeo();
+	is_int(file_remove_tree(AT_FDCWD, top, &err), 0, "clean up");
+	return tap_done();
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_VMM_CPU_H
+#define PARBAKE_VMM_CPU_H
+
+#include "common/digest.h"
+#include "common/err.h"
+#include "vmm/monitor.h"
+
+/*
+ * What of the host's CPU a snapshot depends on: under KVM the digest of its feature flags (/proc/cpuinfo, sorted),
+ * "" under TCG, whose guests see an emulated CPU that is the same everywhere.
+ */
+int machine_cpu_features(enum machine_accel accel, char ret[static DIGEST_TEXT_SIZE],
+	struct err *err);
+
+#endif

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_VMM_MACHINE_H
+#define PARBAKE_VMM_MACHINE_H
+
+/* A machine from inside: for monitor.c, boot.c and the drivers alone. */
+
+#include "common/proc.h"
+#include "vmm/console.h"
+#include "vmm/monitor.h"
+
+struct machine {
+	const struct monitor_ops *ops;
+	enum machine_state state; /* as of the last call; monitor.c moves it */
+	struct machine_shape shape;
+	bool booted;              /* started with a kernel: its memory is shared with the owner */
+	/* set by the driver's start(); released by monitor.c */
+	struct proc proc;
+	int channel_fd;           /* the host's end; -1: taken */
+	struct console *console;  /* the guest's */
+	struct console *errors;   /* the monitor's standard error */
+	void *driver;             /* the driver's own; freed by its release() */
+	/* the owner's */
+	void (*on_console)(void *user, const char *bytes, size_t len);
+	void *user;
+	uint64_t console_pos;     /* how far on_console has been told */
+};
+
+/* Give on_console what is new. Called wherever a driver waits. */
+void machine_tell_console(struct machine *m);
+
+/* The drivers. */
+extern const struct monitor_ops monitor_qemu;
+
+#endif

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is the same for every monitor: which there are, what state a machine is in and
+ * which calls that allows, how its end is told. The drivers do the rest.
+ *
+ * A machine's process is reaped only by machine_free(): until then its pidfd stays, and how
+ * it ended can be asked again and again (waitid with WNOWAIT).
+ */
+#include "vmm/monitor.h"
+
+#include <assert.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/limits.h"
+#include "vmm/machine.h"
+
+#ifndef P_PIDFD
+#define P_PIDFD 3
+#endif
+
+/* bytes quoted in an error; a kernel's panic is a long story */
+#define LAST_WORDS_MONITOR 500
+#define LAST_WORDS_GUEST 1200
+
+static const struct monitor_ops *const monitors[] = {
+	&monitor_qemu,
+};
+
+static const char *const accel_names[] = {
+	[MACHINE_TCG] = "tcg",
+	[MACHINE_KVM] = "kvm",
+};
+static_assert(sizeof(accel_names) / sizeof(accel_names[0]) == MACHINE_KVM + 1, "all named");
+
+static const char *const cpu_models[] = {
+	/* under emulation `max` depends on the monitor's version alone */
+	[MACHINE_TCG] = "max",
+	/* no nested virtualisation: its state is large, and a sandbox has no use for it */
+	[MACHINE_KVM] = "host,migratable=on,vmx=off,svm=off",
+};
+static_assert(sizeof(cpu_models) / sizeof(cpu_models[0]) == MACHINE_KVM + 1, "all named");
+
+static const char *const state_names[] = {
+	[MACHINE_SHELL] = "a shell",
+	[MACHINE_PAUSED] = "paused",
+	[MACHINE_RUNNING] = "running",
+	[MACHINE_ENDED] = "ended",
+};
+static_assert(sizeof(state_names) / sizeof(state_names[0]) == MACHINE_ENDED + 1, "all named");
+
+const char *machine_accel_name(enum machine_accel accel)
+{
+	return accel_names[accel];
+}
+
+const char *machine_cpu_model(enum machine_accel accel)
+{
+	return cpu_models[accel];
+}
+
+const char *machine_state_name(enum machine_state state)
+{
+	return state_names[state];
+}
+
+int machine_accel_parse(const char *name, enum machine_accel *ret)
+{
+	for (size_t i = 0; i < sizeof(accel_names) / sizeof(accel_names[0]); i++) {
+		if (!strcmp(name, accel_names[i])) {
+			*ret = (enum machine_accel)i;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+/* ---- probing ---------------------------------------------------------------------------- */
+
+static struct {
+	pthread_mutex_t lock;
+	bool done;
+	struct monitor_facts facts;
+} probed = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static int choose_accel(const struct monitor_facts *facts, enum machine_accel *ret, struct err *err)
+{
+	const char *asked = getenv("PARBAKE_ACCEL");
+
+	if (!asked || !*asked) {
+		*ret = facts->has_kvm ? MACHINE_KVM : MACHINE_TCG;
+		return 0;
+	}
+	if (machine_accel_parse(asked, ret) < 0)
+		return err_set(err, EINVAL, "PARBAKE_ACCEL=%s: not an accelerator; use tcg or kvm", asked);
+	if (*ret == MACHINE_KVM && !facts->has_kvm)
+		return err_set(err, ENODEV, "PARBAKE_ACCEL=kvm, but KVM does not work here: %s",
+			facts->why_not_kvm);
+	return 0;
+}
+
+int monitor_probe(const struct monitor_facts **ret, struct err *err)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&probed.lock);
+	if (!probed.done) {
+		struct monitor_facts facts = {0};
+		enum machine_accel accel;
+
+		r = monitors[0]->probe(&facts, err);
+		if (r == 0) {
+			if (choose_accel(&facts, &accel, NULL) < 0)
+				accel = facts.has_kvm ? MACHINE_KVM : MACHINE_TCG;
+			snprintf(facts.cpu, sizeof(facts.cpu), "%s", machine_cpu_model(accel));
+			probed.facts = facts;
+			probed.done = true;
+		}
+	}
+	pthread_mutex_unlock(&probed.lock);
+	if (r == 0)
+		*ret = &probed.facts;
+	return r;
+}
+
+int monitor_default_accel(enum machine_accel *ret, struct err *err)
+{
+	const struct monitor_facts *facts;
+	int r = monitor_probe(&facts, err);
+
+	return r < 0 ? r : choose_accel(facts, ret, err);
+}
+
+/* ---- a machine's life ------------------------------------------------------------------- */
+
+static bool opened_as(int fd, int mode)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	return flags >= 0 && (flags & O_ACCMODE) == mode;
+}
+
+static int check_spec(const struct machine_spec *spec, struct err *err)
+{
+	const struct machine_shape *shape = &spec->shape;
+
+	if (shape->memory_bytes < LIMIT_MEMORY_MIN || shape->memory_bytes > LIMIT_MEMORY_MAX ||
+		shape->memory_bytes % (2 * MIB))
+		return err_set(err, EINVAL, "memory of %llu bytes: not a multiple of 2 MiB from 64 MiB to 64 GiB",
+			(unsigned long long)shape->memory_bytes);
+	if (shape->vcpus < 1 || shape->vcpus > LIMIT_VCPUS)
+		return err_set(err, EINVAL, "%u vcpus: from 1 to %d", shape->vcpus, LIMIT_VCPUS);
+	if (spec->memory_fd < 0 || spec->disk_fd < 0 || spec->overlay_fd < 0)
+		return err_set(err, EINVAL, "a machine needs memory, a disk and its overlay");
+	if (!opened_as(spec->disk_fd, O_RDONLY) || !opened_as(spec->overlay_fd, O_RDWR))
+		return err_set(err, EINVAL, "a disk is opened read-only and its overlay read-write");
+	if (spec->kernel && (!spec->initrd || !spec->cmdline))
+		return err_set(err, EINVAL, "a boot needs a kernel, an initramfs and a command line");
+	if (spec->kernel && spec->pager_fd >= 0)
+		return err_set(err, EINVAL, "a machine that boots has no pager");
+	return 0;
+}
+
+int machine_start(const struct machine_spec *spec, struct machine **ret, struct err *err)
+{
+	struct machine *m;
+	int r = check_spec(spec, err);
+
+	if (r < 0)
+		return r;
+	m = calloc(1, sizeof(*m));
+	if (!m)
+		return err_set(err, ENOMEM, "out of memory");
+	m->ops = monitors[0];
+	m->state = spec->kernel ? MACHINE_RUNNING : MACHINE_SHELL;
+	m->booted = spec->kernel != NULL;
+	m->shape = spec->shape;
+	m->proc = (struct proc)PROC_INIT;
+	m->channel_fd = -1;
+	m->on_console = spec->console;
+	m->user = spec->user;
+	r = m->ops->start(m, spec, err);
+	if (r < 0) {
+		err_prefix(err, "start %s", m->ops->name);
+		machine_free(m);
+		return r;
+	}
+	*ret = m;
+	return 0;
+}
+
+void machine_free(struct machine *m)
+{
+	if (!m)
+		return;
+	proc_kill(&m->proc);
+	machine_tell_console(m);
+	m->ops->release(m);
+	console_free(m->console);
+	console_free(m->errors);
+	close_fd(&m->channel_fd);
+	free(m);
+}
+
+void machine_tell_console(struct machine *m)
+{
+	char buf[4096];
+	size_t n;
+
+	if (!m->on_console || !m->console)
+		return;
+	while ((n = console_read(m->console, &m->console_pos, buf, sizeof(buf))) > 0)
+		m->on_console(m->user, buf, n);
+}
+
+enum machine_state machine_get_state(struct machine *m)
+{
+	machine_tell_console(m);
+	if (m->state != MACHINE_ENDED && proc_ended(&m->proc))
+		m->state = MACHINE_ENDED;
+	if (m->state != MACHINE_ENDED)
+		m->ops->poll(m);
+	return m->state;
+}
+
+/* The end of every call: the console told, and where the monitor has ended, how. */
+static int finish(struct machine *m, const char *what, int r, struct err *err)
+{
+	struct err why;
+
+	machine_tell_console(m);
+	if (r == 0)
+		return 0;
+	if (proc_ended(&m->proc)) {
+		m->state = MACHINE_ENDED;
+		machine_end_reason(m, &why);
+		return err_set(err, ECONNABORTED, "%s: %s", what, why.text);
+	}
+	err_prefix(err, "%s", what);
+	return r;
+}
+
+static int begin(struct machine *m, const char *what, unsigned allowed, struct err *err)
+{
+	enum machine_state state = machine_get_state(m);
+
+	if (state == MACHINE_ENDED)
+		return finish(m, what, -ECONNABORTED, err);
+	if (!(allowed & 1u << state))
+		return err_set(err, EINVAL, "%s: the machine is %s", what, machine_state_name(state));
+	return 0;
+}
+
+#define IN(state) (1u << MACHINE_##state)
+
+int machine_ready(struct machine *m, int64_t deadline, struct err *err)
+{
+	int r = begin(m, "start", IN(SHELL) | IN(PAUSED) | IN(RUNNING), err);
+
+	return r < 0 ? r : finish(m, "start", m->ops->ready(m, deadline, err), err);
+}
+
+int machine_restore(struct machine *m, int state_fd, int64_t deadline, struct err *err)
+{
+	int r = begin(m, "restore", IN(SHELL), err);
+
+	if (r < 0)
+		return r;
+	r = m->ops->restore(m, state_fd, deadline, err);
+	if (r == 0)
+		m->state = MACHINE_PAUSED;
+	return finish(m, "restore", r, err);
+}
+
+int machine_resume(struct machine *m, int64_t deadline, struct err *err)
+{
+	int r = begin(m, "resume", IN(PAUSED), err);
+
+	if (r < 0)
+		return r;
+	r = m->ops->resume(m, deadline, err);
+	if (r == 0)
+		m->state = MACHINE_RUNNING;
+	return finish(m, "resume", r, err);
+}
+
+int machine_pause(struct machine *m, int64_t deadline, struct err *err)
+{
+	int r = begin(m, "pause", IN(RUNNING), err);
+
+	if (r < 0)
+		return r;
+	r = m->ops->pause(m, deadline, err);
+	if (r == 0)
+		m->state = MACHINE_PAUSED;
+	return finish(m, "pause", r, err);
+}
+
+int machine_capture(struct machine *m, int state_fd, int64_t deadline, struct err *err)
+{
+	int r = begin(m, "capture", IN(PAUSED), err);
+
+	if (r < 0)
+		return r;
+	if (!m->booted)
+		return err_set(err, ENOTSUP, "capture: a restored machine's memory is its own; capture a booted one");
+	return finish(m, "capture", m->ops->capture(m, state_fd, deadline, err), err);
+}
+
+int machine_pid(const struct machine *m)
+{
+	return m->proc.pid;
+}
+
+int machine_pidfd(const struct machine *m)
+{
+	return m->proc.pidfd;
+}
+
+int machine_take_channel(struct machine *m)
+{
+	return steal_fd(&m->channel_fd);
+}
+
+char *machine_console(struct machine *m)
+{
+	cleanup_free char *guest = console_text(m->console);
+	cleanup_free char *monitor = console_text(m->errors);
+
+	machine_tell_console(m);
+	if (!guest || !monitor)
+		return steal_ptr(&guest);
+	return str_printf("%s%s%s", guest, *guest && *monitor ? "\n" : "", monitor);
+}
+
+/* The last of what @c holds, at most @max bytes. */
+static void quote(struct console *c, const char *who, size_t max, struct err *err)
+{
+	cleanup_free char *text = c ? console_text(c) : NULL;
+	size_t len = text ? strlen(text) : 0;
+
+	while (len && (text[len - 1] == '\n' || text[len - 1] == ' '))
+		text[--len] = '\0';
+	if (!len)
+		return;
+	err_append(err, "\n%s said last:\n%s", who, console_tail(text, max));
+}
+
+void machine_end_reason(struct machine *m, struct err *err)
+{
+	siginfo_t info = {0};
+
+	if (m->proc.pidfd < 0 ||
+		waitid((idtype_t)P_PIDFD, (id_t)m->proc.pidfd, &info, WEXITED | WNOHANG | WNOWAIT) < 0 ||
+		info.si_pid == 0)
+		err_set(err, ECONNABORTED, "the monitor has not ended");
+	else if (info.si_code == CLD_EXITED && info.si_status == 0)
+		err_set(err, ECONNABORTED, "the guest reset or switched off: the monitor exited with status 0");
+	else if (info.si_code == CLD_EXITED)
+		err_set(err, ECONNABORTED, "the monitor exited with status %d", info.si_status);
+	else
+		err_set(err, ECONNABORTED, "the monitor was killed by signal %d (%s)", info.si_status,
+			sigdescr_np(info.si_status) ?: "unknown");
+	quote(m->errors, "the monitor", LAST_WORDS_MONITOR, err);
+	quote(m->console, "the guest's console", LAST_WORDS_GUEST, err);
+}

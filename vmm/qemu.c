@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The qemu driver. A machine is one QEMU process with QMP on a socket pair; qemu_args.c says what it is
+ * given. Device state is a migration stream without memory (x-ignore-shared): a boot maps the memory
+ * shared, so the stream leaves it out, and a restore maps the same bytes privately.
+ *
+ * Round trips are what a restore is made of, so commands go out ahead of their answers: the
+ * capabilities when the process starts, the descriptor and the load in one go. The end of a load or a
+ * save is an event, not a poll.
+ *
+ * With a pager, QEMU must have handed its userfaultfd over before anything runs: the preload library
+ * says so by an eventfd. Without that (a setuid or static program ignores LD_PRELOAD) the guest would read
+ * zeros where memory is not filled yet, so the restore fails.
+ */
+#include <assert.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/limits.h"
+#include "common/sock.h"
+#include "vmm/machine.h"
+#include "vmm/qemu.h"
+#include "vmm/qmp.h"
+
+#define ERRORS_BYTES (8 * KIB) /* kept of the monitor's standard error */
+#define END_WAIT_MS 1000
+#define FINALIZE_POLL_NS 500000
+#define STATE_MAGIC "QEVM"     /* a migration stream's first bytes */
+
+struct qemu {
+	struct qmp *qmp;
+	uint64_t setup_id;  /* the last command of the start */
+	bool ready;
+	int ack_fd;         /* eventfd of the preload library; -1: no pager */
+	bool migrated;      /* a load or save has ended … */
+	bool failed;        /* … badly */
+};
+
+static void on_event(void *user, const char *name, const json_t *data)
+{
+	struct machine *m = user;
+	struct qemu *q = m->driver;
+	const char *status;
+
+	if (!strcmp(name, "MIGRATION")) {
+		status = json_string_value(json_object_get(data, "status")) ?: "";
+		q->failed = !strcmp(status, "failed") || !strcmp(status, "cancelled");
+		q->migrated = q->failed || !strcmp(status, "completed");
+	} else if (!strcmp(name, "STOP") && m->state == MACHINE_RUNNING) {
+		m->state = MACHINE_PAUSED; /* an internal error of KVM stops a machine */
+	}
+}
+
+/* The socket pairs and pipes; the child's ends are in @child, by their number there. */
+struct child_fds {
+	int qmp, channel, console, errors;
+};
+
+static void child_fds_close(struct child_fds *f)
+{
+	close_fd(&f->qmp);
+	close_fd(&f->channel);
+	close_fd(&f->console);
+	close_fd(&f->errors);
+}
+
+static int make_fds(struct machine *m, bool pager, struct child_fds *child, struct err *err)
+{
+	struct qemu *q = m->driver;
+	cleanup_fd int qmp_fd = -1;
+	int pair[2];
+	int r = console_new(LIMIT_CONSOLE_BYTES, &m->console, &child->console, err);
+
+	if (r == 0)
+		r = console_new(ERRORS_BYTES, &m->errors, &child->errors, err);
+	if (r == 0)
+		r = sock_pair(pair, err);
+	if (r < 0)
+		return r;
+	m->channel_fd = pair[0];
+	child->channel = pair[1];
+	r = sock_pair(pair, err);
+	if (r < 0)
+		return r;
+	qmp_fd = pair[0];
+	child->qmp = pair[1];
+	if (pager) {
+		q->ack_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		if (q->ack_fd < 0)
+			return err_sys(err, errno, "make an eventfd");
+	}
+	return steal_fd(&qmp_fd);
+}
+
+static int run(struct machine *m, const struct machine_spec *spec, const struct child_fds *child,
+	struct err *err)
+{
+	cleanup_qemu_args struct qemu_args args = {0}, env = {0};
+	const struct monitor_facts *facts;
+	struct qemu *q = m->driver;
+	struct proc_spec ps = {.die_with_parent = true};
+	int r = monitor_probe(&facts, err);
+
+	if (r == 0)
+		r = qemu_env_make(&env, spec->pager_fd >= 0, err);
+	if (r < 0)
+		return r;
+	if (spec->shape.accel == MACHINE_KVM && !facts->has_kvm)
+		return err_set(err, ENODEV, "KVM does not work here: %s", facts->why_not_kvm);
+	qemu_args_make(&args, facts->program, spec);
+	ps.argv = (const char *const *)args.items;
+	ps.env = (const char *const *)env.items;
+	proc_map_fd(&ps, child->errors, 2);
+	proc_map_fd(&ps, spec->memory_fd, QEMU_FD_MEMORY);
+	proc_map_fd(&ps, spec->disk_fd, QEMU_FD_DISK);
+	proc_map_fd(&ps, spec->overlay_fd, QEMU_FD_OVERLAY);
+	proc_map_fd(&ps, child->qmp, QEMU_FD_QMP);
+	proc_map_fd(&ps, child->channel, QEMU_FD_CHANNEL);
+	proc_map_fd(&ps, child->console, QEMU_FD_CONSOLE);
+	if (spec->pager_fd >= 0) {
+		proc_map_fd(&ps, spec->pager_fd, QEMU_FD_PAGER);
+		proc_map_fd(&ps, q->ack_fd, QEMU_FD_ACK);
+	}
+	return proc_start(&ps, &m->proc, err);
+}
+
+static int send_setup(struct qemu *q, struct err *err)
+{
+	json_t *caps = json_pack("{s:[{s:s,s:b},{s:s,s:b}]}", "capabilities", "capability",
+		"x-ignore-shared", "state", 1, "capability", "events", "state", 1);
+	int r = qmp_send(q->qmp, "qmp_capabilities", NULL, -1, NULL, err);
+
+	if (r < 0) {
+		json_decref(caps);
+		return r;
+	}
+	return qmp_send(q->qmp, "migrate-set-capabilities", caps, -1, &q->setup_id, err);
+}
+
+static int qemu_start(struct machine *m, const struct machine_spec *spec, struct err *err)
+{
+	struct child_fds child = {-1, -1, -1, -1};
+	struct qemu *q = calloc(1, sizeof(*q));
+	cleanup_fd int qmp_fd = -1;
+	int r;
+
+	if (!q)
+		return err_set(err, ENOMEM, "out of memory");
+	m->driver = q;
+	q->ack_fd = -1;
+	r = make_fds(m, spec->pager_fd >= 0, &child, err);
+	if (r >= 0) {
+		qmp_fd = r;
+		r = run(m, spec, &child, err);
+	}
+	child_fds_close(&child);
+	if (r == 0)
+		r = qmp_new(qmp_fd, m->proc.pidfd, on_event, m, &q->qmp, err);
+	if (r < 0)
+		return r;
+	steal_fd(&qmp_fd);
+	return send_setup(q, err);
+}
+
+static void qemu_release(struct machine *m)
+{
+	struct qemu *q = m->driver;
+
+	if (!q)
+		return;
+	qmp_free(q->qmp);
+	close_fd(&q->ack_fd);
+	free(q);
+	m->driver = NULL;
+}
+
+static int qemu_ready(struct machine *m, int64_t deadline, struct err *err)
+{
+	struct qemu *q = m->driver;
+	int r;
+
+	if (q->ready)
+		return 0;
+	r = qmp_wait(q->qmp, q->setup_id, deadline, NULL, err);
+	q->ready = r == 0;
+	return r;
+}
+
+/* A descriptor of its own over the state file: clones load the same file at the same time. */
+static int reopen_state(int state_fd, struct err *err)
+{
+	cleanup_fd int fd = -1;
+	char path[64], magic[4];
+	struct stat st;
+
+	if (fstat(state_fd, &st) < 0)
+		return err_sys(err, errno, "device state");
+	if (!S_ISREG(st.st_mode))
+		return err_set(err, EINVAL, "device state: not a regular file");
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", state_fd);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return err_sys(err, errno, "device state: open it again");
+	if (file_pread_full(fd, magic, sizeof(magic), 0) < 0 || memcmp(magic, STATE_MAGIC, 4))
+		return err_set(err, EBADMSG, "device state: not a QEMU migration stream");
+	return steal_fd(&fd);
+}
+
+/* Pass @fd, then load from or save to it; returns when that has ended. */
+static int migrate(struct machine *m, const char *command, int fd, int64_t deadline,
+	struct err *err)
+{
+	struct qemu *q = m->driver;
+	uint64_t id;
+	int r = qmp_send(q->qmp, "getfd", json_pack("{s:s}", "fdname", "state"), fd, NULL, err);
+
+	q->migrated = false;
+	q->failed = false;
+	if (r == 0)
+		r = qmp_send(q->qmp, command, json_pack("{s:s}", "uri", "fd:state"), -1, &id, err);
+	if (r == 0)
+		r = qmp_wait(q->qmp, id, deadline, NULL, err);
+	if (r == 0)
+		r = qmp_wait_flag(q->qmp, &q->migrated, deadline, err);
+	return r;
+}
+
+static int qemu_restore(struct machine *m, int state_fd, int64_t deadline, struct err *err)
+{
+	struct qemu *q = m->driver;
+	cleanup_fd int fd = reopen_state(state_fd, err);
+	uint64_t acked;
+	int r;
+
+	if (fd < 0)
+		return fd;
+	r = migrate(m, "migrate-incoming", fd, deadline, err);
+	if (r < 0)
+		return r;
+	if (q->failed) {
+		/* it ends now, and has said why */
+		poll(&(struct pollfd){.fd = m->proc.pidfd, .events = POLLIN}, 1, END_WAIT_MS);
+		return err_set(err, EBADMSG, "the monitor could not load the device state");
+	}
+	if (q->ack_fd >= 0 && read(q->ack_fd, &acked, sizeof(acked)) != (ssize_t)sizeof(acked))
+		return err_set(err, ENOTSUP,
+			"the monitor did not hand its memory to the pager: the preload library had no effect");
+	q->ready = true;
+	return 0;
+}
+
+static int qemu_resume(struct machine *m, int64_t deadline, struct err *err)
+{
+	struct qemu *q = m->driver;
+
+	return qmp_call(q->qmp, "cont", NULL, deadline, NULL, err);
+}
+
+static int qemu_pause(struct machine *m, int64_t deadline, struct err *err)
+{
+	struct qemu *q = m->driver;
+
+	return qmp_call(q->qmp, "stop", NULL, deadline, NULL, err);
+}
+
+/* Why the newest migration failed, by the monitor. */
+static int migrate_error(struct qemu *q, int64_t deadline, struct err *err)
+{
+	cleanup_json json_t *info = NULL;
+	const char *desc = NULL;
+
+	if (qmp_call(q->qmp, "query-migrate", NULL, deadline, &info, NULL) == 0)
+		desc = json_string_value(json_object_get(info, "error-desc"));
+	return err_set(err, EIO, "write the device state: %.500s", desc ?: "the monitor does not say why");
+}
+
+/*
+ * The event says that the stream is complete; the migration thread then still has to let go of the machine
+ * and its file, which no event tells.
+ */
+static int wait_finalized(struct qemu *q, int64_t deadline, struct err *err)
+{
+	const struct timespec pace = {.tv_nsec = FINALIZE_POLL_NS};
+
+	for (;;) {
+		cleanup_json json_t *status = NULL;
+		const char *name;
+		int r = qmp_call(q->qmp, "query-status", NULL, deadline, &status, err);
+
+		if (r < 0)
+			return r;
+		name = json_string_value(json_object_get(status, "status"));
+		if (!name || strcmp(name, "finish-migrate"))
+			return 0;
+		nanosleep(&pace, NULL);
+	}
+}
+
+static int qemu_capture(struct machine *m, int state_fd, int64_t deadline, struct err *err)
+{
+	struct qemu *q = m->driver;
+	char magic[4];
+	int r;
+
+	if (ftruncate(state_fd, 0) < 0 || lseek(state_fd, 0, SEEK_SET) < 0)
+		return err_sys(err, errno, "empty the device state's file");
+	r = migrate(m, "migrate", state_fd, deadline, err);
+	if (r < 0)
+		return r;
+	if (q->failed)
+		return migrate_error(q, deadline, err);
+	r = wait_finalized(q, deadline, err);
+	if (r < 0)
+		return r;
+	if (file_pread_full(state_fd, magic, sizeof(magic), 0) < 0 || memcmp(magic, STATE_MAGIC, 4))
+		return err_set(err, EIO, "the monitor wrote no device state");
+	return 0;
+}
+
+static void qemu_poll(struct machine *m)
+{
+	struct qemu *q = m->driver;
+
+	qmp_poll(q->qmp, NULL); /* a breach is found again by whoever asks for something */
+}
+
+const struct monitor_ops monitor_qemu = {
+	.name = "qemu",
+	.probe = qemu_probe,
+	.start = qemu_start,
+	.ready = qemu_ready,
+	.restore = qemu_restore,
+	.resume = qemu_resume,
+	.pause = qemu_pause,
+	.capture = qemu_capture,
+	.poll = qemu_poll,
+	.release = qemu_release,
+};

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which QEMU there is and what it can do. Asking it costs as much as starting a machine, so its answers are
+ * kept in the cache directory, named by what identifies the program file (path, device, inode, size,
+ * times of change) and, where it was tried with KVM, this boot of the host. The device /dev/kvm itself is
+ * tried each time: that takes microseconds and changes with permissions.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/cleanup.h"
+#include "common/file.h"
+#include "common/json.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/paths.h"
+#include "common/proc.h"
+#include "vmm/qemu.h"
+
+#define PROGRAM "qemu-system-x86_64"
+#define CACHE_NAME "monitor.json"
+#define VERSION_TIMEOUT_MS 30000
+#define VERSION_LEAD "QEMU emulator version "
+
+/* A program by name: where it has a '/', itself, else the first in PATH. */
+static int find_program(char ret[static 4096], struct err *err)
+{
+	const char *name = getenv("PARBAKE_QEMU");
+	const char *path = getenv("PATH") ?: "/usr/local/bin:/usr/bin:/bin";
+
+	if (!name || !*name)
+		name = PROGRAM;
+	if (strchr(name, '/')) {
+		if (access(name, X_OK) < 0)
+			return err_sys(err, errno, "PARBAKE_QEMU=%s", name);
+		if (snprintf(ret, 4096, "%s", name) >= 4096)
+			return err_set(err, ENAMETOOLONG, "PARBAKE_QEMU: a path of more than 4095 bytes");
+		return 0;
+	}
+	while (*path) {
+		size_t len = strcspn(path, ":");
+
+		if (len && snprintf(ret, 4096, "%.*s/%s", (int)len, path, name) < 4096 &&
+			access(ret, X_OK) == 0)
+			return 0;
+		path += len + (path[len] == ':');
+	}
+	return err_set(err, ENOENT,
+		"%s: not in PATH; install qemu-system-x86 or name another with PARBAKE_QEMU", name);
+}
+
+static char *identity(const char *program, const struct stat *st)
+{
+	return str_printf("%s dev=%ju ino=%ju size=%jd mtime=%jd.%09ld ctime=%jd.%09ld", program,
+		(uintmax_t)st->st_dev, (uintmax_t)st->st_ino, (intmax_t)st->st_size,
+		(intmax_t)st->st_mtim.tv_sec, st->st_mtim.tv_nsec, (intmax_t)st->st_ctim.tv_sec,
+		st->st_ctim.tv_nsec);
+}
+
+/* What QEMU was asked, as it is kept. */
+struct answers {
+	char version[64];
+	bool kvm_tried, kvm;
+	char why_not_kvm[128];
+};
+
+static void boot_id(char ret[static 40])
+{
+	cleanup_free char *text = NULL;
+	size_t len;
+
+	ret[0] = '\0';
+	if (file_read_all(AT_FDCWD, "/proc/sys/kernel/random/boot_id", 64, &text, &len, NULL) == 0)
+		snprintf(ret, 40, "%.*s", (int)strcspn(text, "\n"), text);
+}
+
+/* From the cache, as far as it speaks of this very program and boot. */
+static void read_cache(const char *id, struct answers *a)
+{
+	cleanup_free char *path = NULL;
+	cleanup_json json_t *obj = NULL;
+	const char *dir, *of, *version, *boot, *why;
+	char this_boot[40];
+
+	if (paths_get(PATHS_CACHE, &dir, NULL) < 0)
+		return;
+	path = str_printf("%s/" CACHE_NAME, dir);
+	if (json_read_file(AT_FDCWD, path, &obj, NULL) < 0 ||
+		json_get_string(obj, "program", &of, NULL) < 0 || strcmp(of, id) ||
+		json_get_string(obj, "version", &version, NULL) < 0 || strlen(version) >= 64)
+		return;
+	snprintf(a->version, sizeof(a->version), "%s", version);
+	boot_id(this_boot);
+	if (json_get_string(obj, "kvm_boot", &boot, NULL) < 0 || strcmp(boot, this_boot) ||
+		json_get_string(obj, "why_not_kvm", &why, NULL) < 0)
+		return;
+	a->kvm_tried = true;
+	a->kvm = json_is_true(json_object_get(obj, "kvm"));
+	snprintf(a->why_not_kvm, sizeof(a->why_not_kvm), "%s", why);
+}
+
+/* A cache that cannot be written costs time, nothing else. */
+static void write_cache(const char *id, const struct answers *a)
+{
+	cleanup_json json_t *obj = json_pack("{s:s, s:s}", "program", id, "version", a->version);
+	cleanup_free char *text = NULL;
+	char this_boot[40];
+	const char *dir;
+	struct err err;
+
+	if (!obj || paths_get(PATHS_CACHE, &dir, NULL) < 0)
+		return;
+	if (a->kvm_tried) {
+		boot_id(this_boot);
+		json_object_set_new(obj, "kvm_boot", json_string(this_boot));
+		json_object_set_new(obj, "kvm", json_boolean(a->kvm));
+		json_object_set_new(obj, "why_not_kvm", json_string(a->why_not_kvm));
+	}
+	text = json_text(obj);
+	if (file_publish(dir, CACHE_NAME, text, strlen(text), 0600, &err) < 0)
+		log_debug("%s", err.text);
+}
+
+/* "7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)" */
+static int ask_version(const char *program, char ret[static 64], struct err *err)
+{
+	const char *argv[] = {program, "--version", NULL};
+	struct proc_spec spec = {.argv = argv, .die_with_parent = true};
+	cleanup_free char *out = NULL;
+	const char *from;
+	int r = proc_output(&spec, VERSION_TIMEOUT_MS, 64 * KIB, &out, err);
+
+	if (r < 0)
+		return r;
+	from = strstr(out, VERSION_LEAD);
+	if (!from)
+		return err_set(err, EINVAL, "%s --version: not QEMU's", program);
+	from += strlen(VERSION_LEAD);
+	snprintf(ret, 64, "%.*s", (int)strcspn(from, "\r\n"), from);
+	return 0;
+}
+
+int qemu_probe(struct monitor_facts *ret, struct err *err)
+{
+	cleanup_free char *id = NULL;
+	struct answers a = {0};
+	bool changed = false;
+	struct stat st;
+	int r = find_program(ret->program, err);
+
+	if (r < 0)
+		return r;
+	if (stat(ret->program, &st) < 0)
+		return err_sys(err, errno, "%s", ret->program);
+	id = identity(ret->program, &st);
+	read_cache(id, &a);
+	if (!*a.version) {
+		r = ask_version(ret->program, a.version, err);
+		changed = true;
+	}
+	if (r < 0)
+		return r;
+	if (!qemu_try_kvm_device(ret->why_not_kvm)) {
+		ret->has_kvm = false;
+	} else {
+		if (!a.kvm_tried) {
+			a.kvm = qemu_try_kvm(ret->program, a.why_not_kvm);
+			a.kvm_tried = changed = true;
+		}
+		ret->has_kvm = a.kvm;
+		snprintf(ret->why_not_kvm, sizeof(ret->why_not_kvm), "%s", a.why_not_kvm);
+	}
+	if (changed)
+		write_cache(id, &a);
+	snprintf(ret->name, sizeof(ret->name), "qemu");
+	snprintf(ret->version, sizeof(ret->version), "%s", a.version);
+	snprintf(ret->machine, sizeof(ret->machine), QEMU_MACHINE_TYPE);
+	return 0;
+}
