@@ -19,6 +19,7 @@
 #include "common/limits.h"
 #include "restore/disk.h"
 #include "restore/sandbox_impl.h"
+#include "vmm/cmdline.h"
 #include "vmm/cpu.h"
 
 #define STATE_MAX (64 * MIB)
@@ -100,6 +101,25 @@ static int check_cpu(struct template *t, const struct monitor_facts *facts, stru
 	return 0;
 }
 
+/* An emulated machine reads the host's time stamp counter as its own. */
+static int check_clock(const struct template *t, struct err *err)
+{
+	uint64_t khz;
+	int r;
+
+	if (!t->config.tsc_khz)
+		return 0;
+	r = machine_tsc_khz(&khz, err);
+	if (r < 0)
+		return r;
+	if (!machine_tsc_same(khz, t->config.tsc_khz))
+		return err_set(err, ENOEXEC,
+			"%s was baked where the time stamp counter runs at %llu kHz, here it runs at %llu: its "
+			"clocks would go wrong; rebake it here with `parbake bake`", t->label,
+			(unsigned long long)t->config.tsc_khz, (unsigned long long)khz);
+	return 0;
+}
+
 static int check_host(struct template *t, struct err *err)
 {
 	const struct snapshot_config *c = &t->config;
@@ -125,7 +145,7 @@ static int check_host(struct template *t, struct err *err)
 			t->label, c->protocol, PROTO_VERSION);
 	t->shape.memory_bytes = c->memory_bytes;
 	t->shape.vcpus = c->vcpus;
-	return 0;
+	return check_clock(t, err);
 }
 
 /* ---- its parts ----------------------------------------------------------------------------- */
