@@ -400,6 +400,36 @@ static void test_mount(void)
 	umount2(at, MNT_DETACH);
 }
 
+/* The kernel goes on where we left off: it splits full leaves and index blocks. */
+static void test_written_on(void)
+{
+	cleanup_free char *at = str_printf("%s/mnt", dir), *out = NULL, *fifo = NULL;
+	int status, made = 0;
+	char path[512];
+
+	out = run(&status, "mount -t ext4 -o rw,loop %s/b %s 2>&1", dir, at);
+	if (status) {
+		tap_skip("no loop mount of ext4 is allowed here");
+		return;
+	}
+	fifo = str_printf("%s/fifo", at);
+	for (int i = 0; i < 3000; i++) {
+		snprintf(path, sizeof(path), "%s/big/more-%d", at, i);
+		made += link(fifo, path) == 0;
+		snprintf(path, sizeof(path), "%s/long/%0255d", at, LONG_NAMES + i);
+		made += link(fifo, path) == 0;
+	}
+	is_int(made, 6000, "the kernel adds names to both indexed directories");
+	for (int i = 0; i < BIG; i += 2) {
+		snprintf(path, sizeof(path), "%s/big/file-%d", at, i);
+		made -= unlink(path) == 0;
+	}
+	is_int(made, 6000 - BIG / 2, "and removes some");
+	umount2(at, 0);
+	is_clean("b");
+	debugfs_has("b", "stat /fifo", "Links: 13001");
+}
+
 static void expect(int r, int want, const struct err *err, const char *part, const char *what)
 {
 	is_int(r, want, "%s", what);
@@ -561,6 +591,7 @@ int main(void)
 	test_whole();
 	test_debugfs();
 	test_mount();
+	test_written_on();
 	test_refused();
 	test_freed();
 	test_full();
