@@ -214,13 +214,13 @@ struct proto_out {
 
 static inline void proto_put(struct proto_out *o, uint16_t tag, const void *data, uint32_t len)
 {
-	uint16_t head[2] = {tag, 0};
-
 	if (o->failed || len > o->max || o->max - len < 8 || o->len > o->max - len - 8) {
 		o->failed = 1;
 		return;
 	}
-	memcpy(o->buf + o->len, head, 4);
+	o->buf[o->len] = tag & 0xff;
+	o->buf[o->len + 1] = tag >> 8;
+	o->buf[o->len + 2] = o->buf[o->len + 3] = 0;
 	memcpy(o->buf + o->len + 4, &len, 4);
 	if (len)
 		memcpy(o->buf + o->len + 8, data, len);

@@ -77,7 +77,7 @@ static bool split_field(struct text line, struct text *name, struct text *value)
 	return true;
 }
 
-/* No control characters but tabs: a bare CR or LF, or a NUL, is a line to some and not to others. */
+/* No control characters but tabs: a bare CR or LF, or a NUL, ends a line for some readers. */
 static bool value_clean(struct text line)
 {
 	for (size_t i = 0; i < line.len; i++) {
@@ -158,6 +158,8 @@ static int parse_request_line(struct text line, struct proxy_head *h, const char
 		if (target.at[i] <= 0x20 || target.at[i] == 0x7f)
 			return refuse(why, 400, "the request's target holds a space");
 	}
+	if (version.len < 5 || memcmp(version.at, "HTTP/", 5) != 0)
+		return refuse(why, 400, "this is no HTTP request");
 	if (version.len != 8 || memcmp(version.at, "HTTP/1.", 7) != 0 ||
 		(version.at[7] != '0' && version.at[7] != '1'))
 		return refuse(why, 505, "only HTTP/1.0 and 1.1");

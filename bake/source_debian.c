@@ -42,13 +42,16 @@ static const char supervise[] =
 	"rm -rf --one-file-system \"$dir\" || { sleep 1; rm -rf --one-file-system \"$dir\"; }\n"
 	"exit $rc\n";
 
-/* What must not stay, what must not differ. $1 is the root. */
+/*
+ * What must not stay, what must not differ. $1 is the root. Its /tmp holds the configuration by which mmdebstrap
+ * keeps its last apt-get calls inside the root: nothing is removed there, mmdebstrap clears it itself.
+ */
 static const char tidy[] =
 	"set -e; cd \"$1\"\n"
 	"rm -f etc/resolv.conf etc/hostname etc/apt/apt.conf.d/99mmdebstrap\n"
 	"rm -f var/cache/debconf/*-old var/lib/dpkg/*-old var/cache/ldconfig/aux-cache etc/*-\n"
 	"rm -f etc/ssh/ssh_host_*\n"
-	"find var/log var/cache/apt tmp var/tmp -xdev -type f -delete\n"
+	"find var/log -xdev -type f -delete\n"
 	"sed 's#://[^/@]*@#://#' etc/apt/sources.list.d/0000host.list >etc/apt/sources.list\n"
 	"rm etc/apt/sources.list.d/0000host.list\n"
 	"chmod 644 etc/apt/sources.list\n"

@@ -30,6 +30,8 @@
 #define LIMIT_DISK_MIN (16 * MIB)
 #define LIMIT_DISK_MAX (1024 * GIB)
 #define LIMIT_CONSOLE_BYTES (64 * KIB) /* of a machine's console kept, the newest */
+#define LIMIT_BOOT_MS 120000           /* a boot that makes progress may take */
+#define LIMIT_BOOT_STILL_MS 15000      /* a boot without progress is given up after */
 #define LIMIT_REGIONS 16               /* memory regions in a handshake */
 
 /* archives */

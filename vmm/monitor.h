@@ -58,7 +58,7 @@ struct monitor_facts {
 	char machine[64];    /* machine type, versioned */
 	char cpu[64];        /* CPU model given to the guest */
 	char program[4096];
-	bool has_kvm;        /* KVM was tried and works */
+	bool has_kvm;        /* KVM was tried, with this monitor, and works */
 	char why_not_kvm[128];
 };
 

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which QEMU there is and what it can do. Asking it for its version costs as much as starting a machine, so
- * the answer is kept in the cache directory, named by what identifies the program file (path, device,
- * inode, size, time of change). Whether KVM works is tried each time: that takes microseconds and
- * changes with permissions.
+ * Which QEMU there is and what it can do. Asking it costs as much as starting a machine, so its
+ * answers are kept in the cache directory, named by what identifies the program file (path, device,
+ * inode, size, times of change) and, where it was tried with KVM, this boot of the host. The device
+ * /dev/kvm itself is tried each time: that takes microseconds and changes with permissions.
  */
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/kvm.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #include "common/cleanup.h"
@@ -38,7 +36,8 @@ static int find_program(char ret[static 4096], struct err *err)
 		if (access(name, X_OK) < 0)
 			return err_sys(err, errno, "PARBAKE_QEMU=%s", name);
 		if (snprintf(ret, 4096, "%s", name) >= 4096)
-			return err_set(err, ENAMETOOLONG, "PARBAKE_QEMU: a path of more than 4095 bytes");
+			return err_set(
+				err, ENAMETOOLONG, "PARBAKE_QEMU: a path of more than 4095 bytes");
 		return 0;
 	}
 	while (*path) {
@@ -61,35 +60,65 @@ static char *identity(const char *program, const struct stat *st)
 		st->st_ctim.tv_nsec);
 }
 
-/* From the cache, if it speaks of this very program. */
-static bool cached_version(const char *id, char ret[static 64])
+/* What QEMU was asked, as it is kept. */
+struct answers {
+	char version[64];
+	bool kvm_tried, kvm;
+	char why_not_kvm[128];
+};
+
+static void boot_id(char ret[static 40])
+{
+	cleanup_free char *text = NULL;
+	size_t len;
+
+	ret[0] = '\0';
+	if (file_read_all(AT_FDCWD, "/proc/sys/kernel/random/boot_id", 64, &text, &len, NULL) == 0)
+		snprintf(ret, 40, "%.*s", (int)strcspn(text, "\n"), text);
+}
+
+/* From the cache, as far as it speaks of this very program and boot. */
+static void read_cache(const char *id, struct answers *a)
 {
 	cleanup_free char *path = NULL;
 	cleanup_json json_t *obj = NULL;
-	const char *dir, *of, *version;
+	const char *dir, *of, *version, *boot, *why;
+	char this_boot[40];
 
 	if (paths_get(PATHS_CACHE, &dir, NULL) < 0)
-		return false;
+		return;
 	path = str_printf("%s/" CACHE_NAME, dir);
 	if (json_read_file(AT_FDCWD, path, &obj, NULL) < 0 ||
-		json_get_string(obj, "program", &of, NULL) < 0 ||
-		json_get_string(obj, "version", &version, NULL) < 0 || strcmp(of, id) ||
-		strlen(version) >= 64)
-		return false;
-	snprintf(ret, 64, "%s", version);
-	return true;
+		json_get_string(obj, "program", &of, NULL) < 0 || strcmp(of, id) ||
+		json_get_string(obj, "version", &version, NULL) < 0 || strlen(version) >= 64)
+		return;
+	snprintf(a->version, sizeof(a->version), "%s", version);
+	boot_id(this_boot);
+	if (json_get_string(obj, "kvm_boot", &boot, NULL) < 0 || strcmp(boot, this_boot) ||
+		json_get_string(obj, "why_not_kvm", &why, NULL) < 0)
+		return;
+	a->kvm_tried = true;
+	a->kvm = json_is_true(json_object_get(obj, "kvm"));
+	snprintf(a->why_not_kvm, sizeof(a->why_not_kvm), "%s", why);
 }
 
 /* A cache that cannot be written costs time, nothing else. */
-static void cache_version(const char *id, const char *version)
+static void write_cache(const char *id, const struct answers *a)
 {
-	cleanup_json json_t *obj = json_pack("{s:s, s:s}", "program", id, "version", version);
+	cleanup_json json_t *obj = json_pack("{s:s, s:s}", "program", id, "version", a->version);
 	cleanup_free char *text = NULL;
+	char this_boot[40];
 	const char *dir;
 	struct err err;
 
 	if (!obj || paths_get(PATHS_CACHE, &dir, NULL) < 0)
 		return;
+	if (a->kvm_tried) {
+		boot_id(this_boot);
+		json_object_set_new(obj, "kvm_boot", json_string(this_boot));
+		json_object_set_new(obj, "kvm", json_boolean(a->kvm));
+		json_object_set_new(obj, "why_not_kvm", json_string(a->why_not_kvm));
+	}
 	text = json_text(obj);
 	if (file_publish(dir, CACHE_NAME, text, strlen(text), 0600, &err) < 0)
 		log_debug("%s", err.text);
@@ -114,35 +143,11 @@ static int ask_version(const char *program, char ret[static 64], struct err *err
 	return 0;
 }
 
-static void try_kvm(struct monitor_facts *f)
-{
-	cleanup_fd int fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
-	cleanup_fd int vm = -1;
-	int version;
-
-	if (fd < 0) {
-		snprintf(f->why_not_kvm, sizeof(f->why_not_kvm), "open /dev/kvm: %s",
-			strerrordesc_np(errno));
-		return;
-	}
-	version = ioctl(fd, KVM_GET_API_VERSION, 0);
-	if (version != KVM_API_VERSION) {
-		snprintf(f->why_not_kvm, sizeof(f->why_not_kvm), "/dev/kvm: API version %d, not %d",
-			version, KVM_API_VERSION);
-		return;
-	}
-	vm = ioctl(fd, KVM_CREATE_VM, 0);
-	if (vm < 0) {
-		snprintf(f->why_not_kvm, sizeof(f->why_not_kvm), "/dev/kvm: create a machine: %s",
-			strerrordesc_np(errno));
-		return;
-	}
-	f->has_kvm = true;
-}
-
 int qemu_probe(struct monitor_facts *ret, struct err *err)
 {
 	cleanup_free char *id = NULL;
+	struct answers a = {0};
+	bool changed = false;
 	struct stat st;
 	int r = find_program(ret->program, err);
 
@@ -151,14 +156,27 @@ int qemu_probe(struct monitor_facts *ret, struct err *err)
 	if (stat(ret->program, &st) < 0)
 		return err_sys(err, errno, "%s", ret->program);
 	id = identity(ret->program, &st);
-	if (!cached_version(id, ret->version)) {
-		r = ask_version(ret->program, ret->version, err);
-		if (r < 0)
-			return r;
-		cache_version(id, ret->version);
+	read_cache(id, &a);
+	if (!*a.version) {
+		r = ask_version(ret->program, a.version, err);
+		changed = true;
 	}
+	if (r < 0)
+		return r;
+	if (!qemu_try_kvm_device(ret->why_not_kvm)) {
+		ret->has_kvm = false;
+	} else {
+		if (!a.kvm_tried) {
+			a.kvm = qemu_try_kvm(ret->program, a.why_not_kvm);
+			a.kvm_tried = changed = true;
+		}
+		ret->has_kvm = a.kvm;
+		snprintf(ret->why_not_kvm, sizeof(ret->why_not_kvm), "%s", a.why_not_kvm);
+	}
+	if (changed)
+		write_cache(id, &a);
 	snprintf(ret->name, sizeof(ret->name), "qemu");
+	snprintf(ret->version, sizeof(ret->version), "%s", a.version);
 	snprintf(ret->machine, sizeof(ret->machine), QEMU_MACHINE_TYPE);
-	try_kvm(ret);
 	return 0;
 }

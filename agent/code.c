@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * CODE: cells run in a context one after the other. A cell's output is what comes
+ * through the context's pipes while it runs; what children it left behind print between
+ * cells is dropped. The driver says that a cell is done after its last byte is in the pipes,
+ * so the reply waits until these have been read empty.
+ *
+ * A timeout or cancel is a SIGINT first (the variables stay), and kills the context
+ * if the code has not stopped AGENT_INTERRUPT_MS later.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "agent/context_private.h"
+
+#define CODE_REPLY_MAX (300u << 10)
+
+static void cell_free(struct cell *l)
+{
+	free(l->code);
+	free(l);
+}
+
+static struct source *source_of(struct context *c, unsigned i)
+{
+	return i == 0 ? &c->out : i == 1 ? &c->err : &c->results;
+}
+
+/* ---- replies -------------------------------------------------------------------------- */
+
+static void put_totals(struct context *c, struct proto_out *o)
+{
+	proto_put_bool(o, PROTO_T_TIMED_OUT, c->cell->timed_out);
+	proto_put_u64(o, PROTO_T_TOTAL_OUT, c->out.total);
+	proto_put_u64(o, PROTO_T_TOTAL_ERR, c->err.total);
+	proto_put_bool(o, PROTO_T_CUT_OUT, c->out.cut);
+	proto_put_bool(o, PROTO_T_CUT_ERR, c->err.cut);
+	proto_put_u64(o, PROTO_T_DURATION_NS, (uint64_t)(agent_now() - c->cell->started));
+}
+
+/* The fields of D: checked when it came. */
+static void put_done(struct context *c, struct proto_out *o)
+{
+	static const uint16_t tags[3] = {PROTO_T_ENAME, PROTO_T_EVALUE, PROTO_T_TRACEBACK};
+	uint32_t at = 5, len;
+
+	proto_put(o, PROTO_T_EXECUTION, c->done, 4);
+	for (unsigned i = 0; i < 3 && c->done[4]; i++) {
+		memcpy(&len, c->done + at, 4);
+		proto_put(o, tags[i], c->done + at + 4, len);
+		at += 4 + len;
+	}
+}
+
+static void put_gone(struct context *c, struct proto_out *o)
+{
+	uint8_t value[512];
+	uint32_t err = !c->ready ? ENOEXEC
+		: c->cell && c->cell->timed_out ? ETIMEDOUT
+		: ECONNRESET;
+	int len;
+
+	memcpy(value, &err, 4);
+	len = snprintf((char *)value + 4, sizeof(value) - 4, "the interpreter of context '%s' %s: %s",
+		c->name, c->ready ? "is gone with its variables" : "did not start", c->why);
+	proto_put(o, PROTO_T_ERROR, value, 4 + (uint32_t)len);
+	if (c->ready)
+		proto_put_bool(o, PROTO_T_CONTEXT_GONE, 1);
+}
+
+/* Reply to the current cell and forget it. */
+static void cell_reply(struct context *c, bool gone)
+{
+	struct cell *l = c->cell;
+	struct proto_out o = {.max = CODE_REPLY_MAX};
+
+	timer_stop(&c->timer);
+	if (l->stream) {
+		o.buf = agent_alloc(o.max);
+		if (gone)
+			put_gone(c, &o);
+		else
+			put_done(c, &o);
+		put_totals(c, &o);
+		for (unsigned channel = PROTO_OUT; channel <= PROTO_RESULT; channel++)
+			stream_eof(l->stream, channel);
+		stream_reply(l->stream, &o);
+		free(o.buf);
+	}
+	for (unsigned i = 0; i < 3; i++)
+		if (!source_of(c, i)->done)
+			source_attach(source_of(c, i), NULL, 0, 0);
+	c->cell = NULL;
+	cell_free(l);
+}
+
+static void queue_gone(struct context *c)
+{
+	while (c->queue) {
+		struct cell *l = c->queue;
+		uint8_t buf[640];
+		struct proto_out o = {.buf = buf, .max = sizeof(buf)};
+
+		c->queue = l->next;
+		c->queued--;
+		put_gone(c, &o);
+		stream_reply(l->stream, &o);
+		cell_free(l);
+	}
+}
+
+/* ---- running -------------------------------------------------------------------------- */
+
+static void cell_stubborn(void *user)
+{
+	struct context *c = user;
+
+	context_kill(c, c->cell->timed_out ? "the code ran out of time and did not stop when interrupted"
+					   : "the code was canceled and did not stop when interrupted");
+}
+
+static void cell_interrupt(struct context *c)
+{
+	if (c->tree.main)
+		kill(-c->tree.main, SIGINT); /* it leads the process group of what it runs */
+	timer_arm(&c->timer, AGENT_INTERRUPT_MS, cell_stubborn, c);
+}
+
+static void cell_timeout(void *user)
+{
+	struct context *c = user;
+
+	c->cell->timed_out = true;
+	cell_interrupt(c);
+}
+
+/* The host does not take the output of a cell that is to end: count it and drop it. */
+static void cell_drop(void *user)
+{
+	struct context *c = user;
+
+	for (unsigned i = 0; i < 3; i++) {
+		struct source *s = source_of(c, i);
+
+		s->limit = 0;
+		source_credit(s);
+	}
+}
+
+void code_next(struct context *c)
+{
+	struct cell *l = c->queue;
+
+	if (!l || c->state != CONTEXT_IDLE || c->stopping)
+		return;
+	c->queue = l->next;
+	c->queued--;
+	l->next = NULL;
+	c->cell = l;
+	c->state = CONTEXT_BUSY;
+	l->started = agent_now();
+	source_attach(&c->out, l->stream, PROTO_OUT, l->limit_out);
+	source_attach(&c->err, l->stream, PROTO_ERR, l->limit_err);
+	source_attach(&c->results, l->stream, PROTO_RESULT, UINT64_MAX);
+	context_send(c, 'C', l->code, (uint32_t)strlen(l->code));
+	if (l->timeout_ms)
+		timer_arm(&c->timer, l->timeout_ms, cell_timeout, c);
+}
+
+/* One more of the sources is through. */
+static void cell_emptied(void *user)
+{
+	struct context *c = user;
+
+	if (c->emptying == 0 || --c->emptying > 0)
+		return;
+	if (c->state == CONTEXT_EMPTYING) {
+		cell_reply(c, false);
+		c->state = CONTEXT_IDLE;
+		code_next(c);
+	} else if (c->state == CONTEXT_DYING) {
+		cell_reply(c, !c->finished);
+		context_over(c);
+	}
+}
+
+void code_source_done(void *user)
+{
+	struct context *c = user;
+
+	if (c->state == CONTEXT_EMPTYING || c->state == CONTEXT_DYING)
+		cell_emptied(c);
+}
+
+/* Is D well-formed? */
+static bool done_good(const uint8_t *body, uint32_t len)
+{
+	uint32_t at = 5, n;
+
+	if (len < 5 || body[4] > 1)
+		return false;
+	for (unsigned i = 0; i < 3; i++) {
+		if (len - at < 4)
+			return false;
+		memcpy(&n, body + at, 4);
+		at += 4;
+		if (n > len - at || memchr(body + at, 0, n))
+			return false;
+		at += n;
+	}
+	return at == len;
+}
+
+bool code_done(struct context *c, const uint8_t *body, uint32_t len)
+{
+	if (!done_good(body, len))
+		return false;
+	free(c->done);
+	c->done = agent_alloc(len);
+	memcpy(c->done, body, len);
+	c->done_len = len;
+	c->state = CONTEXT_EMPTYING;
+	timer_stop(&c->timer);
+	if (c->cell->timed_out || c->cell->canceled)
+		timer_arm(&c->timer, AGENT_DRAIN_MS, cell_drop, c);
+	c->emptying = 1;
+	for (unsigned i = 0; i < 3; i++) {
+		if (source_of(c, i)->done)
+			continue;
+		c->emptying++;
+		source_empty(source_of(c, i), cell_emptied);
+	}
+	cell_emptied(c);
+	return true;
+}
+
+void code_gone(struct context *c)
+{
+	bool told = (c->cell && !c->finished) || c->queue;
+	struct cell *l = c->cell;
+
+	queue_gone(c);
+	if (told && !c->restart)
+		c->stopping = true; /* nobody is left to be told: it need not stay as dead */
+	timer_stop(&c->timer);
+	if (l)
+		timer_arm(&c->timer, AGENT_DRAIN_MS, cell_drop, c);
+	c->emptying = 1;
+	for (unsigned i = 0; i < 3; i++) {
+		struct source *s = source_of(c, i);
+
+		if (s->done)
+			continue;
+		s->on_empty = NULL;
+		if (l) {
+			c->emptying++;
+			source_drain(s);
+		} else {
+			source_close(s);
+		}
+	}
+	if (l)
+		cell_emptied(c);
+	else
+		context_over(c);
+}
+
+/* ---- the stream ----------------------------------------------------------------------- */
+
+static void code_credit(struct stream *s, unsigned channel)
+{
+	struct cell *l = stream_user(s);
+
+	if (l == l->context->cell && channel >= PROTO_OUT && channel <= PROTO_RESULT)
+		source_credit(source_of(l->context, channel - PROTO_OUT));
+}
+
+/* Take it out of the queue: it was in it. */
+static bool cell_dequeue(struct cell *l)
+{
+	for (struct cell **p = &l->context->queue; *p; p = &(*p)->next) {
+		if (*p == l) {
+			*p = l->next;
+			l->context->queued--;
+			return true;
+		}
+	}
+	return false;
+}
+
+static void cell_end(struct cell *l)
+{
+	struct context *c = l->context;
+
+	if (l->canceled)
+		return;
+	l->canceled = true;
+	if (c->state == CONTEXT_BUSY)
+		cell_interrupt(c);
+	else
+		timer_arm(&c->timer, AGENT_DRAIN_MS, cell_drop, c);
+}
+
+static void code_cancel(struct stream *s)
+{
+	struct cell *l = stream_user(s);
+
+	if (!cell_dequeue(l)) {
+		cell_end(l);
+		return;
+	}
+	cell_free(l);
+	stream_reply_error(s, ECANCELED, "canceled");
+}
+
+static void code_abort(struct stream *s)
+{
+	struct cell *l = stream_user(s);
+	struct context *c = l->context;
+
+	if (cell_dequeue(l)) {
+		cell_free(l);
+		return;
+	}
+	l->stream = NULL;
+	for (unsigned i = 0; i < 3; i++)
+		source_of(c, i)->stream = NULL;
+	cell_end(l);
+	cell_drop(c);
+}
+
+static const struct stream_ops code_ops = {
+	.credit = code_credit,
+	.cancel = code_cancel,
+	.abort = code_abort,
+};
+
+/* The context died when nobody was waiting: say so once, without running anything. */
+static void code_was_gone(struct stream *s, struct context *c)
+{
+	uint8_t buf[640];
+	struct proto_out o = {.buf = buf, .max = sizeof(buf)};
+
+	put_gone(c, &o);
+	stream_reply(s, &o);
+	context_free(c);
+}
+
+void code_request(struct stream *s, unsigned type, struct request *r)
+{
+	struct context *c = context_find(r);
+	struct cell *l, **end;
+	struct fail f;
+
+	(void)type;
+	if (!r->code) {
+		stream_reply_error(s, EINVAL, "CODE without code");
+		return;
+	}
+	if (c && c->state == CONTEXT_DEAD) {
+		code_was_gone(s, c);
+		return;
+	}
+	if (!c)
+		c = context_make(r, &f);
+	else if (c->queued >= AGENT_CODE_QUEUE_MAX)
+		fail_set(&f, EBUSY, "%u cells wait for this context already", c->queued);
+	else if ((c->stopping || c->state == CONTEXT_DYING) && !c->restart)
+		fail_set(&f, EBUSY, "this context is being stopped");
+	if (!c || c->queued >= AGENT_CODE_QUEUE_MAX ||
+		((c->stopping || c->state == CONTEXT_DYING) && !c->restart)) {
+		stream_reply_error(s, f.err, f.text);
+		return;
+	}
+	l = agent_alloc(sizeof(*l));
+	*l = (struct cell){.stream = s,
+		.context = c,
+		.code = r->code,
+		.timeout_ms = r->timeout_ms,
+		.limit_out = r->limit_out,
+		.limit_err = r->limit_err};
+	r->code = NULL;
+	for (end = &c->queue; *end; end = &(*end)->next)
+		continue;
+	*end = l;
+	c->queued++;
+	stream_set(s, &code_ops, l);
+	code_next(c);
+}

@@ -1,0 +1,590 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The processes of contexts. Each is a Python interpreter with our driver (context.py)
+ * in a tree of its own. The end of the process is what ends a context, in whatever way it came
+ * about: its cells are told, its tree is killed, and it goes, starts again, or stays as
+ * dead until a CODE has been told so.
+ *
+ * Everything the driver sends is bounded: the user's code can reach its socket.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "agent/context_private.h"
+#include "agent/embed.h"
+#include "agent/spawn.h"
+
+#define MESSAGE_HEAD 5u
+#define MESSAGE_MAX (256u << 10)
+
+/* A CONTEXT request that waits for a start or a stop. */
+struct waiter {
+	struct stream *stream;
+	struct context *context;
+	bool start;
+	struct waiter *next;
+};
+
+/* One context_ask_all(), and its message to one context. */
+struct gather {
+	unsigned left;
+	bool over;
+	struct timer timer;
+	void (*done)(void *user, const char *late);
+	void *user;
+	char late[AGENT_CONTEXT_NAME_MAX + 1];
+};
+
+struct ask {
+	char kind;
+	struct gather *gather;
+	struct ask *next;
+};
+
+static struct context *contexts;
+static int context_driver = -1; /* a memfd of context.py */
+
+static bool context_alive(const struct context *c)
+{
+	return c->state != CONTEXT_DYING && c->state != CONTEXT_DEAD;
+}
+
+struct context *context_find(const struct request *r)
+{
+	const char *name = r->context ? r->context : "default";
+	struct context *c = contexts;
+
+	while (c && strcmp(c->name, name) != 0)
+		c = c->next;
+	return c;
+}
+
+unsigned context_count(void)
+{
+	unsigned n = 0;
+
+	for (struct context *c = contexts; c; c = c->next)
+		n += context_alive(c);
+	return n;
+}
+
+void context_kill_all(void)
+{
+	for (struct context *c = contexts; c; c = c->next)
+		if (context_alive(c))
+			context_kill(c, "its context was stopped");
+}
+
+void context_kill(struct context *c, const char *why)
+{
+	if (!c->why[0])
+		snprintf(c->why, sizeof(c->why), "%s", why);
+	tree_kill(&c->tree);
+}
+
+/* ---- asking all ----------------------------------------------------------------------- */
+
+static void gather_end(struct gather *g, const char *late)
+{
+	if (g->over)
+		return;
+	g->over = true;
+	timer_stop(&g->timer);
+	g->done(g->user, late);
+}
+
+/* One answer, or (@late) the lack of one. */
+static void gather_answer(struct gather *g, const char *late)
+{
+	if (late && !g->late[0])
+		snprintf(g->late, sizeof(g->late), "%s", late);
+	if (--g->left > 0)
+		return;
+	gather_end(g, g->late[0] ? g->late : NULL);
+	free(g);
+}
+
+static void gather_late(void *user)
+{
+	struct gather *g = user;
+
+	for (struct context *c = contexts; c; c = c->next)
+		for (struct ask *a = c->asks; a; a = a->next)
+			if (a->gather == g && !g->late[0])
+				snprintf(g->late, sizeof(g->late), "%s", c->name);
+	gather_end(g, g->late); /* freed with the last answer */
+}
+
+void context_ask_all(enum context_ask what, uint64_t ms,
+	void (*done)(void *user, const char *late), void *user)
+{
+	struct gather *g = agent_alloc(sizeof(*g));
+
+	*g = (struct gather){.left = 1, .done = done, .user = user};
+	timer_arm(&g->timer, ms, gather_late, g);
+	for (struct context *c = contexts; c; c = c->next) {
+		struct ask **end = &c->asks, *a;
+
+		if (!context_alive(c))
+			continue;
+		while (*end)
+			end = &(*end)->next;
+		a = agent_alloc(sizeof(*a));
+		*a = (struct ask){.kind = (char)what, .gather = g};
+		*end = a;
+		g->left++;
+		context_send(c, (char)what, NULL, 0);
+	}
+	gather_answer(g, NULL);
+}
+
+static bool ask_answer(struct context *c, char kind, const char *late)
+{
+	struct ask *a = c->asks;
+	struct gather *g;
+
+	if (!a || (!late && a->kind != kind))
+		return false;
+	g = a->gather;
+	c->asks = a->next;
+	free(a);
+	gather_answer(g, late);
+	return true;
+}
+
+/* ---- messages ------------------------------------------------------------------------- */
+
+static void context_flush(struct context *c)
+{
+	while (c->tx_len > 0) {
+		ssize_t n = send(c->control, c->tx, c->tx_len, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0) /* gone: then the end of its process says so */
+			break;
+		c->tx_len -= (size_t)n;
+		memmove(c->tx, c->tx + n, c->tx_len);
+	}
+	if (c->watch)
+		watch_set(c->watch, c->tx_len ? EPOLLIN | EPOLLOUT : EPOLLIN);
+	if (!c->tx_len) {
+		free(c->tx);
+		c->tx = NULL;
+	}
+}
+
+void context_send(struct context *c, char kind, const void *body, uint32_t len)
+{
+	uint8_t *tx = agent_alloc(c->tx_len + MESSAGE_HEAD + len);
+
+	if (c->tx_len)
+		memcpy(tx, c->tx, c->tx_len);
+	memcpy(tx + c->tx_len, &len, 4);
+	tx[c->tx_len + 4] = (uint8_t)kind;
+	if (len)
+		memcpy(tx + c->tx_len + MESSAGE_HEAD, body, len);
+	free(c->tx);
+	c->tx = tx;
+	c->tx_len += MESSAGE_HEAD + len;
+	context_flush(c);
+}
+
+static void waiters_end(struct context *c, bool start, int err, const char *text)
+{
+	for (struct waiter **p = &c->waiters; *p;) {
+		struct waiter *w = *p;
+
+		if (w->start != start) {
+			p = &w->next;
+			continue;
+		}
+		*p = w->next;
+		if (err)
+			stream_reply_error(w->stream, err, text);
+		else
+			stream_reply(w->stream, NULL);
+		free(w);
+	}
+}
+
+/* Handle one message. False: the driver does not do as it should. */
+static bool context_message(struct context *c, char kind, const uint8_t *body, uint32_t len)
+{
+	switch (kind) {
+	case 'H':
+		if (c->state != CONTEXT_STARTING)
+			return false;
+		c->state = CONTEXT_IDLE;
+		c->ready = true;
+		waiters_end(c, true, 0, NULL);
+		code_next(c);
+		return true;
+	case 'F':
+		snprintf(c->why, sizeof(c->why), "%.*s", (int)len, (const char *)body);
+		return true;
+	case 'D':
+		return c->state == CONTEXT_BUSY && code_done(c, body, len);
+	case CONTEXT_RESEED:
+	case CONTEXT_COLLECT:
+		return ask_answer(c, kind, NULL);
+	}
+	return false;
+}
+
+static void context_parse(struct context *c)
+{
+	size_t at = 0;
+	uint32_t len;
+
+	while (c->rx_len - at >= MESSAGE_HEAD) {
+		memcpy(&len, c->rx + at, 4);
+		if (len > MESSAGE_MAX) {
+			context_kill(c, "its driver sent nonsense");
+			c->rx_len = 0;
+			return;
+		}
+		if (c->rx_len - at < MESSAGE_HEAD + len)
+			break;
+		if (!context_message(c, (char)c->rx[at + 4], c->rx + at + MESSAGE_HEAD, len)) {
+			context_kill(c, "its driver sent nonsense");
+			c->rx_len = 0;
+			return;
+		}
+		at += MESSAGE_HEAD + len;
+	}
+	memmove(c->rx, c->rx + at, c->rx_len - at);
+	c->rx_len -= at;
+}
+
+static void context_ready(void *user, uint32_t events)
+{
+	struct context *c = user;
+	ssize_t n;
+
+	if (events & EPOLLOUT)
+		context_flush(c);
+	if (!(events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
+		return;
+	if (c->rx_len == c->rx_max) {
+		uint8_t *rx = agent_alloc(c->rx_max * 2);
+
+		memcpy(rx, c->rx, c->rx_len);
+		free(c->rx);
+		c->rx = rx;
+		c->rx_max *= 2;
+	}
+	n = recv(c->control, c->rx + c->rx_len, c->rx_max - c->rx_len, MSG_DONTWAIT);
+	if (n > 0) {
+		c->rx_len += (size_t)n;
+		context_parse(c);
+	} else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+		watch_remove(c->watch);
+		c->watch = NULL;
+		c->hung_up = true; /* mostly because it has died: its status says more */
+		tree_kill(&c->tree);
+	}
+}
+
+/* ---- the end -------------------------------------------------------------------------- */
+
+void context_free(struct context *c)
+{
+	for (struct context **p = &contexts; *p; p = &(*p)->next) {
+		if (*p == c) {
+			*p = c->next;
+			break;
+		}
+	}
+	for (unsigned i = 0; i < c->nenv; i++)
+		free(c->env[i]);
+	free(c->env);
+	free(c->cwd);
+	free(c->rx);
+	free(c->tx);
+	free(c->done);
+	free(c);
+}
+
+static int context_start(struct context *c, struct fail *f);
+
+void context_over(struct context *c)
+{
+	struct fail f;
+
+	timer_stop(&c->timer);
+	waiters_end(c, false, 0, NULL);
+	if (c->restart) {
+		c->restart = c->stopping = false;
+		c->why[0] = '\0';
+		if (context_start(c, &f) == 0)
+			return;
+		waiters_end(c, true, f.err, f.text);
+		context_free(c);
+		return;
+	}
+	waiters_end(c, true, ECANCELED, c->why);
+	if (c->stopping)
+		context_free(c);
+	else
+		c->state = CONTEXT_DEAD;
+}
+
+static void context_exited(void *user, int status)
+{
+	struct context *c = user;
+	uint64_t oom = tree_oom_kills(&c->tree);
+	bool starting = c->state == CONTEXT_STARTING;
+
+	/* what it said last (F) may still be in the socket */
+	if (starting && c->watch)
+		context_ready(c, EPOLLIN);
+	c->tree.main = 0;
+	watch_remove(c->watch);
+	c->watch = NULL;
+	close_fd(&c->control);
+	c->tx_len = 0;
+	if (!c->why[0] && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && c->hung_up && !oom)
+		snprintf(c->why, sizeof(c->why), "it was killed, or closed its channel to the agent");
+	else if (!c->why[0] && WIFSIGNALED(status))
+		snprintf(c->why, sizeof(c->why), "it was killed by signal %d (%s)%s",
+			WTERMSIG(status), strsignal(WTERMSIG(status)),
+			oom ? ": out of memory" : "");
+	else if (!c->why[0])
+		snprintf(c->why, sizeof(c->why), "it exited with code %d", WEXITSTATUS(status));
+	tree_bury(&c->tree);
+	while (ask_answer(c, 0, c->name))
+		continue;
+	if (starting && !c->stopping) {
+		waiters_end(c, true, ENOEXEC, c->why);
+		c->stopping = true; /* nothing was lost: there is nobody to tell later */
+	}
+	c->finished = c->state == CONTEXT_EMPTYING;
+	c->state = CONTEXT_DYING;
+	code_gone(c);
+}
+
+/* ---- the start ------------------------------------------------------------------------ */
+
+static int driver_fd(void)
+{
+	size_t len = (size_t)(embed_context_py_end - embed_context_py);
+	int fd;
+
+	if (context_driver >= 0)
+		return context_driver;
+	fd = memfd_create("context.py", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return -1;
+	if (write(fd, embed_context_py, len) != (ssize_t)len ||
+		fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL)) {
+		close(fd);
+		return -1;
+	}
+	context_driver = fd;
+	return fd;
+}
+
+static int context_spawn(struct context *c, const int theirs[4], struct fail *f)
+{
+	static char python[] = "python3", isolated[] = "-I", unbuffered[] = "-u",
+		    driver[] = "/proc/self/fd/5";
+	char *argv[] = {python, isolated, unbuffered, driver, NULL};
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC), res;
+	char **env;
+	struct spawn spec = {.argv = argv,
+		.user = &c->user,
+		.cwd = c->cwd ? c->cwd : c->user.home,
+		.cwd_optional = !c->cwd,
+		.fds = {null, theirs[0], theirs[1], theirs[2], theirs[3], driver_fd()},
+		.nfds = 6};
+
+	if (null < 0 || spec.fds[5] < 0)
+		res = fail_set(f, errno, "cannot open the driver: %s", strerror(errno));
+	else
+		res = tree_make(&c->tree, "context", NULL, f);
+	if (res == 0) {
+		env = env_make(&c->user, c->env, c->nenv, c->tree.mark, false);
+		spec.envp = env;
+		res = spawn(&spec, &c->tree, f);
+		env_free(env);
+		if (res < 0)
+			tree_bury(&c->tree);
+	}
+	close_fd(&null);
+	return res;
+}
+
+/* Start the process; the context is STARTING on success. */
+static int context_start(struct context *c, struct fail *f)
+{
+	/* stdout, stderr, control, results: their ends, ours */
+	int theirs[4] = {-1, -1, -1, -1}, ours[4] = {-1, -1, -1, -1}, pair[2], res = 0;
+
+	for (unsigned i = 0; i < 4 && res == 0; i++) {
+		res = i == 2 ? socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)
+			     : pipe2(pair, O_CLOEXEC);
+		if (res == 0) {
+			ours[i] = pair[0];
+			theirs[i] = pair[1];
+			res = fcntl(ours[i], F_SETFL, O_NONBLOCK);
+		}
+	}
+	if (res < 0)
+		res = fail_set(f, errno, "cannot make pipes: %s", strerror(errno));
+	else
+		res = context_spawn(c, theirs, f);
+	for (unsigned i = 0; i < 4; i++)
+		close_fd(&theirs[i]);
+	if (res < 0) {
+		for (unsigned i = 0; i < 4; i++)
+			close_fd(&ours[i]);
+		return res;
+	}
+	reap_add(&c->child, c->tree.main, context_exited, c);
+	source_start(&c->out, ours[0], NULL, PROTO_OUT, code_source_done, c);
+	source_start(&c->err, ours[1], NULL, PROTO_ERR, code_source_done, c);
+	c->control = ours[2];
+	c->watch = watch_add(c->control, EPOLLIN, context_ready, c);
+	source_start(&c->results, ours[3], NULL, PROTO_RESULT, code_source_done, c);
+	c->rx_len = c->tx_len = 0;
+	c->ready = c->hung_up = c->finished = false;
+	c->state = CONTEXT_STARTING;
+	return 0;
+}
+
+/* How it is to be started, where @r says so. */
+static int context_settings(struct context *c, struct request *r, struct fail *f)
+{
+	if (r->user || !c->user.home[0]) {
+		int res = user_find(r->user, &c->user, f);
+
+		if (res < 0)
+			return res;
+	}
+	if (r->nenv) {
+		char **env = c->env;
+		unsigned nenv = c->nenv;
+
+		c->env = r->env;
+		c->nenv = r->nenv;
+		r->env = env; /* freed with the request */
+		r->nenv = nenv;
+	}
+	if (r->cwd) {
+		free(c->cwd);
+		c->cwd = r->cwd;
+		r->cwd = NULL;
+	}
+	return 0;
+}
+
+struct context *context_make(struct request *r, struct fail *f)
+{
+	struct context *c = context_find(r);
+	unsigned n = 0;
+
+	for (struct context *other = contexts; other; other = other->next)
+		n++;
+	if (c) { /* a dead one: in its place */
+		c->why[0] = '\0';
+		c->stopping = false;
+	} else if (n >= AGENT_CONTEXTS_MAX) {
+		fail_set(f, EMFILE, "there are %u contexts already: stop one", n);
+		return NULL;
+	} else {
+		c = agent_alloc(sizeof(*c));
+		*c = (struct context){.tree.fd = -1, .control = -1, .rx_max = 4096, .next = contexts};
+		c->rx = agent_alloc(c->rx_max);
+		snprintf(c->name, sizeof(c->name), "%s", r->context ? r->context : "default");
+		contexts = c;
+	}
+	if (context_settings(c, r, f) == 0 && context_start(c, f) == 0)
+		return c;
+	context_free(c);
+	return NULL;
+}
+
+/* ---- CONTEXT -------------------------------------------------------------------------- */
+
+static void waiter_gone(struct stream *s)
+{
+	struct waiter *w = stream_user(s);
+
+	for (struct waiter **p = &w->context->waiters; *p; p = &(*p)->next) {
+		if (*p == w) {
+			*p = w->next;
+			break;
+		}
+	}
+	free(w);
+}
+
+static void waiter_cancel(struct stream *s)
+{
+	waiter_gone(s);
+	stream_reply_error(s, ECANCELED, "canceled");
+}
+
+static const struct stream_ops waiter_ops = {.cancel = waiter_cancel, .abort = waiter_gone};
+
+static void waiter_add(struct context *c, struct stream *s, bool start)
+{
+	struct waiter *w = agent_alloc(sizeof(*w));
+
+	*w = (struct waiter){.stream = s, .context = c, .start = start, .next = c->waiters};
+	c->waiters = w;
+	stream_set(s, &waiter_ops, w);
+}
+
+static void context_action_start(struct stream *s, struct context *c, struct request *r)
+{
+	struct fail f;
+
+	if (c && context_alive(c) && !c->stopping && c->state != CONTEXT_STARTING) {
+		stream_reply(s, NULL);
+		return;
+	}
+	if (!c || c->state == CONTEXT_DEAD)
+		c = context_make(r, &f);
+	else if (c->stopping || c->state == CONTEXT_DYING)
+		c->restart = true;
+	if (c)
+		waiter_add(c, s, true);
+	else
+		stream_reply_error(s, f.err, f.text);
+}
+
+void context_request(struct stream *s, unsigned type, struct request *r)
+{
+	struct context *c = context_find(r);
+	const char *action = r->action ? r->action : "start";
+	bool restart = !strcmp(action, "restart");
+	struct fail f;
+
+	(void)type;
+	if (!strcmp(action, "start") || (restart && (!c || c->state == CONTEXT_DEAD))) {
+		context_action_start(s, c, r);
+	} else if (!restart && strcmp(action, "stop") != 0) {
+		stream_reply_error(s, EINVAL, "a context can be told to start, restart or stop");
+	} else if (!c) {
+		stream_reply(s, NULL);
+	} else if (c->state == CONTEXT_DEAD) {
+		context_free(c);
+		stream_reply(s, NULL);
+	} else if (restart && context_settings(c, r, &f) < 0) {
+		stream_reply_error(s, f.err, f.text);
+	} else {
+		c->stopping = true;
+		c->restart = restart;
+		waiter_add(c, s, restart);
+		context_kill(c, restart ? "its context was restarted" : "its context was stopped");
+	}
+}

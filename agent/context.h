@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_AGENT_CONTEXT_H
+#define PARBAKE_AGENT_CONTEXT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Warm interpreters, as the rest of the agent sees them. */
+
+enum context_ask { CONTEXT_RESEED = 'S', CONTEXT_COLLECT = 'G' };
+
+/*
+ * Ask every living context and call @done once: @late is NULL, or names one that has not
+ * answered after @ms (or died); it is called at once where there are none.
+ */
+void context_ask_all(enum context_ask what, uint64_t ms,
+	void (*done)(void *user, const char *late), void *user);
+unsigned context_count(void);
+/* Kill them all. */
+void context_kill_all(void);
+
+#endif

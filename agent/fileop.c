@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Changes are made by name in an opened parent directory: the last component is never
+ * followed, so a link is replaced, renamed or removed itself. PUT writes beside its target
+ * and renames when the host has said that it is whole.
+ */
+#include "agent/fileop.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "agent/root.h"
+#include "agent/worker.h"
+
+#define COPY_CHUNK (256u << 10)
+
+static int op_fail(struct fail *f, int err, const char *what, const char *path)
+{
+	return fail_set(f, err, "cannot %s '%.300s': %s", what, path, strerror(err));
+}
+
+static int op_chown(const struct fileop *op, int dir, const char *name)
+{
+	if (!op->has_user)
+		return 0;
+	return fchownat(dir, name, op->user.uid, op->user.gid, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+}
+
+/* ---- paths ---------------------------------------------------------------------------- */
+
+/*
+ * Split @path: its parent directory is opened (made, with parents, where @op says so)
+ * and the last component copied to @name. -EINVAL where there is none (`/`, `..`).
+ */
+static int parents_make(const struct fileop *op, char *dir);
+
+static int parent_open(const struct fileop *op, const char *path, char name[NAME_MAX + 1],
+	bool make)
+{
+	char dir[PROTO_PATH_MAX + 2], *slash;
+	size_t len = strlen(path);
+	int fd;
+
+	while (len > 1 && path[len - 1] == '/')
+		len--;
+	if (len > PROTO_PATH_MAX)
+		return -ENAMETOOLONG;
+	memcpy(dir, path, len);
+	dir[len] = '\0';
+	slash = strrchr(dir, '/');
+	if (!slash || !slash[1] || !strcmp(slash + 1, ".") || !strcmp(slash + 1, ".."))
+		return -EINVAL;
+	if (strlen(slash + 1) > NAME_MAX)
+		return -ENAMETOOLONG;
+	strcpy(name, slash + 1);
+	slash[1] = '\0';
+	fd = root_open(dir, O_PATH | O_DIRECTORY, 0);
+	if (fd == -ENOENT && make) {
+		fd = parents_make(op, dir);
+		if (fd == 0)
+			fd = root_open(dir, O_PATH | O_DIRECTORY, 0);
+	}
+	return fd;
+}
+
+/* Make every directory of @dir (which ends in '/') that is not there; each prefix is resolved
+ * beneath the root anew. */
+static int parents_make(const struct fileop *op, char *dir)
+{
+	for (char *p = dir + 1; *p; p++) {
+		char name[NAME_MAX + 1];
+		int fd, parent, res = 0;
+
+		if (*p != '/' || p[-1] == '/')
+			continue;
+		*p = '\0';
+		fd = root_open(dir, O_PATH | O_DIRECTORY, 0);
+		if (fd == -ENOENT) {
+			parent = parent_open(op, dir, name, false);
+			if (parent < 0)
+				res = parent;
+			else if (mkdirat(parent, name, 0755) < 0 && errno != EEXIST)
+				res = -errno;
+			else
+				res = op_chown(op, parent, name);
+			close_fd(&parent);
+		} else if (fd < 0) {
+			res = fd;
+		}
+		close_fd(&fd);
+		*p = '/';
+		if (res < 0)
+			return res;
+	}
+	return 0;
+}
+
+/* ---- PUT ------------------------------------------------------------------------------ */
+
+static int copy_in(int from, int to, uint64_t *ret_bytes)
+{
+	char *buf = agent_alloc(COPY_CHUNK);
+	int res = 0;
+	ssize_t n;
+
+	while (res == 0 && (n = read(from, buf, COPY_CHUNK)) != 0) {
+		if (n < 0) {
+			res = errno == EINTR ? 0 : -errno;
+			continue;
+		}
+		for (ssize_t at = 0, w; res == 0 && at < n; at += w) {
+			w = write(to, buf + at, (size_t)(n - at));
+			if (w < 0) {
+				res = -errno;
+				break;
+			}
+		}
+		*ret_bytes += (uint64_t)n;
+	}
+	free(buf);
+	return res;
+}
+
+/* What the new file replaces gives it its mode and owner, unless asked otherwise. */
+static int put_attributes(const struct fileop *op, int dir, const char *name, int fd)
+{
+	mode_t mode = op->request->has_mode ? op->request->mode & 07777 : 0644;
+	struct stat st;
+	int res;
+
+	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+		if (S_ISDIR(st.st_mode))
+			return -EISDIR;
+		if (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
+			return -EINVAL;
+		if (S_ISREG(st.st_mode)) {
+			if (!op->request->has_mode)
+				mode = st.st_mode & 07777;
+			if (!op->has_user && fchown(fd, st.st_uid, st.st_gid) < 0)
+				return -errno;
+		}
+	}
+	res = op->has_user ? fchown(fd, op->user.uid, op->user.gid) : 0;
+	if (res < 0 || fchmod(fd, mode) < 0) /* the mode last: a change of owner clears bits */
+		return -errno;
+	return 0;
+}
+
+static int op_put(const struct fileop *op, int data, int control, struct proto_out *reply,
+	struct fail *f)
+{
+	const char *path = op->request->path;
+	char name[NAME_MAX + 1], temp[64], byte = 0;
+	int dir = parent_open(op, path, name, op->request->parents), fd = -1, res;
+	uint64_t bytes = 0;
+	uint32_t random[2];
+
+	if (dir < 0)
+		return op_fail(f, -dir, "write", path);
+	agent_random(random, sizeof(random));
+	snprintf(temp, sizeof(temp), ".parbake-%08x%08x", random[0], random[1]);
+	fd = openat(dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0) {
+		res = op_fail(f, errno, "write", path);
+		close(dir);
+		return res;
+	}
+	res = put_attributes(op, dir, name, fd);
+	if (res == 0)
+		res = copy_in(data, fd, &bytes);
+	if (res == 0 && (recv(control, &byte, 1, 0) != 1 || byte != WORKER_COMMIT))
+		res = -ECANCELED;
+	if (res == 0 && renameat(dir, temp, dir, name) < 0)
+		res = -errno;
+	if (res < 0)
+		unlinkat(dir, temp, 0);
+	close(fd);
+	close(dir);
+	if (res < 0)
+		return op_fail(f, -res, "write", path);
+	proto_put_u64(reply, PROTO_T_BYTES, bytes);
+	return 0;
+}
+
+/* ---- GET, STAT, LIST ------------------------------------------------------------------ */
+
+static int write_all(int fd, const void *bytes, size_t len)
+{
+	const char *at = bytes;
+
+	while (len > 0) {
+		ssize_t n = write(fd, at, len);
+
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		if (n > 0) {
+			at += n;
+			len -= (size_t)n;
+		}
+	}
+	return 0;
+}
+
+static int op_get(const struct fileop *op, int data, struct proto_out *reply, struct fail *f)
+{
+	const struct request *r = op->request;
+	uint64_t left = r->length, bytes = 0;
+	int fd = root_open_file(r->path), res = 0;
+	char *buf;
+
+	if (fd == -EINVAL)
+		return fail_set(f, EINVAL, "cannot read '%.300s': not a regular file", r->path);
+	if (fd < 0)
+		return op_fail(f, -fd, "read", r->path);
+	if (r->offset && (r->offset > INT64_MAX || lseek(fd, (off_t)r->offset, SEEK_SET) < 0))
+		res = -EINVAL;
+	buf = agent_alloc(COPY_CHUNK);
+	while (res == 0 && left > 0) {
+		ssize_t n = read(fd, buf, left < COPY_CHUNK ? left : COPY_CHUNK);
+
+		if (n == 0)
+			break;
+		if (n < 0) {
+			res = errno == EINTR ? 0 : -errno;
+			continue;
+		}
+		res = write_all(data, buf, (size_t)n);
+		left -= (uint64_t)n;
+		bytes += (uint64_t)n;
+	}
+	free(buf);
+	close(fd);
+	if (res < 0)
+		return op_fail(f, -res, "read", r->path);
+	proto_put_u64(reply, PROTO_T_BYTES, bytes);
+	return 0;
+}
+
+static void stat_fill(const struct stat *st, struct proto_stat *ret)
+{
+	*ret = (struct proto_stat){.size = (uint64_t)st->st_size,
+		.mtime_ns = st->st_mtim.tv_sec * INT64_C(1000000000) + st->st_mtim.tv_nsec,
+		.mode = st->st_mode,
+		.uid = st->st_uid,
+		.gid = st->st_gid,
+		.nlink = (uint32_t)st->st_nlink};
+}
+
+static int op_stat(const struct fileop *op, struct proto_out *reply, struct fail *f)
+{
+	const char *path = op->request->path;
+	int fd = root_open(path, O_PATH | O_NOFOLLOW, 0);
+	char link[PROTO_PATH_MAX + 1];
+	struct proto_stat stat;
+	struct stat st;
+	ssize_t n;
+
+	if (fd < 0)
+		return op_fail(f, -fd, "stat", path);
+	if (fstat(fd, &st) < 0)
+		return op_fail(f, errno, "stat", path);
+	stat_fill(&st, &stat);
+	proto_put(reply, PROTO_T_STAT, &stat, sizeof(stat));
+	if (S_ISLNK(st.st_mode)) {
+		n = readlinkat(fd, "", link, PROTO_PATH_MAX);
+		if (n < 0)
+			return op_fail(f, errno, "read the link", path);
+		proto_put(reply, PROTO_T_LINK, link, (uint32_t)n);
+	}
+	close(fd);
+	return 0;
+}
+
+static int op_list(const struct fileop *op, int data, struct fail *f)
+{
+	const char *path = op->request->path;
+	int fd = root_open(path, O_RDONLY | O_DIRECTORY, 0), res = 0;
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	FILE *out = fdopen(data, "w"); /* gathers small entries */
+	struct dirent *e;
+	unsigned count = 0;
+
+	if (!d || !out)
+		return op_fail(f, fd < 0 ? -fd : errno, "list", path);
+	while (res == 0 && (errno = 0, e = readdir(d)) != NULL) {
+		uint16_t len = (uint16_t)strlen(e->d_name);
+		struct proto_stat stat;
+		struct stat st;
+
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+			continue;
+		if (++count > AGENT_LIST_MAX)
+			res = -E2BIG;
+		else if (fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			res = errno == ENOENT ? 0 : -errno; /* it has just been removed */
+		else {
+			stat_fill(&st, &stat);
+			if (fwrite(&stat, sizeof(stat), 1, out) != 1 ||
+				fwrite(&len, sizeof(len), 1, out) != 1 ||
+				fwrite(e->d_name, len, 1, out) != 1)
+				res = -EPIPE;
+		}
+	}
+	if (res == 0 && errno)
+		res = -errno;
+	if (fflush(out) != 0 && res == 0)
+		res = -errno;
+	closedir(d);
+	return res < 0 ? op_fail(f, -res, "list", path) : 0;
+}
+
+/* ---- MKDIR, REMOVE, RENAME ------------------------------------------------------------ */
+
+static int op_mkdir(const struct fileop *op, struct fail *f)
+{
+	const struct request *r = op->request;
+	char name[NAME_MAX + 1];
+	int dir = parent_open(op, r->path, name, r->parents), res = 0;
+	struct stat st;
+
+	if (dir < 0)
+		return op_fail(f, -dir, "make the directory", r->path);
+	if (mkdirat(dir, name, 0755) < 0) {
+		res = -errno;
+		if (res == -EEXIST && r->parents && fstatat(dir, name, &st, 0) == 0 &&
+			S_ISDIR(st.st_mode)) {
+			close(dir);
+			return 0;
+		}
+	}
+	if (res == 0)
+		res = op_chown(op, dir, name);
+	if (res == 0 && r->has_mode && fchmodat(dir, name, r->mode & 07777, 0) < 0)
+		res = -errno;
+	close(dir);
+	return res < 0 ? op_fail(f, -res, "make the directory", r->path) : 0;
+}
+
+/* Remove what is in the directory @fd (taken), on its own file system alone. */
+static int remove_inside(int fd, dev_t dev, unsigned depth)
+{
+	DIR *d = fdopendir(fd);
+	struct dirent *e;
+	int res = 0;
+
+	if (!d) {
+		close(fd);
+		return -errno;
+	}
+	while (res == 0 && (errno = 0, e = readdir(d)) != NULL) {
+		struct stat st;
+		int sub;
+
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+			continue;
+		if (unlinkat(fd, e->d_name, 0) == 0 || errno == ENOENT)
+			continue;
+		if (errno != EISDIR) {
+			res = -errno;
+			break;
+		}
+		sub = openat(fd, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (sub < 0 || fstat(sub, &st) < 0)
+			res = -errno;
+		else if (st.st_dev != dev)
+			res = -EBUSY; /* something is mounted there */
+		else if (depth >= AGENT_DEPTH_MAX)
+			res = -ELOOP;
+		if (res < 0) {
+			close_fd(&sub);
+			break;
+		}
+		res = remove_inside(sub, dev, depth + 1);
+		if (res == 0 && unlinkat(fd, e->d_name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+			res = -errno;
+	}
+	if (res == 0 && errno && errno != ENOENT)
+		res = -errno;
+	closedir(d);
+	return res;
+}
+
+static int op_remove(const struct fileop *op, struct fail *f)
+{
+	const struct request *r = op->request;
+	char name[NAME_MAX + 1];
+	int dir = parent_open(op, r->path, name, false), fd, res;
+	struct stat st, above;
+
+	if (dir < 0)
+		return op_fail(f, -dir, "remove", r->path);
+	res = unlinkat(dir, name, 0) < 0 ? -errno : 0;
+	if (res == -EISDIR) {
+		res = 0;
+		if (r->recursive) {
+			fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+			if (fd < 0 || fstat(fd, &st) < 0 || fstat(dir, &above) < 0)
+				res = -errno;
+			else if (st.st_dev != above.st_dev)
+				res = -EBUSY;
+			if (res == 0)
+				res = remove_inside(fd, st.st_dev, 0);
+			else
+				close_fd(&fd);
+		}
+		if (res == 0 && unlinkat(dir, name, AT_REMOVEDIR) < 0)
+			res = -errno;
+	}
+	close(dir);
+	return res < 0 ? op_fail(f, -res, "remove", r->path) : 0;
+}
+
+static int op_rename(const struct fileop *op, struct fail *f)
+{
+	const struct request *r = op->request;
+	char from[NAME_MAX + 1], to[NAME_MAX + 1];
+	int dir = parent_open(op, r->path, from, false), dir2, res = 0;
+
+	if (dir < 0)
+		return op_fail(f, -dir, "rename", r->path);
+	dir2 = parent_open(op, r->path2, to, r->parents);
+	if (dir2 < 0)
+		res = op_fail(f, -dir2, "rename to", r->path2);
+	else if (renameat(dir, from, dir2, to) < 0)
+		res = op_fail(f, errno, "rename", r->path);
+	close_fd(&dir);
+	close_fd(&dir2);
+	return res;
+}
+
+int fileop_run(const void *arg, int data, int control, struct proto_out *reply, struct fail *f)
+{
+	const struct fileop *op = arg;
+
+	umask(0); /* modes are meant as they are asked for */
+	switch (op->type) {
+	case PROTO_FILE_PUT:
+		return op_put(op, data, control, reply, f);
+	case PROTO_FILE_GET:
+		return op_get(op, data, reply, f);
+	case PROTO_FILE_STAT:
+		return op_stat(op, reply, f);
+	case PROTO_FILE_LIST:
+		return op_list(op, data, f);
+	case PROTO_FILE_MKDIR:
+		return op_mkdir(op, f);
+	case PROTO_FILE_REMOVE:
+		return op_remove(op, f);
+	case PROTO_FILE_RENAME:
+		return op_rename(op, f);
+	}
+	return fail_set(f, ENOSYS, "not a file request");
+}

@@ -1,0 +1,728 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The bake's proxy: its parsers by tables; then whole connections, with an HTTP server in a thread
+ * as the network and, as the guest, frames by hand and (where it has been built) the real agent with
+ * curl behind it.
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+
+#include "bake/proxy.h"
+#include "bake/proxy_head.h"
+#include "common/limits.h"
+#include "tests/unit/peer.h"
+
+/* ---- rules ------------------------------------------------------------------------------ */
+
+static void test_rules(void)
+{
+	static const struct {
+		const char *text, *host; /* NULL: refused */
+		unsigned port;
+		bool sub, literal, private_ok;
+	} t[] = {
+		{"mirror.example.org", "mirror.example.org", 0, false, false, false},
+		{"Mirror.Example.ORG.", "mirror.example.org", 0, false, false, false},
+		{"mirror.example.org:8080", "mirror.example.org", 8080, false, false, false},
+		{"mirror.example.org.:8080 private", "mirror.example.org", 8080, false, false, true},
+		{"  mirror.example.org  private ", "mirror.example.org", 0, false, false, true},
+		{"*.example.org", "example.org", 0, true, false, false},
+		{"*.example.org:81", "example.org", 81, true, false, false},
+		{"localhost", "localhost", 0, false, false, false},
+		{"10.0.0.8:8080", "10.0.0.8", 8080, false, true, false},
+		{"2001:DB8:0::1", "2001:db8::1", 0, false, true, false},
+		{"[2001:db8::1]:443", "2001:db8::1", 443, false, true, false},
+		{"[::1]", "::1", 0, false, true, false},
+		{"private", "private", 0, false, false, false},
+		{.text = ""},
+		{.text = "*"},
+		{.text = "*."},
+		{.text = "*.10.0.0.1"},
+		{.text = "*.*.example.org"},
+		{.text = "a..b"},
+		{.text = ".example.org"},
+		{.text = "example.org:"},
+		{.text = "example.org:0"},
+		{.text = "example.org:65536"},
+		{.text = "example.org:80:80"},
+		{.text = "example.org/path"},
+		{.text = "http://example.org"},
+		{.text = "user@example.org"},
+		{.text = "example.org public"},
+		{.text = "example.org private private"},
+		{.text = "127.1"},
+		{.text = "2130706433"},
+		{.text = "0x7f.0.0.0x1"},
+		{.text = "[10.0.0.8]:80"},
+		{.text = "[::1]x"},
+		{.text = "fe80::1%eth0"},
+		{.text = "b\303\274cher.example"},
+	};
+	struct proxy_rule r;
+	struct err err;
+
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		int rc = proxy_rule_parse(t[i].text, &r, &err);
+
+		if (!t[i].host) {
+			is_int(rc, -EINVAL, "rule \"%s\" is refused", t[i].text);
+			continue;
+		}
+		ok(rc == 0 && !strcmp(r.host, t[i].host) && r.port == t[i].port &&
+				r.subdomains == t[i].sub && r.literal == t[i].literal &&
+				r.private_ok == t[i].private_ok,
+			"rule \"%s\"", t[i].text);
+	}
+}
+
+static void test_match(void)
+{
+	static const struct {
+		const char *rule, *host;
+		unsigned port;
+		bool match;
+	} t[] = {
+		{"example.org", "example.org", 80, true},
+		{"example.org", "example.org", 443, true},
+		{"example.org", "example.org", 8080, false},
+		{"example.org", "www.example.org", 80, false},
+		{"example.org", "example.orgs", 80, false},
+		{"example.org:8080", "example.org", 8080, true},
+		{"example.org:8080", "example.org", 80, false},
+		{"*.example.org", "www.example.org", 443, true},
+		{"*.example.org", "a.b.example.org", 443, true},
+		{"*.example.org", "example.org", 443, false},
+		{"*.example.org", "badexample.org", 443, false},
+		{"*.example.org", ".example.org", 443, false},
+		{"127.0.0.1:99", "127.0.0.1", 99, true},
+		{"[::1]:99", "::1", 99, true},
+	};
+	struct proxy_rule r;
+
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		proxy_rule_parse(t[i].rule, &r, NULL);
+		ok(proxy_rule_match(&r, t[i].host, (uint16_t)t[i].port) == t[i].match,
+			"%s and %s:%u", t[i].rule, t[i].host, t[i].port);
+	}
+}
+
+static void test_addresses(void)
+{
+	static const struct {
+		const char *text;
+		bool refused;
+	} t[] = {
+		{"127.0.0.1", true}, {"127.255.255.255", true}, {"128.0.0.1", false},
+		{"0.0.0.0", true}, {"0.1.2.3", true}, {"10.0.0.1", true}, {"9.255.255.255", false},
+		{"11.0.0.0", false}, {"172.16.0.1", true}, {"172.31.255.255", true},
+		{"172.32.0.0", false}, {"172.15.255.255", false}, {"192.168.1.1", true},
+		{"192.167.255.255", false}, {"100.64.0.1", true}, {"100.127.255.255", true},
+		{"100.63.255.255", false}, {"100.128.0.0", false}, {"169.254.169.254", true},
+		{"169.253.0.1", false}, {"224.0.0.1", true}, {"239.255.255.255", true},
+		{"255.255.255.255", true}, {"240.0.0.1", true}, {"223.255.255.255", false},
+		{"192.0.2.1", true}, {"198.18.0.1", true}, {"1.1.1.1", false},
+		{"::", true}, {"::1", true}, {"::2", true}, {"::ffff:127.0.0.1", true},
+		{"::ffff:10.0.0.1", true}, {"::ffff:1.1.1.1", false}, {"::10.0.0.1", true},
+		{"64:ff9b::7f00:1", true}, {"64:ff9b::a9fe:a9fe", true}, {"64:ff9b::101:101", false},
+		{"64:ff9b:1::1", true}, {"2002:7f00:1::", true}, {"2002:a00:1::", true},
+		{"2002:101:101::", false}, {"2001::1", true}, {"2001:db8::1", true},
+		{"2606:4700::1111", false}, {"fe80::1", true}, {"febf::1", true}, {"fec0::1", true},
+		{"fc00::1", true}, {"fdff::1", true}, {"fe00::1", false}, {"ff02::1", true},
+		{"100::1", true}, {"101::1", false},
+	};
+
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		struct sockaddr_in in = {.sin_family = AF_INET};
+		struct sockaddr_in6 in6 = {.sin6_family = AF_INET6};
+		const struct sockaddr *sa = (struct sockaddr *)&in;
+
+		if (inet_pton(AF_INET, t[i].text, &in.sin_addr) != 1) {
+			inet_pton(AF_INET6, t[i].text, &in6.sin6_addr);
+			sa = (struct sockaddr *)&in6;
+		}
+		ok((proxy_address_refused(sa) != NULL) == t[i].refused, "%s is %s", t[i].text,
+			t[i].refused ? "refused" : "public");
+	}
+}
+
+/* ---- heads ------------------------------------------------------------------------------ */
+
+static void test_heads(void)
+{
+	static const struct {
+		const char *head;
+		int status;
+		const char *host;
+		unsigned port;
+		const char *rewritten;
+	} t[] = {
+		{"CONNECT Example.org:443 HTTP/1.1\r\nHost: x\r\n\r\n", 0, "example.org", 443, NULL},
+		{"CONNECT [::1]:443 HTTP/1.1\r\n\r\n", 0, "::1", 443, NULL},
+		{"CONNECT a.example:443 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 0, "a.example",
+			443, NULL},
+		{"GET http://a.example/x?y=1 HTTP/1.1\r\nHost: evil\r\nProxy-Connection: keep-alive\r\n"
+		 "Connection: close, X-Secret\r\nX-Secret: 1\r\nAccept: */*\r\n\r\n",
+			0, "a.example", 80,
+			"GET /x?y=1 HTTP/1.1\r\nHost: a.example\r\nAccept: */*\r\n"
+			"Connection: close\r\n\r\n"},
+		{"GET HTTP://A.example:8080 HTTP/1.0\r\n\r\n", 0, "a.example", 8080,
+			"GET / HTTP/1.1\r\nHost: a.example:8080\r\nConnection: close\r\n\r\n"},
+		{"GET http://a.example?q HTTP/1.1\r\n\r\n", 0, "a.example", 80,
+			"GET /?q HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n"},
+		{"POST http://[::1]:81/ HTTP/1.1\r\nContent-Length: 5\r\nConnection: Content-Length\r\n"
+		 "Upgrade: h2c\r\nTE: x\r\nProxy-Authorization: Basic x\r\n\r\n",
+			0, "::1", 81,
+			"POST / HTTP/1.1\r\nHost: [::1]:81\r\nContent-Length: 5\r\n"
+			"Connection: close\r\n\r\n"},
+		{"\r\n\r\n", 400, NULL, 0, NULL},
+		{"hello\r\n\r\n", 400, NULL, 0, NULL},
+		{"GET / HTTP/1.1\r\n\r\n", 400, NULL, 0, NULL},
+		{"GET http://a.example/ HTTP/2.0\r\n\r\n", 505, NULL, 0, NULL},
+		{"GET http://a.example/ HTTP/1.10\r\n\r\n", 505, NULL, 0, NULL},
+		{"GET https://a.example/ HTTP/1.1\r\n\r\n", 400, NULL, 0, NULL},
+		{"GET ftp://a.example/ HTTP/1.1\r\n\r\n", 400, NULL, 0, NULL},
+		{"GET http:///x HTTP/1.1\r\n\r\n", 400, NULL, 0, NULL},
+		{"GET http://u@a.example/ HTTP/1.1\r\n\r\n", 400, NULL, 0, NULL},
+		{"GET http://a.example/#f HTTP/1.1\r\n\r\n", 400, NULL, 0, NULL},
+		{"GET http://a.example/ x HTTP/1.1\r\n\r\n", 400, NULL, 0, NULL},
+		{"GET http://127.1/ HTTP/1.1\r\n\r\n", 400, NULL, 0, NULL},
+		{"GET http://0x7f000001/ HTTP/1.1\r\n\r\n", 400, NULL, 0, NULL},
+		{"GET http://a.example:x/ HTTP/1.1\r\n\r\n", 400, NULL, 0, NULL},
+		{"G(T http://a.example/ HTTP/1.1\r\n\r\n", 400, NULL, 0, NULL},
+		{"CONNECT a.example HTTP/1.1\r\n\r\n", 400, NULL, 0, NULL},
+		{"CONNECT http://a.example/ HTTP/1.1\r\n\r\n", 400, NULL, 0, NULL},
+		{"CONNECT a.example:443 HTTP/1.1\r\nBad Name: x\r\n\r\n", 400, NULL, 0, NULL},
+		{"GET http://a.example/ HTTP/1.1\r\nX: a\r\n folded\r\n\r\n", 400, NULL, 0, NULL},
+		{"GET http://a.example/ HTTP/1.1\r\nX: a\nY: b\r\n\r\n", 400, NULL, 0, NULL},
+		{"GET http://a.example/ HTTP/1.1\r\nX : a\r\n\r\n", 400, NULL, 0, NULL},
+		{"GET http://a.example/ HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400,
+			NULL, 0, NULL},
+		{"GET http://a.example/ HTTP/1.1\r\nContent-Length: +1\r\n\r\n", 400, NULL, 0, NULL},
+		{"GET http://a.example/ HTTP/1.1\r\nContent-Length: 1, 1\r\n\r\n", 400, NULL, 0, NULL},
+		{"PUT http://a.example/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 411, NULL, 0,
+			NULL},
+	};
+
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		size_t len = strlen(t[i].head), out;
+		const char *why = NULL;
+		struct proxy_head h;
+		int status = proxy_head_parse(t[i].head, len, &h, &why);
+		char *text;
+
+		is_int(status, t[i].status, "head %zu: status", i);
+		if (status) {
+			ok(why && *why, "head %zu: a reason", i);
+			continue;
+		}
+		ok(!strcmp(h.host, t[i].host) && h.port == t[i].port, "head %zu: host and port", i);
+		if (!t[i].rewritten)
+			continue;
+		text = proxy_head_rewrite(t[i].head, len, &h, false, NULL, &out);
+		is_str(text, t[i].rewritten, "head %zu: sent on", i);
+		free(text);
+		text = proxy_head_rewrite(t[i].head, len, &h, true, "Basic dTpw", &out);
+		has_str(text, " http://", "head %zu: in absolute form", i);
+		has_str(text, "\r\nProxy-Authorization: Basic dTpw\r\n", "head %zu: with auth", i);
+		free(text);
+	}
+	is_int(proxy_head_status("HTTP/1.1 200 OK\r\n\r\n", 19), 200, "a response's status");
+	is_int(proxy_head_status("HTTP/1.1 2x0 OK\r\n\r\n", 19), -1, "a broken one");
+	is_int(proxy_head_status("HTTP/1", 6), -1, "a short one");
+}
+
+static void no_environment(void)
+{
+	static const char *const names[] = {"http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY",
+		"HTTPS_PROXY", "NO_PROXY", "all_proxy", "ALL_PROXY"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		unsetenv(names[i]);
+}
+
+static void test_env(void)
+{
+	struct proxy_env env;
+	struct err err;
+
+	setenv("https_proxy", "http://us%65r:p%40ss@Proxy.example:3128/", 1);
+	setenv("no_proxy", "localhost, .internal.example,10.0.0.1,*.x.example:81", 1);
+	is_int(proxy_env_read(&env, &err), 0, "the environment is read");
+	is_str(env.https.host, "proxy.example", "the proxy's host");
+	is_int(env.https.port, 3128, "and port");
+	is_str(env.https.auth, "Basic dXNlcjpwQHNz", "and who we are");
+	ok(proxy_env_for(&env, true, "a.example", 443) == &env.https, "CONNECT goes through it");
+	ok(!proxy_env_for(&env, false, "a.example", 80), "http does not");
+	ok(!proxy_env_for(&env, true, "localhost", 443), "no_proxy: a host");
+	ok(!proxy_env_for(&env, true, "a.internal.example", 443), "no_proxy: below a domain");
+	ok(proxy_env_for(&env, true, "ainternal.example", 443), "no_proxy: whole labels");
+	ok(!proxy_env_for(&env, true, "10.0.0.1", 443), "no_proxy: an address");
+	ok(!proxy_env_for(&env, true, "y.x.example", 81), "no_proxy: with a port");
+	ok(proxy_env_for(&env, true, "y.x.example", 443), "no_proxy: with another port");
+	proxy_env_free(&env);
+	setenv("https_proxy", "https://user:secret@proxy.example", 1);
+	is_int(proxy_env_read(&env, &err), -EINVAL, "a proxy behind TLS is refused");
+	ok(!strstr(err.text, "secret"), "without telling the password");
+	setenv("https_proxy", "http://u%zz@proxy.example", 1);
+	is_int(proxy_env_read(&env, &err), -EINVAL, "broken escapes are refused");
+	no_environment();
+}
+
+/* ---- a network -------------------------------------------------------------------------- */
+
+#define BIG (3u << 20)
+
+struct server {
+	int fd;
+	unsigned port;
+	bool upstream; /* plays the host's own proxy */
+	pthread_t thread;
+	char head[20000]; /* the last request's */
+	int bodies;       /* bytes of its body */
+};
+
+/* Read a head and what body its Content-Length names. */
+static bool server_request(struct server *s, int fd)
+{
+	size_t n = 0, want = 0;
+	char *length;
+
+	memset(s->head, 0, sizeof(s->head));
+	while (!strstr(s->head, "\r\n\r\n")) {
+		if (n == sizeof(s->head) - 1 || recv(fd, s->head + n, 1, 0) != 1)
+			return false;
+		n++;
+	}
+	length = strstr(s->head, "Content-Length: ");
+	if (length)
+		want = strtoul(length + 16, NULL, 10);
+	for (s->bodies = 0; (size_t)s->bodies < want; s->bodies++) {
+		char c;
+
+		if (recv(fd, &c, 1, 0) != 1)
+			return false;
+	}
+	return true;
+}
+
+static void server_answer(struct server *s, int fd)
+{
+	static uint8_t big[BIG];
+	char text[200];
+
+	if (s->upstream && !strncmp(s->head, "CONNECT refuse", 14)) {
+		peer_write(fd, "HTTP/1.1 407 No\r\n\r\n", 19);
+	} else if (s->upstream && !strncmp(s->head, "CONNECT", 7)) {
+		peer_write(fd, "HTTP/1.1 200 Yes\r\nVia: x\r\n\r\nfirst!", 35);
+	} else if (strstr(s->head, "/big ")) {
+		for (size_t i = 0; i < BIG; i++)
+			big[i] = (uint8_t)(i * 7 + i / 1000);
+		peer_write(fd, "HTTP/1.1 200 OK\r\n\r\n", 19);
+		peer_write(fd, big, BIG);
+	} else {
+		snprintf(text, sizeof(text), "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nbody%d\n",
+			s->bodies);
+		peer_write(fd, text, strlen(text));
+	}
+	shutdown(fd, SHUT_WR);
+	while (recv(fd, text, sizeof(text), 0) > 0)
+		;
+}
+
+static void *server_thread(void *arg)
+{
+	struct server *s = arg;
+
+	for (;;) {
+		int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC);
+
+		if (fd < 0)
+			return NULL;
+		if (server_request(s, fd))
+			server_answer(s, fd);
+		close(fd);
+	}
+}
+
+static void server_start(struct server *s, bool upstream)
+{
+	struct sockaddr_in in = {.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof(in);
+
+	*s = (struct server){.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0),
+		.upstream = upstream};
+	if (bind(s->fd, (struct sockaddr *)&in, sizeof(in)) < 0 || listen(s->fd, 64) < 0 ||
+		getsockname(s->fd, (struct sockaddr *)&in, &len) < 0)
+		peer_die("the test's server");
+	s->port = ntohs(in.sin_port);
+	pthread_create(&s->thread, NULL, server_thread, s);
+}
+
+static void server_stop(struct server *s)
+{
+	shutdown(s->fd, SHUT_RDWR);
+	pthread_join(s->thread, NULL);
+	close(s->fd);
+}
+
+/* ---- a guest by hand -------------------------------------------------------------------- */
+
+struct client {
+	int fd, event;
+	const char *request;
+	size_t request_len;
+	uint32_t stream;
+	bool eof; /* send EOF behind the request */
+	uint8_t *answer;
+	size_t answer_len;
+	bool replied;
+	pthread_t thread;
+};
+
+static void *client_thread(void *arg)
+{
+	struct client *c = arg;
+	size_t sent = 0, credit = PROTO_WINDOW;
+	struct proto_header h;
+	uint8_t *p;
+
+	peer_frame(c->fd, PROTO_PROXY_OPEN, 0, c->stream, NULL, 0);
+	for (;;) {
+		while (sent < c->request_len && credit) {
+			size_t n = c->request_len - sent;
+
+			n = n < 1000 ? n : 1000;
+			n = n < credit ? n : credit;
+			peer_frame(c->fd, PROTO_DATA, PROTO_OUT, c->stream, c->request + sent,
+				(uint32_t)n);
+			sent += n;
+			credit -= n;
+		}
+		if (sent == c->request_len && c->eof) {
+			peer_frame(c->fd, PROTO_EOF, PROTO_OUT, c->stream, NULL, 0);
+			c->eof = false;
+		}
+		if (!peer_next(c->fd, &h, &p) || h.type == PROTO_REPLY)
+			break;
+		if (h.type == PROTO_CREDIT) {
+			uint32_t given[2];
+
+			memcpy(given, p, sizeof(given));
+			credit += given[1];
+		}
+		if (h.type == PROTO_DATA) {
+			uint32_t back[2] = {PROTO_IN, h.length};
+
+			c->answer = realloc(c->answer, c->answer_len + h.length + 1);
+			memcpy(c->answer + c->answer_len, p, h.length);
+			c->answer_len += h.length;
+			c->answer[c->answer_len] = '\0';
+			peer_frame(c->fd, PROTO_CREDIT, 0, c->stream, back, sizeof(back));
+		}
+	}
+	c->replied = h.type == PROTO_REPLY;
+	eventfd_write(c->event, 1);
+	return NULL;
+}
+
+/* One connection from its beginning to its REPLY; what came back, terminated. Caller frees. */
+static char *ask_bytes(struct guest *g, int fd, const char *request, size_t len, bool eof,
+	size_t *ret_len)
+{
+	static uint32_t stream;
+	static const bool never;
+	struct client c = {.fd = fd, .event = eventfd(0, EFD_CLOEXEC), .request = request,
+		.request_len = len, .eof = eof, .stream = stream += 2};
+	struct err err = {""};
+	int rc;
+
+	pthread_create(&c.thread, NULL, client_thread, &c);
+	rc = guest_wait(g, &never, clock_deadline(PEER_DEADLINE_MS), c.event, &err);
+	if (rc != -ECONNABORTED) {
+		printf("# %s\n", err.text);
+		peer_die("a connection did not end");
+	}
+	pthread_join(c.thread, NULL);
+	close(c.event);
+	if (!c.answer)
+		c.answer = calloc(1, 1);
+	if (ret_len)
+		*ret_len = c.answer_len;
+	return (char *)c.answer;
+}
+
+static char *ask(struct guest *g, int fd, const char *request)
+{
+	return ask_bytes(g, fd, request, strlen(request), false, NULL);
+}
+
+static int n_notes;
+static char last_note[600];
+
+static void on_note(void *user, const char *text)
+{
+	(void)user;
+	n_notes++;
+	snprintf(last_note, sizeof(last_note), "%s", text);
+}
+
+static void test_direct(struct server *web)
+{
+	char rule[64], name[64], request[512], *a;
+	const char *allow[] = {rule, name, "nowhere.invalid", "127.0.0.1:1"};
+	struct proxy_stats st;
+	struct proxy *p;
+	struct guest *g;
+	struct err err;
+	size_t len, big_at;
+	int fd, wrong = 0;
+
+	snprintf(rule, sizeof(rule), "127.0.0.1:%u", web->port);
+	snprintf(name, sizeof(name), "localhost:%u", web->port);
+	g = peer_guest(&fd);
+	is_int(proxy_new(g, allow, 4, on_note, NULL, &p, &err), 0, "a proxy");
+
+	snprintf(request, sizeof(request), "GET http://%s/x HTTP/1.1\r\nProxy-Connection: y\r\n\r\n",
+		rule);
+	a = ask(g, fd, request);
+	has_str(a, "body0", "GET is answered");
+	has_str(web->head, "GET /x HTTP/1.1\r\nHost: 127.0.0.1:", "sent on in origin form");
+	ok(!strstr(web->head, "Proxy-"), "without fields of this hop");
+	free(a);
+
+	snprintf(request, sizeof(request),
+		"POST http://%s/x HTTP/1.1\r\nContent-Length: 5\r\n\r\nhelloGET http://evil/ HTTP/1.1\r\n\r\n",
+		rule);
+	a = ask(g, fd, request);
+	has_str(a, "body5", "a body goes along, and what rides behind it does not");
+	free(a);
+
+	snprintf(request, sizeof(request), "CONNECT %s HTTP/1.1\r\n\r\nGET /y HTTP/1.1\r\n\r\n", rule);
+	a = ask_bytes(g, fd, request, strlen(request), true, NULL);
+	has_str(a, "HTTP/1.1 200 Connection established\r\n\r\nHTTP/1.1 200 OK", "CONNECT");
+	has_str(web->head, "GET /y HTTP/1.1\r\n", "carries bytes as they are");
+	free(a);
+
+	snprintf(request, sizeof(request), "GET http://%s/big HTTP/1.1\r\n\r\n", rule);
+	a = ask_bytes(g, fd, request, strlen(request), false, &len);
+	big_at = 19;
+	is_int((int64_t)len, BIG + 19, "more than a window comes through");
+	for (size_t i = 0; i < BIG && big_at + i < len; i++)
+		wrong += (uint8_t)a[big_at + i] != (uint8_t)(i * 7 + i / 1000);
+	is_int(wrong, 0, "byte for byte");
+	free(a);
+
+	n_notes = 0;
+	a = ask(g, fd, "CONNECT evil.example:443 HTTP/1.1\r\n\r\n");
+	has_str(a, "HTTP/1.1 403 Forbidden\r\n", "a host that is not allowed: 403");
+	has_str(a, "evil.example:443 is not in the recipe's [network] allow", "in a sentence");
+	free(a);
+	free(ask(g, fd, "CONNECT evil.example:443 HTTP/1.1\r\n\r\n"));
+	is_int(n_notes, 1, "noted once");
+	has_str(last_note, "evil.example:443", "by name");
+	snprintf(request, sizeof(request), "GET http://localhost:%u/ HTTP/1.1\r\n\r\n", web->port);
+	a = ask(g, fd, request);
+	has_str(a, "HTTP/1.1 403 Forbidden\r\n", "a name that leads to loopback: 403");
+	has_str(a, "an address that is loopback", "says why");
+	free(a);
+	a = ask(g, fd, "GET http://nowhere.invalid/ HTTP/1.1\r\n\r\n");
+	has_str(a, "HTTP/1.1 502 Bad Gateway\r\n", "a name that is none: 502");
+	free(a);
+	a = ask(g, fd, "GET http://127.0.0.1:1/ HTTP/1.1\r\n\r\n");
+	has_str(a, "Connection refused", "nobody listens: said so");
+	free(a);
+	a = ask(g, fd, "what is this?\r\n\r\n");
+	has_str(a, "HTTP/1.1 400 Bad Request\r\n", "garbage: 400");
+	free(a);
+	a = ask_bytes(g, fd, "GET http://", 11, true, NULL);
+	has_str(a, "HTTP/1.1 400 Bad Request\r\n", "half a head: 400");
+	free(a);
+	is_str(a = ask_bytes(g, fd, "", 0, true, NULL), "", "nothing at all: nothing");
+	free(a);
+	a = calloc(1, 40000);
+	memset(a, 'A', 39999);
+	{
+		char *b = ask(g, fd, a);
+
+		has_str(b, "HTTP/1.1 431 ", "a head too long: 431");
+		free(b);
+	}
+	free(a);
+	proxy_get_stats(p, &st);
+	is_int((int64_t)st.connections, 13, "connections are counted");
+	is_int((int64_t)st.refused, 3, "and refusals");
+	is_int((int64_t)st.failed, 5, "and failures");
+	is_int(st.open, 0, "none is left open");
+	ok(st.bytes_in > BIG && st.bytes_out > 100, "and bytes");
+	proxy_free(p);
+	guest_free(g);
+	close(fd);
+}
+
+/* "private" after a name: its loopback address is meant. Two words of one recipe line. */
+static void test_private(struct server *web)
+{
+	char name[64], request[128], *a;
+	const char *allow[] = {name, "private"};
+	struct proxy *p;
+	struct guest *g;
+	struct err err;
+	int fd;
+
+	snprintf(name, sizeof(name), "localhost:%u", web->port);
+	snprintf(request, sizeof(request), "GET http://LOCALHOST.:%u/ HTTP/1.1\r\n\r\n", web->port);
+	g = peer_guest(&fd);
+	proxy_new(g, allow, 2, NULL, NULL, &p, &err);
+	a = ask(g, fd, request);
+	has_str(a, "body0", "a name allowed with its private address");
+	free(a);
+	proxy_free(p);
+	is_int(proxy_new(g, (const char *[]){"a b"}, 1, NULL, NULL, &p, &err), -EINVAL,
+		"a broken rule is an error");
+	guest_free(g);
+	close(fd);
+}
+
+static void test_upstream(struct server *up)
+{
+	const char *allow[] = {"a.example", "refuse.example"};
+	char url[100], *a;
+	struct proxy *p;
+	struct guest *g;
+	struct err err;
+	int fd;
+
+	snprintf(url, sizeof(url), "http://u:p@127.0.0.1:%u", up->port);
+	setenv("https_proxy", url, 1);
+	setenv("http_proxy", url, 1);
+	g = peer_guest(&fd);
+	is_int(proxy_new(g, allow, 2, NULL, NULL, &p, &err), 0, "a proxy behind the host's own");
+	a = ask_bytes(g, fd, "CONNECT a.example:443 HTTP/1.1\r\n\r\n", 34, true, NULL);
+	is_str(a, "HTTP/1.1 200 Connection established\r\n\r\nfirst!",
+		"CONNECT through it, with what its server says first");
+	has_str(up->head, "CONNECT a.example:443 HTTP/1.1\r\n", "asked as it was");
+	has_str(up->head, "\r\nProxy-Authorization: Basic dTpw\r\n", "with our name");
+	free(a);
+	a = ask(g, fd, "CONNECT refuse.example:443 HTTP/1.1\r\n\r\n");
+	has_str(a, "HTTP/1.1 502 ", "refused by it: 502");
+	has_str(a, "status 407", "with its status");
+	free(a);
+	a = ask(g, fd, "GET http://a.example/z HTTP/1.1\r\n\r\n");
+	has_str(a, "body0", "http through it");
+	has_str(up->head, "GET http://a.example/z HTTP/1.1\r\nHost: a.example\r\n", "in absolute form");
+	free(a);
+	a = ask(g, fd, "GET http://b.example/z HTTP/1.1\r\n\r\n");
+	has_str(a, "HTTP/1.1 403 ", "the recipe still decides");
+	free(a);
+	proxy_free(p);
+	guest_free(g);
+	close(fd);
+	no_environment();
+}
+
+/* As many connections as may be, then one more; and all of them end with the proxy. */
+static void test_many(void)
+{
+	struct proxy_stats st;
+	struct proto_header h = {0};
+	struct proxy *p;
+	struct guest *g;
+	struct err err;
+	uint8_t *body;
+	int fd, replies = 0;
+
+	g = peer_guest(&fd);
+	proxy_new(g, NULL, 0, NULL, NULL, &p, &err);
+	for (uint32_t i = 1; i <= LIMIT_PROXY_STREAMS + 1; i++)
+		peer_frame(fd, PROTO_PROXY_OPEN, 0, 2 * i, NULL, 0);
+	guest_dispatch(g, &err);
+	proxy_get_stats(p, &st);
+	is_int(st.open, LIMIT_PROXY_STREAMS, "connections are bounded");
+	ok(peer_next(fd, &h, &body) && h.type == PROTO_REPLY &&
+			h.stream == 2 * (LIMIT_PROXY_STREAMS + 1),
+		"one more is refused");
+	proxy_free(p);
+	guest_dispatch(g, &err);
+	while (replies < LIMIT_PROXY_STREAMS && peer_next(fd, &h, &body))
+		replies += h.type == PROTO_REPLY;
+	is_int(replies, LIMIT_PROXY_STREAMS, "stopping the proxy ends them");
+	guest_free(g);
+	close(fd);
+}
+
+/* ---- the real agent --------------------------------------------------------------------- */
+
+static void curl(struct guest *g, unsigned port, const char *options, const char *want,
+	const char *what)
+{
+	char line[512];
+	struct guest_exec_spec spec = {.shell = line, .timeout_ms = PEER_DEADLINE_MS, .stdin_fd = -1};
+	cleanup_guest_result struct guest_result r = {0};
+	struct err err = {""};
+
+	snprintf(line, sizeof(line), "exec curl -sS -x http://127.0.0.1:%u %s 2>&1", port, options);
+	if (guest_exec(g, &spec, clock_deadline(2 * PEER_DEADLINE_MS), -1, &r, &err) < 0)
+		printf("# %s\n", err.text);
+	has_str(r.out, want, "%s", what);
+}
+
+static void test_agent(struct server *web)
+{
+	const unsigned port = 20000 + (unsigned)getpid() % 10000;
+	char rule[64], url[200];
+	const char *allow[] = {rule};
+	struct proxy *p;
+	struct guest *g;
+	struct err err = {""};
+	pid_t pid;
+
+	g = peer_real(&pid);
+	if (!g) {
+		tap_skip("the agent has not been built");
+		return;
+	}
+	snprintf(rule, sizeof(rule), "127.0.0.1:%u", web->port);
+	proxy_new(g, allow, 1, NULL, NULL, &p, &err);
+	is_int(proxy_listen(p, port, clock_deadline(PEER_DEADLINE_MS), -1, &err), 0,
+		"the agent listens (%s)", err.text);
+	snprintf(url, sizeof(url), "http://%s/x", rule);
+	curl(g, port, url, "body0", "curl: GET");
+	snprintf(url, sizeof(url), "-p http://%s/x", rule);
+	curl(g, port, url, "body0", "curl: CONNECT");
+	snprintf(url, sizeof(url), "-d 12345678 http://%s/x", rule);
+	curl(g, port, url, "body8", "curl: POST");
+	snprintf(url, sizeof(url), "http://%s/big | wc -c", rule);
+	curl(g, port, url, "3145728", "curl: 3 MiB");
+	curl(g, port, "http://evil.example/", "not in the recipe's", "curl: refused");
+	snprintf(url, sizeof(url), "http://127.0.0.1:%u/", web->port ^ 1);
+	curl(g, port, url, "not in the recipe's", "curl: another port");
+	is_int(proxy_listen(p, 0, clock_deadline(PEER_DEADLINE_MS), -1, &err), 0, "it stops");
+	curl(g, port, "http://evil.example/", "connect", "curl: nobody there any more");
+	proxy_free(p);
+	peer_end(g, pid);
+}
+
+int main(void)
+{
+	struct server web, up;
+
+	no_environment();
+	test_rules();
+	test_match();
+	test_addresses();
+	test_heads();
+	test_env();
+	server_start(&web, false);
+	server_start(&up, true);
+	test_direct(&web);
+	test_private(&web);
+	test_upstream(&up);
+	test_many();
+	test_agent(&web);
+	server_stop(&web);
+	server_stop(&up);
+	return tap_done();
+}
