@@ -69,16 +69,11 @@ def packed(text, limit):
     return struct.pack("<I", len(data)) + data
 
 
-# SIGINT ends what a cell is doing and nothing else: between cells it is ignored.
-running = False
+def ignore_interrupt(_signal, _frame):
+    """Between cells. Not SIG_IGN, which programs started in the background would inherit."""
 
 
-def on_interrupt(_signal, _frame):
-    if running and os.getpid() == home_pid:
-        raise KeyboardInterrupt
-
-
-signal.signal(signal.SIGINT, on_interrupt)
+signal.signal(signal.SIGINT, ignore_interrupt)
 
 try:
     import base64
@@ -203,17 +198,15 @@ def make_shell():
 
 def run(shell, code):
     """Run a cell: execution count and what it raised, or None."""
-    global running, cell_bytes
+    global cell_bytes
     cell_bytes = 0
     shell.raised = None
     try:
-        if signal.getsignal(signal.SIGINT) is not on_interrupt:
-            signal.signal(signal.SIGINT, on_interrupt)
-        running = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             result = shell.run_cell(code, store_history=True)
         finally:
-            running = False
+            signal.signal(signal.SIGINT, ignore_interrupt)
         error = result.error_before_exec or result.error_in_exec
         if error is not None and shell.raised is None:
             shell.raised = (type(error).__name__, str(error), "")

@@ -119,22 +119,27 @@ static int work_zero(const void *arg, int data, int control, struct proto_out *r
 	struct fail *f)
 {
 	static char text[MEMINFO_MAX];
-	uint64_t bytes = 0, reserve;
+	uint64_t bytes = 0, reserve, total;
+	char *all;
 
-	(void)arg, (void)data, (void)control, (void)f;
+	(void)arg, (void)data, (void)control;
 	file_put("/proc/self/oom_score_adj", "1000");
 	if (file_number("/proc/sys/vm/min_free_kbytes", &reserve) < 0)
 		reserve = 4096;
 	reserve = reserve * 1024 * 2 + (1u << 20);
-	while (meminfo_read(text) == 0 &&
+	meminfo_read(text);
+	total = meminfo_get(text, "MemTotal:");
+	all = mmap(NULL, total, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (all == MAP_FAILED)
+		return fail_set(f, errno, "cannot map free memory: %s", strerror(errno));
+	while (meminfo_read(text) == 0 && bytes + ZERO_CHUNK <= total &&
 		meminfo_get(text, "MemFree:") > reserve + ZERO_CHUNK) {
-		void *p = mmap(NULL, ZERO_CHUNK, PROT_READ | PROT_WRITE,
-			MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-
-		if (p == MAP_FAILED)
+		if (madvise(all + bytes, ZERO_CHUNK, MADV_POPULATE_WRITE) < 0)
 			break;
 		bytes += ZERO_CHUNK;
 	}
+	munmap(all, total); /* before the reply says so */
 	proto_put_u64(reply, PROTO_T_BYTES, bytes);
 	return 0;
 }

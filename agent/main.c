@@ -19,6 +19,7 @@
 
 #include "agent/agent.h"
 #include "agent/boot.h"
+#include "agent/context.h"
 #include "agent/loop.h"
 #include "agent/reap.h"
 #include "agent/request.h"
@@ -69,6 +70,8 @@ static int main_run(int port)
 	agent_wire = wire_new(port, &main_wire_ops);
 	loop_run(main_turn);
 	wire_free(agent_wire);
+	context_kill_all();
+	tree_kill_all();
 	return 0;
 }
 

@@ -43,7 +43,7 @@ void machine_request(struct stream *s, unsigned type, struct request *r);
 /* Forget what belongs to the former connection beyond its streams. */
 void proxy_reset(void);
 
-/* A request came: parse it and call its handler. */
+/* A request came: parse it and call its handler (dispatch.c). */
 void request_dispatch(struct stream *s, unsigned type, const uint8_t *body, uint32_t len);
 
 #endif

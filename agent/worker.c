@@ -77,6 +77,8 @@ static void worker_ready(void *user, uint32_t events)
 
 	(void)events;
 	n = recv(w->control, buf, sizeof(buf), MSG_DONTWAIT);
+	if (n < 0 && errno == ECONNRESET) /* it ended without reading a commit: its result is next */
+		n = recv(w->control, buf, sizeof(buf), MSG_DONTWAIT);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	worker_close(w);

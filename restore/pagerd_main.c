@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pager's process: `parbake pager OPTIONS DIRECTORY NAME`, started by restore/pagerd.c with its descriptors in
- * place (pagerd_impl.h). One thread talks to clients; the engine has its own.
+ * The pager's process: `parbake pager OPTIONS DIRECTORY NAME`, started by restore/pagerd.c with its
+ * descriptors in place (pagerd_impl.h). One thread talks to clients; the engine has its own.
  *
  * It stays while a client is connected or a machine attached. To leave it takes the directory's
- * lock, looks once more whether someone waits to be accepted, and only then removes its socket. It holds
- * no capability, no directory, no terminal: a monitor that a guest has taken over can reach it only
- * through the handshake and its own userfaultfd.
+ * lock, looks once more whether someone waits to be accepted, and only then removes its socket. It
+ * holds no capability, no directory, no terminal: a monitor that a guest has taken over can reach
+ * it only through the handshake and its own userfaultfd.
  */
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -62,8 +62,8 @@ static void drop_privileges(void)
 	umask(077);
 }
 
-static int parse_options(const char *text, struct pager_options *opt, bool *private, bool *has_wset,
-	struct err *err)
+static int parse_options(
+	const char *text, struct pager_options *opt, bool *private, bool *has_wset, struct err *err)
 {
 	cleanup_json json_t *obj = NULL;
 	uint64_t threads, window;
@@ -93,7 +93,8 @@ static int read_wset(uint64_t memory_bytes, struct snapshot_wset *ret, struct er
 	if (fstat(PAGERD_FD_WSET, &st) < 0)
 		return err_sys(err, errno, "the working set");
 	if (st.st_size <= 0 || (uint64_t)st.st_size > LIMIT_JSON_BYTES)
-		return err_set(err, EINVAL, "the working set has %lld bytes", (long long)st.st_size);
+		return err_set(
+			err, EINVAL, "the working set has %lld bytes", (long long)st.st_size);
 	text = malloc((size_t)st.st_size);
 	if (!text)
 		return err_set(err, ENOMEM, "no memory for the working set");
@@ -141,8 +142,8 @@ static int send_reply(int fd, json_t *obj, int pass)
 
 static int send_error(int fd, int code, const char *text)
 {
-	cleanup_json json_t *obj = json_pack("{s:b, s:i, s:s%}", "ok", false, "errno", code, "text", text,
-		strnlen(text, LIMIT_PAGER_LINE / 8)); /* every byte may be escaped */
+	cleanup_json json_t *obj = json_pack("{s:b, s:i, s:s%}", "ok", false, "errno", code, "text",
+		text, strnlen(text, LIMIT_PAGER_LINE / 8)); /* every byte may be escaped */
 
 	return obj ? send_reply(fd, obj, -1) : send_error(fd, code, "(its text is not UTF-8)");
 }
@@ -244,7 +245,8 @@ static int serve_client(struct server *s, int fd)
 		json_get_string(obj, "op", &op, NULL) < 0)
 		return -EPROTO;
 	if (json_get_u64(obj, "protocol", PAGERD_PROTOCOL, PAGERD_PROTOCOL, &protocol, &err) < 0)
-		return send_error(fd, EPROTO, "the pager runs from another version of parbake; "
+		return send_error(fd, EPROTO,
+			"the pager runs from another version of parbake; "
 			"end the sandboxes that use it, then try again");
 	if (s->failed_code)
 		return send_error(fd, s->failed_code, s->failed.text);
@@ -338,7 +340,8 @@ int pagerd_main(int argc, char **argv)
 	static struct server s = {.listening = -1};
 	int r;
 
-	if (argc != 5 || fcntl(PAGERD_FD_SOCKET, F_GETFD) < 0 || fcntl(PAGERD_FD_IMAGE, F_GETFD) < 0) {
+	if (argc != 5 || fcntl(PAGERD_FD_SOCKET, F_GETFD) < 0 ||
+		fcntl(PAGERD_FD_IMAGE, F_GETFD) < 0) {
 		log_error("pager: this command is parbake's own; it is started when it is needed");
 		return 2;
 	}
