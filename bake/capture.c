@@ -215,16 +215,16 @@ static void copy_text(char *to, size_t size, const char *from)
 	snprintf(to, size, "%s", from ? from : "");
 }
 
-static json_t *free_facts(const struct oven *o, const struct capture_spec *spec)
+static json_t *free_facts(const struct capture_spec *spec)
 {
 	json_t *packages = json_array(), *facts;
 
 	for (size_t i = 0; i < spec->recipe->packages.n; i++)
 		json_array_append_new(packages, json_string(spec->recipe->packages.items[i]));
-	facts = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:o}", "parbake", PARBAKE_VERSION, "key",
+	facts = json_pack("{s:s, s:s, s:s, s:s, s:I, s:o}", "parbake", PARBAKE_VERSION, "key",
 		spec->plan->key[PLAN_GUEST], "root_key", spec->plan->key[PLAN_ROOT], "source_key",
-		spec->plan->key[PLAN_SOURCE], "epoch", (json_int_t)spec->epoch, "tsc_khz",
-		(json_int_t)o->tsc_khz, "packages", packages);
+		spec->plan->key[PLAN_SOURCE], "epoch", (json_int_t)spec->epoch, "packages",
+		packages);
 	if (!facts)
 		abort();
 	return facts;
@@ -237,6 +237,7 @@ static void describe(const struct oven *o, const struct capture_spec *spec,
 
 	c->memory_bytes = o->shape.memory_bytes;
 	c->vcpus = o->shape.vcpus;
+	c->tsc_khz = o->tsc_khz;
 	copy_text(c->accel, sizeof(c->accel), machine_accel_name(o->shape.accel));
 	copy_text(c->monitor, sizeof(c->monitor), spec->monitor->name);
 	copy_text(c->monitor_version, sizeof(c->monitor_version), spec->monitor->version);
@@ -264,7 +265,7 @@ static void describe(const struct oven *o, const struct capture_spec *spec,
 	c->context = recipe_uses_python(r);
 	copy_text(c->recipe_digest, sizeof(c->recipe_digest), spec->plan->recipe_digest);
 	c->recipe = recipe_text(r);
-	c->extra = free_facts(o, spec);
+	c->extra = free_facts(spec);
 }
 
 int capture_machine(struct oven *o, const struct capture_spec *spec, struct capture *ret,

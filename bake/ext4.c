@@ -6,9 +6,9 @@
  * 256 bytes …) with two left out on purpose:
  *
  * - has_journal. An image is booted, captured together with the memory that has it mounted, and
- *   its clones are thrown away. Pausing and resuming stops memory and disk at one instant, so there is
- *   no crash for a journal to recover from; it would cost each clone every metadata block twice, a
- *   kernel thread and up to 64 MiB.
+ *   its clones are thrown away. Pausing and resuming stops memory and disk at one instant, so
+ *   there is no crash for a journal to recover from; it would cost each clone every metadata
+ *   block twice, a kernel thread and up to 64 MiB.
  * - resize_inode. A kernel can grow such a file system on-line all the same (meta_bg), and the
  *   reserved descriptor blocks would be dead weight in every backup group.
  *
@@ -74,11 +74,13 @@ static void features_set(struct ext2_super_block *param)
 static int options_check(const struct ext4_options *opt, struct err *err)
 {
 	if (opt->bytes % EXT4_BLOCK || opt->bytes < 1 * MIB || opt->bytes > LIMIT_DISK_MAX)
-		return err_set(err, EINVAL, "an image of %llu bytes: it must be a multiple of 4096 from "
-			"1 MiB to %llu", (unsigned long long)opt->bytes,
-			(unsigned long long)LIMIT_DISK_MAX);
+		return err_set(err, EINVAL,
+			"an image of %llu bytes: it must be a multiple of 4096 from "
+			"1 MiB to %llu",
+			(unsigned long long)opt->bytes, (unsigned long long)LIMIT_DISK_MAX);
 	if (opt->label && strlen(opt->label) > EXT2_LABEL_LEN)
-		return err_set(err, EINVAL, "label %s: longer than %d bytes", opt->label, EXT2_LABEL_LEN);
+		return err_set(
+			err, EINVAL, "label %s: longer than %d bytes", opt->label, EXT2_LABEL_LEN);
 	if (opt->inodes > UINT32_MAX || opt->inodes > opt->bytes / EXT4_INODE)
 		return err_set(err, ENOSPC, "%llu inodes do not fit into an image of %llu bytes",
 			(unsigned long long)opt->inodes, (unsigned long long)opt->bytes);
@@ -143,7 +145,8 @@ static int library_open(int fd, const struct ext4_options *opt, ext2_filsys *ret
 	snprintf(name, sizeof(name), "%d", fd);
 	rc = ext2fs_initialize(name, EXT2_FLAG_64BITS, &param, &ext4_io_manager, ret);
 	if (rc)
-		return ext4_lib_error(err, rc, "making an ext4 image of %llu bytes with %llu inodes",
+		return ext4_lib_error(err, rc,
+			"making an ext4 image of %llu bytes with %llu inodes",
 			(unsigned long long)opt->bytes, (unsigned long long)inodes);
 	super_fill(*ret, opt);
 	rc = tables_make(*ret);
@@ -220,7 +223,8 @@ static int full_error(struct ext4 *fs, struct err *err)
 	/* what is left of each group once it has its tables */
 	uint64_t tables = super->s_inodes_per_group / (EXT4_BLOCK / EXT4_INODE) + 16;
 	uint64_t group = super->s_blocks_per_group;
-	uint64_t need = fs->bytes / EXT4_BLOCK + missing + missing * tables / (group - tables) + tables;
+	uint64_t need =
+		fs->bytes / EXT4_BLOCK + missing + missing * tables / (group - tables) + tables;
 	char have[16];
 
 	progress_bytes(fs->bytes, have);
@@ -238,9 +242,9 @@ static void count_entries(const struct ext4_dir *dir, uint64_t *n)
 	const struct ext4_entry *entry;
 
 	*n += dir->n_entries;
-	TAILQ_FOREACH (entry, &dir->entries, link)
-		if (entry->dir)
-			count_entries(entry->dir, n);
+	TAILQ_FOREACH(entry, &dir->entries, link)
+	if (entry->dir)
+		count_entries(entry->dir, n);
 }
 
 static int finish(struct ext4 *fs, struct ext4_stats *ret, struct err *err)

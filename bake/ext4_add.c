@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Adding and removing entries: the path is walked in memory (ext4_tree.c), what was there makes
- * room, an inode is written, the name is noted. Everything that can be wrong with an entry is checked
- * before anything is changed.
+ * room, an inode is written, the name is noted. Everything that can be wrong with an entry is
+ * checked before anything is changed.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -55,8 +55,8 @@ static int meta_check(const struct ext4_meta *meta, const char *path, struct err
 		return err_set(err, EINVAL, "%s: a time with %u ns", path, meta->mtime_ns);
 	if ((S_ISCHR(meta->mode) || S_ISBLK(meta->mode)) &&
 		(meta->rdev_major > 0xfff || meta->rdev_minor > 0xfffff))
-		return err_set(err, EINVAL, "%s: a device %u:%u; Linux has up to 4095:1048575", path,
-			meta->rdev_major, meta->rdev_minor);
+		return err_set(err, EINVAL, "%s: a device %u:%u; Linux has up to 4095:1048575",
+			path, meta->rdev_major, meta->rdev_minor);
 	return ext4_xattrs_check(meta, path, err);
 }
 
@@ -65,7 +65,8 @@ static int drop_tree(struct ext4 *fs, struct ext4_dir *dir, struct err *err)
 	struct ext4_entry *entry;
 	int r = 0;
 
-	TAILQ_FOREACH (entry, &dir->entries, link) {
+	TAILQ_FOREACH(entry, &dir->entries, link)
+	{
 		if (entry->dir)
 			r = drop_tree(fs, entry->dir, err);
 		if (r == 0)
@@ -252,8 +253,8 @@ int ext4_add_node(struct ext4 *fs, const char *path, const struct ext4_meta *met
 
 	if (type != EXT2_FT_CHRDEV && type != EXT2_FT_BLKDEV && type != EXT2_FT_FIFO &&
 		type != EXT2_FT_SOCK)
-		return err_set(err, EINVAL, "%s: mode %o is not a device's, a pipe's or a socket's", path,
-			meta->mode);
+		return err_set(err, EINVAL, "%s: mode %o is not a device's, a pipe's or a socket's",
+			path, meta->mode);
 	r = meta_check(meta, path, err);
 	if (r == 0)
 		r = place_clear(fs, path, &place, err);
@@ -269,8 +270,8 @@ int ext4_add_node(struct ext4 *fs, const char *path, const struct ext4_meta *met
 }
 
 /* One more name for @ino. */
-static int link_count(struct ext4 *fs, uint32_t ino, const char *path, const char *existing,
-	struct err *err)
+static int link_count(
+	struct ext4 *fs, uint32_t ino, const char *path, const char *existing, struct err *err)
 {
 	union inode_buf buf;
 	int r;
@@ -329,7 +330,8 @@ int ext4_add_hardlink(struct ext4 *fs, const char *path, const char *existing, s
 	return 0;
 }
 
-int ext4_file_begin(struct ext4 *fs, const char *path, const struct ext4_meta *meta, struct err *err)
+int ext4_file_begin(
+	struct ext4 *fs, const char *path, const struct ext4_meta *meta, struct err *err)
 {
 	struct ext4_open *open = &fs->open;
 	struct place place;

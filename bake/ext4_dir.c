@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Directories get their blocks at the very end, when all names are known: one block in order of
- * arrival where they fit, else an index over leaves sorted by hash (ext4_htree.c), which is the only
- * form of more than one block that the kernel can still index. The directories are written parents
- * first, in order of arrival. Each block ends in a tail that holds its checksum.
- * (The format: Documentation/filesystems/ext4/directory.rst of the kernel.)
+ * arrival where they fit, else an index over leaves sorted by hash (ext4_htree.c), which is the
+ * only form of more than one block that the kernel can still index. The directories are written
+ * parents first, in order of arrival. Each block ends in a tail that holds its checksum. (The
+ * format: Documentation/filesystems/ext4/directory.rst of the kernel.)
  */
 #include <endian.h>
 #include <errno.h>
@@ -20,8 +20,8 @@ size_t ext4_dirent_size(size_t name_len)
 	return (8 + name_len + 3) & ~(size_t)3;
 }
 
-size_t ext4_dirent_put(char *block, size_t at, uint32_t ino, uint8_t type, const char *name,
-	size_t len)
+size_t ext4_dirent_put(
+	char *block, size_t at, uint32_t ino, uint8_t type, const char *name, size_t len)
 {
 	struct ext2_dir_entry_2 *e = (struct ext2_dir_entry_2 *)(block + at);
 
@@ -44,7 +44,10 @@ void ext4_dirent_close(char *block, size_t last)
 	tail->det_reserved_name_len = htole16(EXT2_DIR_NAME_LEN_CSUM);
 }
 
-/* All entries in one block, *@ret_blocks as many as the directory wants; NULL where they do not fit. */
+/*
+ * All entries in one block, *@ret_blocks as many as the directory wants; NULL where they do not
+ * fit.
+ */
 static char *linear_build(const struct ext4_dir *dir, size_t *ret_blocks)
 {
 	size_t n_blocks = dir->min_blocks ? dir->min_blocks : 1;
@@ -52,7 +55,8 @@ static char *linear_build(const struct ext4_dir *dir, size_t *ret_blocks)
 	const struct ext4_entry *entry;
 	char *buf;
 
-	TAILQ_FOREACH (entry, &dir->entries, link) {
+	TAILQ_FOREACH(entry, &dir->entries, link)
+	{
 		at += ext4_dirent_size(entry->len);
 		if (at > EXT4_BLOCK - TAIL)
 			return NULL;
@@ -62,7 +66,8 @@ static char *linear_build(const struct ext4_dir *dir, size_t *ret_blocks)
 		abort();
 	last = ext4_dirent_put(buf, 0, dir->ino, EXT2_FT_DIR, ".", 1);
 	at = ext4_dirent_put(buf, last, dir->parent->ino, EXT2_FT_DIR, "..", 2);
-	TAILQ_FOREACH (entry, &dir->entries, link) {
+	TAILQ_FOREACH(entry, &dir->entries, link)
+	{
 		last = at;
 		at = ext4_dirent_put(buf, at, entry->ino, entry->type, entry->name, entry->len);
 	}
@@ -135,7 +140,8 @@ static int tree_write(struct ext4 *fs, const struct ext4_dir *dir, struct err *e
 	const struct ext4_entry *entry;
 	int r = dir_write(fs, dir, err);
 
-	TAILQ_FOREACH (entry, &dir->entries, link) {
+	TAILQ_FOREACH(entry, &dir->entries, link)
+	{
 		if (r < 0)
 			break;
 		if (entry->dir)

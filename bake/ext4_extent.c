@@ -17,7 +17,8 @@
 #include "bake/ext4_internal.h"
 
 #define ROOT_ENTRIES 4
-#define BLOCK_ENTRIES ((EXT4_BLOCK - sizeof(struct ext3_extent_header)) / sizeof(struct ext3_extent))
+#define BLOCK_ENTRIES                                                                              \
+	((EXT4_BLOCK - sizeof(struct ext3_extent_header)) / sizeof(struct ext3_extent))
 
 static bool blocks_find(struct ext4 *fs, uint64_t from, uint64_t to, uint64_t want,
 	uint64_t *ret_first, uint64_t *ret_count)
@@ -82,8 +83,8 @@ void ext4_runs_add(struct ext4_runs *runs, uint64_t logical, uint64_t physical, 
 			if (!runs->items)
 				abort();
 		}
-		runs->items[runs->n++] = (struct ext4_run){
-			.physical = physical, .logical = logical, .count = part};
+		runs->items[runs->n++] =
+			(struct ext4_run){.physical = physical, .logical = logical, .count = part};
 		logical += part;
 		physical += part;
 		count -= part;
@@ -92,8 +93,8 @@ void ext4_runs_add(struct ext4_runs *runs, uint64_t logical, uint64_t physical, 
 
 /* One node: a header and @n entries made of @runs, which lie in the file (depth 0) or are the
  * blocks of the level below. */
-static void node_put(void *node, unsigned max, unsigned depth, const struct ext4_run *runs,
-	size_t n)
+static void node_put(
+	void *node, unsigned max, unsigned depth, const struct ext4_run *runs, size_t n)
 {
 	struct ext3_extent_header *head = node;
 	struct ext3_extent *leaf = (struct ext3_extent *)(head + 1);
@@ -136,9 +137,11 @@ static int level_store(struct ext4 *fs, struct ext4_run **level, size_t *n, unsi
 		errcode_t rc;
 
 		memset(buf, 0, sizeof(buf));
-		node_put(buf, BLOCK_ENTRIES, depth, from, here < BLOCK_ENTRIES ? here : BLOCK_ENTRIES);
+		node_put(buf, BLOCK_ENTRIES, depth, from,
+			here < BLOCK_ENTRIES ? here : BLOCK_ENTRIES);
 		ext4_blocks_take(fs, 1, &first, &count);
-		above[i] = (struct ext4_run){.physical = first, .logical = from->logical, .count = 1};
+		above[i] =
+			(struct ext4_run){.physical = first, .logical = from->logical, .count = 1};
 		if (ext4_full(fs))
 			continue;
 		rc = ext2fs_extent_block_csum_set(fs->lib, ino, (struct ext3_extent_header *)buf);

@@ -11,7 +11,10 @@
 #include "bake/ext4_internal.h"
 #include "common/file.h"
 
-/* Logical block numbers are 32 bits wide, and the last one is not used (the kernel's EXT_MAX_BLOCKS). */
+/*
+ * Logical block numbers are 32 bits wide, and the last one is not used (the kernel's
+ * EXT_MAX_BLOCKS).
+ */
 #define FILE_MAX (((uint64_t)UINT32_MAX - 1) * EXT4_BLOCK)
 
 static int open_check(const struct ext4 *fs, struct err *err)
@@ -68,14 +71,18 @@ int ext4_file_write(struct ext4 *fs, uint64_t offset, const void *data, size_t l
 		return err_set(err, EINVAL, "%s: data at %llu after data up to %llu", open->path,
 			(unsigned long long)offset, (unsigned long long)open->end);
 	if (len > FILE_MAX || offset > FILE_MAX - len)
-		return err_set(err, EFBIG, "%s: more than the 16 TiB that a file can have", open->path);
+		return err_set(
+			err, EFBIG, "%s: more than the 16 TiB that a file can have", open->path);
 	if (ext4_full(fs) && fs->short_blocks > EXT4_COUNT_BYTES / EXT4_BLOCK)
-		return err_set(err, ENOSPC, "%s: the image of %llu bytes is full, and what is still to come is "
-			"more than %llu bytes", open->path, (unsigned long long)fs->bytes,
+		return err_set(err, ENOSPC,
+			"%s: the image of %llu bytes is full, and what is still to come is "
+			"more than %llu bytes",
+			open->path, (unsigned long long)fs->bytes,
 			(unsigned long long)EXT4_COUNT_BYTES);
 	fs->data_bytes += len;
 	open->end = offset + len;
-	if (offset > open->at + open->len && offset / EXT4_BLOCK != (open->at + open->len) / EXT4_BLOCK) {
+	if (offset > open->at + open->len &&
+		offset / EXT4_BLOCK != (open->at + open->len) / EXT4_BLOCK) {
 		r = flush(fs, err);
 		if (r < 0)
 			return r;
@@ -112,8 +119,9 @@ int ext4_file_end(struct ext4 *fs, uint64_t size, struct err *err)
 		return err_set(err, EINVAL, "%s: %llu bytes of data in a file of %llu", open->path,
 			(unsigned long long)open->end, (unsigned long long)size);
 	if (size > FILE_MAX)
-		return err_set(err, EFBIG, "%s: %llu bytes are more than the 16 TiB that a file can have",
-			open->path, (unsigned long long)size);
+		return err_set(err, EFBIG,
+			"%s: %llu bytes are more than the 16 TiB that a file can have", open->path,
+			(unsigned long long)size);
 	r = flush(fs, err);
 	if (r < 0)
 		return r;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The index of a large directory: its entries sorted by hash (half MD4 with the file system's seed),
- * packed into leaves that keep a fifth free for names to come, and over them one or two levels of
- * (hash, block) pairs. The index blocks look like directory entries that are not in use, so that a
- * kernel that knows nothing of indexes reads the directory all the same. Where names of one hash go
- * on in the next leaf, that leaf's hash has its lowest bit set.
+ * The index of a large directory: its entries sorted by hash (half MD4 with the file system's
+ * seed), packed into leaves that keep a fifth free for names to come, and over them one or two
+ * levels of (hash, block) pairs. The index blocks look like directory entries that are not in
+ * use, so that a kernel that knows nothing of indexes reads the directory all the same. Where
+ * names of one hash go on in the next leaf, that leaf's hash has its lowest bit set.
  *
  *     block 0          root: "." and "..", a header, up to 507 pairs
  *     blocks 1 … n     index nodes (only where one level is not enough), up to 510 pairs each
@@ -59,7 +59,8 @@ static struct hashed *hash_all(struct ext4 *fs, const struct ext4_dir *dir)
 
 	if (!all)
 		abort();
-	TAILQ_FOREACH (entry, &dir->entries, link) {
+	TAILQ_FOREACH(entry, &dir->entries, link)
+	{
 		struct hashed *h = &all[n++];
 
 		if (ext2fs_dirhash2(fs->lib->super->s_def_hash_version, entry->name, entry->len,
@@ -182,7 +183,8 @@ int ext4_htree_build(struct ext4 *fs, const struct ext4_dir *dir, char **ret, si
 		return err_sys(err, ENOMEM, "the directory's blocks");
 	index_put(fs, dir, buf, leaves, n_leaves, n_nodes);
 	for (size_t i = 0; i < n_leaves; i++)
-		leaf_put(buf + (1 + n_nodes + i) * EXT4_BLOCK, all + first[i], first[i + 1] - first[i]);
+		leaf_put(buf + (1 + n_nodes + i) * EXT4_BLOCK, all + first[i],
+			first[i + 1] - first[i]);
 	*ret = buf;
 	*ret_blocks = n_blocks;
 	return 0;

@@ -19,8 +19,9 @@ int ext4_inode_alloc(struct ext4 *fs, bool is_dir, uint32_t *ret)
 	ext2_ino_t ino;
 
 	if (!ext4_full(fs) &&
-		((fs->inode_cursor <= last && !ext2fs_find_first_zero_inode_bitmap2(lib->inode_map,
-						      fs->inode_cursor, last, &ino)) ||
+		((fs->inode_cursor <= last &&
+			 !ext2fs_find_first_zero_inode_bitmap2(
+				 lib->inode_map, fs->inode_cursor, last, &ino)) ||
 			!ext2fs_find_first_zero_inode_bitmap2(
 				lib->inode_map, EXT2_FIRST_INODE(lib->super), last, &ino))) {
 		ext2fs_inode_alloc_stats2(lib, ino, +1, is_dir);
@@ -33,11 +34,10 @@ int ext4_inode_alloc(struct ext4 *fs, bool is_dir, uint32_t *ret)
 	return 0;
 }
 
-int ext4_inode_read(struct ext4 *fs, uint32_t ino, struct ext2_inode_large *inode,
-	const char *path, struct err *err)
+int ext4_inode_read(struct ext4 *fs, uint32_t ino, struct ext2_inode_large *inode, const char *path,
+	struct err *err)
 {
-	errcode_t rc =
-		ext2fs_read_inode_full(fs->lib, ino, (struct ext2_inode *)inode, EXT4_INODE);
+	errcode_t rc = ext2fs_read_inode_full(fs->lib, ino, (struct ext2_inode *)inode, EXT4_INODE);
 
 	return rc ? ext4_lib_error(err, rc, "%s: reading inode %u", path, ino) : 0;
 }
@@ -91,8 +91,8 @@ void ext4_inode_fill(struct ext4 *fs, struct ext2_inode_large *inode, const stru
 		inode->i_block[1] = (minor & 0xff) | major << 8 | (minor & ~0xffU) << 12;
 }
 
-int ext4_inode_xattrs(struct ext4 *fs, uint32_t ino, const struct ext4_meta *meta,
-	const char *path, struct err *err)
+int ext4_inode_xattrs(struct ext4 *fs, uint32_t ino, const struct ext4_meta *meta, const char *path,
+	struct err *err)
 {
 	struct ext2_xattr_handle *handle;
 	errcode_t rc;
@@ -105,8 +105,10 @@ int ext4_inode_xattrs(struct ext4 *fs, uint32_t ino, const struct ext4_meta *met
 
 		rc = ext2fs_xattr_set(handle, x->name, x->value, x->len);
 		if (rc == EXT2_ET_EA_NO_SPACE)
-			err_set(err, ENOSPC, "%s: its extended attributes (up to %s) are more than the %u bytes "
-				"that an inode can have", path, x->name, EXT4_BLOCK);
+			err_set(err, ENOSPC,
+				"%s: its extended attributes (up to %s) are more than the %u bytes "
+				"that an inode can have",
+				path, x->name, EXT4_BLOCK);
 	}
 	if (handle)
 		ext2fs_xattrs_close(&handle);
@@ -133,8 +135,8 @@ int ext4_inode_drop_xattrs(struct ext4 *fs, uint32_t ino, struct ext2_inode_larg
 }
 
 /*
- * Gathers the blocks of a file, tree blocks too. They are given back after the walk: it reads a tree
- * block after it has told of it.
+ * Gathers the blocks of a file, tree blocks too. They are given back after the walk: it reads a
+ * tree block after it has told of it.
  */
 struct gather {
 	struct ext4_runs runs;
@@ -151,8 +153,8 @@ static int gather_block(ext2_filsys lib, blk64_t *block, e2_blkcnt_t logical, bl
 	return 0;
 }
 
-static int inode_free(struct ext4 *fs, uint32_t ino, struct ext2_inode_large *inode, bool is_dir,
-	struct err *err)
+static int inode_free(
+	struct ext4 *fs, uint32_t ino, struct ext2_inode_large *inode, bool is_dir, struct err *err)
 {
 	struct gather gather = {.n = 0};
 	int r = ext4_inode_drop_xattrs(fs, ino, inode, "a replaced entry", err);

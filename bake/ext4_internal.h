@@ -28,9 +28,9 @@
 /* One name in a directory. */
 struct ext4_entry {
 	TAILQ_ENTRY(ext4_entry) link; /* in order of arrival */
-	struct ext4_dir *dir;         /* where it is a directory: owned */
-	uint32_t ino;                 /* 0: the image is full, this entry is only counted */
-	uint8_t type;                 /* EXT2_FT_… */
+	struct ext4_dir *dir; /* where it is a directory: owned */
+	uint32_t ino; /* 0: the image is full, this entry is only counted */
+	uint8_t type; /* EXT2_FT_… */
 	uint8_t len;
 	char name[];
 };
@@ -64,10 +64,10 @@ struct ext4_open {
 	char *path; /* NULL: none open */
 	uint32_t ino;
 	struct ext2_inode_large *inode; /* EXT4_INODE bytes */
-	uint64_t at;                    /* offset of buf[0], a multiple of the block size */
-	size_t len;                     /* bytes in buf */
-	uint64_t end;                   /* of all data so far */
-	char *buf;                      /* EXT4_RUN_BYTES */
+	uint64_t at; /* offset of buf[0], a multiple of the block size */
+	size_t len; /* bytes in buf */
+	uint64_t end; /* of all data so far */
+	char *buf; /* EXT4_RUN_BYTES */
 	struct ext4_runs runs;
 };
 
@@ -110,7 +110,8 @@ struct ext4_entry *ext4_dir_find(struct ext4_dir *dir, const char *name, size_t 
 /* The name must not be there. Takes @sub, which may be NULL. */
 struct ext4_entry *ext4_dir_insert(struct ext4_dir *dir, const char *name, size_t len, uint32_t ino,
 	uint8_t type, struct ext4_dir *sub);
-void ext4_dir_delete(struct ext4_dir *dir, struct ext4_entry *entry); /* frees @entry and its tree */
+void ext4_dir_delete(
+	struct ext4_dir *dir, struct ext4_entry *entry); /* frees @entry and its tree */
 /* "/a/b" of a directory; caller frees. */
 char *ext4_dir_path(const struct ext4_dir *dir);
 /*
@@ -127,11 +128,11 @@ int ext4_inode_drop(struct ext4 *fs, uint32_t ino, bool is_dir, struct err *err)
 void ext4_inode_fill(struct ext4 *fs, struct ext2_inode_large *inode, const struct ext4_meta *meta);
 int ext4_inode_write(struct ext4 *fs, uint32_t ino, struct ext2_inode_large *inode,
 	const char *path, struct err *err);
-int ext4_inode_read(struct ext4 *fs, uint32_t ino, struct ext2_inode_large *inode,
-	const char *path, struct err *err);
+int ext4_inode_read(struct ext4 *fs, uint32_t ino, struct ext2_inode_large *inode, const char *path,
+	struct err *err);
 /* The inode is on disk already; sets @meta's xattrs there. */
-int ext4_inode_xattrs(struct ext4 *fs, uint32_t ino, const struct ext4_meta *meta,
-	const char *path, struct err *err);
+int ext4_inode_xattrs(struct ext4 *fs, uint32_t ino, const struct ext4_meta *meta, const char *path,
+	struct err *err);
 int ext4_inode_drop_xattrs(struct ext4 *fs, uint32_t ino, struct ext2_inode_large *inode,
 	const char *path, struct err *err);
 
@@ -155,8 +156,8 @@ int ext4_runs_store(struct ext4 *fs, const struct ext4_runs *runs, uint32_t ino,
 int ext4_dirs_write(struct ext4 *fs, struct err *err);
 size_t ext4_dirent_size(size_t name_len);
 /* Append an entry at @at of a block; returns where the next goes. */
-size_t ext4_dirent_put(char *block, size_t at, uint32_t ino, uint8_t type, const char *name,
-	size_t len);
+size_t ext4_dirent_put(
+	char *block, size_t at, uint32_t ino, uint8_t type, const char *name, size_t len);
 /* Stretch the entry at @last to the end of the block and write the tail behind it. */
 void ext4_dirent_close(char *block, size_t last);
 /* The blocks of an indexed directory in fresh memory; caller frees. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How libext2fs reads and writes the image: pread and pwrite on the caller's descriptor, no cache
- * of our own (the page cache is one) and no path, so that it works on an unnamed file. What always
- * holds: a block that is free, or that was never written, is a hole and reads as zeros; so blocks of
- * zeros need not be written, and inode tables need no initialising.
+ * of our own (the page cache is one) and no path, so that it works on an unnamed file. What
+ * always holds: a block that is free, or that was never written, is a hole and reads as zeros; so
+ * blocks of zeros need not be written, and inode tables need no initialising.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -111,8 +111,8 @@ static errcode_t io_read64(io_channel channel, unsigned long long block, int cou
 	return r < 0 ? (r == -ENODATA ? EXT2_ET_SHORT_READ : -r) : 0;
 }
 
-static errcode_t io_write64(io_channel channel, unsigned long long block, int count,
-	const void *data)
+static errcode_t io_write64(
+	io_channel channel, unsigned long long block, int count, const void *data)
 {
 	size_t len = io_bytes(channel, count);
 	int r;

@@ -44,7 +44,7 @@ static bool acl_valid(const unsigned char *p, size_t len)
 static bool is_acl(const char *name)
 {
 	return strcmp(name, "system.posix_acl_access") == 0 ||
-	       strcmp(name, "system.posix_acl_default") == 0;
+		strcmp(name, "system.posix_acl_default") == 0;
 }
 
 static int xattr_check(const struct ext4_xattr *x, const char *path, struct err *err)
@@ -53,7 +53,8 @@ static int xattr_check(const struct ext4_xattr *x, const char *path, struct err 
 
 	if (is_acl(x->name)) {
 		if (!acl_valid(x->value, x->len))
-			return err_set(err, EINVAL, "%s: %s: not an access control list", path, x->name);
+			return err_set(
+				err, EINVAL, "%s: %s: not an access control list", path, x->name);
 		return 0;
 	}
 	for (size_t i = 0; i < sizeof(spaces) / sizeof(spaces[0]); i++) {
@@ -62,12 +63,14 @@ static int xattr_check(const struct ext4_xattr *x, const char *path, struct err 
 		if (strncmp(x->name, spaces[i], len))
 			continue;
 		if (x->name[len] == 0 || strlen(x->name + len) > EXT4_NAME)
-			return err_set(err, EINVAL, "%s: an extended attribute's name of %zu bytes", path,
-				strlen(x->name));
+			return err_set(err, EINVAL, "%s: an extended attribute's name of %zu bytes",
+				path, strlen(x->name));
 		return 0;
 	}
-	return err_set(err, EOPNOTSUPP, "%s: extended attribute %.64s: ext4 knows user., trusted., "
-		"security. and the two access control lists", path, x->name);
+	return err_set(err, EOPNOTSUPP,
+		"%s: extended attribute %.64s: ext4 knows user., trusted., "
+		"security. and the two access control lists",
+		path, x->name);
 }
 
 int ext4_xattrs_check(const struct ext4_meta *meta, const char *path, struct err *err)
@@ -81,8 +84,8 @@ int ext4_xattrs_check(const struct ext4_meta *meta, const char *path, struct err
 			return r;
 		total += strlen(meta->xattrs[i].name) + meta->xattrs[i].len;
 		if (total > LIMIT_XATTR_BYTES || meta->xattrs[i].len > LIMIT_XATTR_BYTES)
-			return err_set(err, E2BIG, "%s: more than %lu bytes of extended attributes", path,
-				LIMIT_XATTR_BYTES);
+			return err_set(err, E2BIG, "%s: more than %lu bytes of extended attributes",
+				path, LIMIT_XATTR_BYTES);
 	}
 	return 0;
 }

@@ -6,10 +6,10 @@
  *        ▲ another has it │ ▲                   │
  *        └────────────────┘ └── retry, redirect ┘
  *
- * What always holds: a byte counts only once it is in the part and in the running sum; the sum decides in
- * the end. A resume asks for the rest with Range and If-Range; a 200 instead of a 206 starts the part
- * anew; a sum that is wrong after a resume starts it anew once (the file may have changed between tries);
- * wrong in one go is "differs".
+ * What always holds: a byte counts only once it is in the part and in the running sum; the sum
+ * decides in the end. A resume asks for the rest with Range and If-Range; a 200 instead of a 206
+ * starts the part anew; a sum that is wrong after a resume starts it anew once (the file may have
+ * changed between tries); wrong in one go is "differs".
  */
 #include <errno.h>
 #include <pthread.h>
@@ -142,19 +142,22 @@ static int transfer_init(struct fetch *f, size_t i, struct fetch_item *item, str
 
 	*t = (struct fetch_transfer){.item = item, .part = FETCH_PART_INIT};
 	item->ret_path = NULL;
-	if (!item->url || (!fetch_has_scheme(item->url, "http") && !fetch_has_scheme(item->url, "https") &&
-				  !fetch_has_scheme(item->url, "file")))
+	if (!item->url ||
+		(!fetch_has_scheme(item->url, "http") && !fetch_has_scheme(item->url, "https") &&
+			!fetch_has_scheme(item->url, "file")))
 		return err_set(err, EINVAL, "%s: not an http, https or file URL",
 			item->url ? item->url : "a download without URL");
 	if (strpbrk(item->url, "\r\n"))
 		return err_set(err, EINVAL, "a download's URL with a line break in it");
 	t->shown = fetch_url_shown(item->url);
 	if (!item->sha256 || strlen(item->sha256) != DIGEST_HEX_SIZE - 1)
-		return err_set(err, EINVAL, "%s: needs a sha256 of 64 hexadecimal digits", t->shown);
+		return err_set(
+			err, EINVAL, "%s: needs a sha256 of 64 hexadecimal digits", t->shown);
 	snprintf(t->want, sizeof(t->want), "sha256:%s", item->sha256);
 	if (!digest_valid(t->want))
-		return err_set(err, EINVAL, "%s: \"%s\" is no sha256 (64 lower-case hexadecimal digits)",
-			t->shown, item->sha256);
+		return err_set(err, EINVAL,
+			"%s: \"%s\" is no sha256 (64 lower-case hexadecimal digits)", t->shown,
+			item->sha256);
 	t->max = item->max_bytes ? item->max_bytes : LIMIT_ARCHIVE_BYTES;
 	fetch_url_reset(t);
 	for (size_t j = 0; j < i && !t->twin; j++) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What to make of an answer. Faults that may pass (connections, 5xx, a cut) are tried again a few times,
- * later each time; more bytes than ever before make the tries start over, so that a long download
- * over a poor line gets there, and a server that always cuts at the same byte does not go on for ever.
- * Redirects are followed here, not by libcurl, as only so each hop can be held to the rule that https
- * never becomes http.
+ * What to make of an answer. Faults that may pass (connections, 5xx, a cut) are tried again a few
+ * times, later each time; more bytes than ever before make the tries start over, so that a long
+ * download over a poor line gets there, and a server that always cuts at the same byte does not
+ * go on for ever. Redirects are followed here, not by libcurl, as only so each hop can be held to
+ * the rule that https never becomes http.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -38,8 +38,8 @@ static int retry(struct fetch_transfer *t, int code, const char *why, struct err
 	if (t->part.have > t->best)
 		t->best = t->part.have;
 	if (++t->tries >= LIMIT_DOWNLOAD_TRIES)
-		return err_set(err, code, "%s: %s (after %d tries)", t->shown, why,
-			LIMIT_DOWNLOAD_TRIES);
+		return err_set(
+			err, code, "%s: %s (after %d tries)", t->shown, why, LIMIT_DOWNLOAD_TRIES);
 	curl_easy_getinfo(t->easy, CURLINFO_RETRY_AFTER, &after_s);
 	wait_ms = (int64_t)BACKOFF_MS << (t->tries - 1);
 	if (after_s > 0 && after_s * 1000 > wait_ms)
@@ -191,8 +191,9 @@ int fetch_ended(struct fetch *f, struct fetch_transfer *t, CURLcode rc, struct e
 	if (rc == CURLE_FILE_COULDNT_READ_FILE)
 		return err_set(err, ENOENT, "%s: is not there", t->shown);
 	if (rc == CURLE_PARTIAL_FILE) {
-		snprintf(why, sizeof(why), t->total ? "truncated: %llu of %llu bytes came"
-						    : "truncated: %llu bytes came",
+		snprintf(why, sizeof(why),
+			t->total ? "truncated: %llu of %llu bytes came"
+				 : "truncated: %llu bytes came",
 			(unsigned long long)t->part.have, (unsigned long long)t->total);
 		return retry(t, EBADMSG, why, err);
 	}

@@ -14,16 +14,17 @@
 #define FETCH_VALIDATOR_SIZE 256
 
 /*
- * What has come of one download, in a file that outlives a failure: downloads/partial/HEX, and beside it
- * HEX.from with the URL and the server's validator. Whoever holds the flock on the file owns it.
+ * What has come of one download, in a file that outlives a failure: downloads/partial/HEX, and
+ * beside it HEX.from with the URL and the server's validator. Whoever holds the flock on the file
+ * owns it.
  */
 struct fetch_part {
-	int dirfd;  /* of downloads; owned; -1: not open */
-	int fd;     /* of the part, locked */
+	int dirfd; /* of downloads; owned; -1: not open */
+	int fd; /* of the part, locked */
 	const char *hex; /* borrowed */
-	uint64_t have;   /* bytes */
+	uint64_t have; /* bytes */
 	struct digest *sum; /* of them */
-	char validator[FETCH_VALIDATOR_SIZE]; /* an ETag or a Last-Modified, as If-Range takes it; or "" */
+	char validator[FETCH_VALIDATOR_SIZE]; /* as If-Range takes it, or "" */
 };
 
 #define FETCH_PART_INIT                                                                            \
@@ -33,7 +34,10 @@ struct fetch_part {
 
 /* Is it in the cache? Its path (caller frees) or NULL. */
 char *fetch_cached(const char *downloads, const char *hex);
-/* Lock and open; -EWOULDBLOCK where another owns it. @url: the validator counts only if it came from there. */
+/*
+ * Lock and open; -EWOULDBLOCK where another owns it. @url: the validator counts only if it came
+ * from there.
+ */
 int fetch_part_open(struct fetch_part *p, const char *downloads, const char *hex, const char *url,
 	struct err *err);
 int fetch_part_write(struct fetch_part *p, const void *data, size_t len);
@@ -67,7 +71,7 @@ struct fetch_transfer {
 	uint64_t max, best, total; /* most bytes ever had; size of the whole, 0: not known */
 	unsigned tries, redirects;
 	bool resumed, anew; /* bytes of several answers; has been started anew for that */
-	bool https;         /* from here on nothing else */
+	bool https; /* from here on nothing else */
 	/* the answer */
 	uint64_t range_from, dropped;
 	bool has_range, began;

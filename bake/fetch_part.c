@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The files of a download. A part is locked by the file itself: on success that very file is renamed into
- * the cache, on a hopeless failure it is unlinked, both while locked, so no lock files are left lying
- * about; whoever gets a lock checks that the name still leads to the file it locked.
- * The sum runs along with the bytes: at the end nothing needs to be read again.
+ * The files of a download. A part is locked by the file itself: on success that very file is
+ * renamed into the cache, on a hopeless failure it is unlinked, both while locked, so no lock
+ * files are left lying about; whoever gets a lock checks that the name still leads to the file it
+ * locked. The sum runs along with the bytes: at the end nothing needs to be read again.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -45,8 +45,8 @@ static int lock_once(struct fetch_part *p, const char *name, struct err *err)
 		return err_sys(err, errno, "the download's part %s", name);
 	if (flock(p->fd, LOCK_EX | LOCK_NB) < 0) {
 		int r = errno == EWOULDBLOCK
-				? -EWOULDBLOCK
-				: err_sys(err, errno, "locking the download's part %s", name);
+			? -EWOULDBLOCK
+			: err_sys(err, errno, "locking the download's part %s", name);
 
 		close_fd(&p->fd);
 		return r;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One request and its answer's bytes. What may be resumed is asked for with Range and If-Range; where
- * the bytes belong is decided when the first one comes, from the answer's code and headers: a 206 must
- * begin just where the part ends, a 200 is the whole file and starts the part anew. Bytes of any other
- * answer are dropped, up to a bound.
+ * One request and its answer's bytes. What may be resumed is asked for with Range and If-Range;
+ * where the bytes belong is decided when the first one comes, from the answer's code and headers:
+ * a 206 must begin just where the part ends, a 200 is the whole file and starts the part anew.
+ * Bytes of any other answer are dropped, up to a bound.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -27,14 +27,15 @@ char *fetch_url_shown(const char *url)
 	host += 3;
 	slash = host + strcspn(host, "/?#");
 	at = memrchr(host, '@', slash - host);
-	return at ? str_printf("%.*s%.*s", (int)(host - url), url, (int)(url + len - at - 1), at + 1)
-		  : str_printf("%.*s", len, url);
+	return at
+		? str_printf("%.*s%.*s", (int)(host - url), url, (int)(url + len - at - 1), at + 1)
+		: str_printf("%.*s", len, url);
 }
 
 bool fetch_has_scheme(const char *url, const char *scheme)
 {
 	return strncasecmp(url, scheme, strlen(scheme)) == 0 &&
-	       strncmp(url + strlen(scheme), "://", 3) == 0;
+		strncmp(url + strlen(scheme), "://", 3) == 0;
 }
 
 /* The value of header @name in @line of @len bytes, trimmed; "" where it is another. */

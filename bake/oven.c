@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Booting the machine that is to be captured.
- *
- * How long a boot takes says nothing on a busy host, so no fixed time is waited for: the guest is given up
- * when it has had a minute of processor time (its monitor's) without a word on its console, or ten minutes
- * have passed without one.
- */
+/* Booting the machine that is to be captured: what it needs is made here, without names, and goes with it. */
 #include "bake/oven.h"
 
 #include <fcntl.h>
-#include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,37 +12,11 @@
 #include "common/file.h"
 #include "common/paths.h"
 #include "common/proc.h"
+#include "vmm/boot.h"
 #include "vmm/cmdline.h"
 
-#define SYNC_SLICE_MS 2000
-#define ROOT_POLL_MS 50
 #define CALL_MS 60000
 #define WORDS_LINES 12
-
-static void count_console(void *user, const char *bytes, size_t len)
-{
-	struct oven *o = user;
-
-	(void)bytes;
-	o->console_bytes += len;
-}
-
-/* Processor time of the monitor so far, in ms; 0 where it cannot be told. */
-static int64_t cpu_ms(const struct oven *o)
-{
-	cleanup_free char *path = str_printf("/proc/%d/stat", machine_pid(o->machine)), *text = NULL;
-	unsigned long user, system;
-	const char *p;
-	size_t len;
-
-	if (file_read_all(AT_FDCWD, path, 4096, &text, &len, NULL))
-		return 0;
-	p = strrchr(text, ')');
-	if (!p || sscanf(p + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
-			  &system) != 2)
-		return 0;
-	return (int64_t)((user + system) * 1000 / (unsigned long)sysconf(_SC_CLK_TCK));
-}
 
 void oven_explain(struct oven *o, struct err *err)
 {
@@ -67,44 +33,6 @@ void oven_explain(struct oven *o, struct err *err)
 		if (p[-1] == '\n' && p != end && ++lines == WORDS_LINES)
 			break;
 	err_append(err, "\nthe console said last:\n%s", p);
-}
-
-static int wait_for_agent(struct oven *o, struct err *err)
-{
-	int64_t since = clock_now_ns(), cpu = cpu_ms(o);
-	uint64_t said = o->console_bytes;
-
-	for (;;) {
-		int rc = guest_sync(o->guest, clock_deadline(SYNC_SLICE_MS), o->alive_fd, &o->hello,
-			err);
-
-		if (!rc && (o->hello.flags & PROTO_HELLO_ROOT))
-			return 0;
-		if (rc && rc != -ETIMEDOUT) {
-			if (machine_get_state(o->machine) == MACHINE_ENDED || rc == -ECONNABORTED)
-				machine_end_reason(o->machine, err);
-			else
-				oven_explain(o, err);
-			err_prefix(err, "boot");
-			return rc;
-		}
-		if (!rc)
-			poll(&(struct pollfd){.fd = o->alive_fd, .events = POLLIN}, 1, ROOT_POLL_MS);
-		free(machine_console(o->machine));
-		if (o->console_bytes != said) {
-			since = clock_now_ns();
-			cpu = cpu_ms(o);
-			said = o->console_bytes;
-		}
-		if (cpu_ms(o) - cpu < OVEN_CPU_MS &&
-			clock_now_ns() - since < OVEN_WALL_MS * 1000000LL)
-			continue;
-		err_set(err, ETIMEDOUT,
-			rc ? "boot: no answer from the agent, and nothing new on the console"
-			   : "boot: the agent answers, but has no root");
-		oven_explain(o, err);
-		return -ETIMEDOUT;
-	}
 }
 
 int oven_call(struct oven *o, enum proto_type type, const struct proto_out *body, int64_t ms,
@@ -148,8 +76,6 @@ static int start(struct oven *o, const struct oven_spec *spec, struct err *err)
 		.overlay_fd = o->overlay_fd,
 		.kernel = spec->kernel,
 		.initrd = spec->initrd,
-		.console = count_console,
-		.user = o,
 	};
 	cleanup_fd int channel = -1;
 	int rc = machine_cmdline(spec->shape.accel, &cmdline, err);
@@ -177,7 +103,6 @@ int oven_boot(const struct oven_spec *spec, struct oven *ret, struct err *err)
 	struct oven *o = ret;
 	int rc;
 
-	/* in place: the machine's callback points at it */
 	*o = (struct oven)OVEN_INIT;
 	o->shape = spec->shape;
 	o->progress = spec->progress;
@@ -191,7 +116,11 @@ int oven_boot(const struct oven_spec *spec, struct oven *ret, struct err *err)
 	if (!rc)
 		rc = start(o, spec, err);
 	if (!rc)
-		rc = wait_for_agent(o, err);
+		rc = machine_boot_wait(o->machine, o->guest, o->progress, &o->hello, err);
+	if (!rc && !(o->hello.flags & PROTO_HELLO_ROOT)) {
+		rc = err_set(err, EIO, "boot: the agent answers, but could not mount the root");
+		oven_explain(o, err);
+	}
 	if (!rc)
 		rc = introduce(o, err);
 	if (rc)

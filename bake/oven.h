@@ -23,7 +23,6 @@ struct oven {
 	struct proto_hello hello;
 	uint64_t tsc_khz; /* what the guest was told; 0: nothing */
 	bool bash;        /* the guest has /bin/bash */
-	uint64_t console_bytes;
 	struct progress *progress; /* borrowed; may be NULL */
 };
 
@@ -36,13 +35,7 @@ struct oven_spec {
 	struct progress *progress;
 };
 
-/*
- * Boot, wait for the agent and the root, set clock, entropy and names. Waiting ends when the guest makes no
- * progress: OVEN_CPU_MS of processor time, or OVEN_WALL_MS, without a word on the console. Errors carry
- * the console's last words.
- */
-#define OVEN_CPU_MS 60000
-#define OVEN_WALL_MS 600000
+/* Boot, wait for the agent and the root (machine_boot_wait()), set clock, entropy and names. */
 int oven_boot(const struct oven_spec *spec, struct oven *ret, struct err *err);
 void oven_clear(struct oven *o); /* harmless on OVEN_INIT */
 #define OVEN_INIT                                                                                  \

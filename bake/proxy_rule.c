@@ -92,10 +92,12 @@ static bool parse_port(const char *p, size_t len, uint16_t *ret)
 bool proxy_authority_parse(const char *text, size_t len, char host[static 256], bool *ret_literal,
 	uint16_t *ret_port)
 {
-	const char *colon = len ? memrchr(text, ':', len) : NULL;
+	const char *colon;
 	size_t n;
 
-	if (len && text[0] == '[') {
+	if (!text || !len)
+		return false;
+	if (text[0] == '[') {
 		const char *end = memchr(text, ']', len);
 
 		if (!end || !memchr(text, ':', (size_t)(end - text)))
@@ -107,6 +109,7 @@ bool proxy_authority_parse(const char *text, size_t len, char host[static 256], 
 			return true;
 		return end[1] == ':' && parse_port(end + 2, len - n - 3, ret_port);
 	}
+	colon = memrchr(text, ':', len);
 	n = colon ? (size_t)(colon - text) : len;
 	if (colon && memchr(text, ':', n))
 		return false;

@@ -5,12 +5,12 @@
  * LIMIT_ENTRIES, data by LIMIT_ARCHIVE_BYTES, expansion by LIMIT_ARCHIVE_RATIO, and one layer of
  * compression is all there may be.
  *
- * Two habits of libarchive are kept out. Its "all filters" run programs of the host (lrzip, grzip …)
- * on the archive's bytes: only the filters that are compiled in are turned on. And it turns names into
- * the locale's character set, in a UTF-8 locale into composed form even, so that the same archive
- * gave other names elsewhere: while it reads, this thread is in the C locale, where the
- * conversion fails for anything but ASCII and libarchive then leaves the bytes as they are (and warns;
- * that one warning is expected, any other fails the archive).
+ * Two habits of libarchive are kept out. Its "all filters" run programs of the host (lrzip, grzip
+ * …) on the archive's bytes: only the filters that are compiled in are turned on. And it turns
+ * names into the locale's character set, in a UTF-8 locale into composed form even, so that the
+ * same archive gave other names elsewhere: while it reads, this thread is in the C locale, where
+ * the conversion fails for anything but ASCII and libarchive then leaves the bytes as they are
+ * (and warns; that one warning is expected, any other fails the archive).
  */
 #include <errno.h>
 #include <locale.h>
@@ -101,20 +101,24 @@ static int ratio_check(struct unpacker *u, struct err *err)
 	uint64_t out = archive_filter_bytes(u->archive, 0);
 
 	if (out > LIMIT_ARCHIVE_BYTES)
-		return err_set(err, EFBIG, "%s: at %.512s: more than LIMIT_ARCHIVE_BYTES, %llu bytes, unpacked",
+		return err_set(err, EFBIG,
+			"%s: at %.512s: more than LIMIT_ARCHIVE_BYTES, %llu bytes, unpacked",
 			u->what, u->path, (unsigned long long)LIMIT_ARCHIVE_BYTES);
 	if (out > LIMIT_ARCHIVE_RATIO_FROM && out / LIMIT_ARCHIVE_RATIO > u->at)
-		return err_set(err, EFBIG, "%s: at %.512s: a bomb: %llu bytes unpacked from %llu, more than "
-			"LIMIT_ARCHIVE_RATIO (%d) each", u->what, u->path, (unsigned long long)out,
-			(unsigned long long)u->at, LIMIT_ARCHIVE_RATIO);
+		return err_set(err, EFBIG,
+			"%s: at %.512s: a bomb: %llu bytes unpacked from %llu, more than "
+			"LIMIT_ARCHIVE_RATIO (%d) each",
+			u->what, u->path, (unsigned long long)out, (unsigned long long)u->at,
+			LIMIT_ARCHIVE_RATIO);
 	return 0;
 }
 
 static int bytes_add(struct unpacker *u, uint64_t len, struct err *err)
 {
 	if (len > LIMIT_ARCHIVE_BYTES - u->stats.bytes)
-		return err_set(err, EFBIG, "%s: %.512s: more than LIMIT_ARCHIVE_BYTES, %llu bytes, of data",
-			u->what, u->path, (unsigned long long)LIMIT_ARCHIVE_BYTES);
+		return err_set(err, EFBIG,
+			"%s: %.512s: more than LIMIT_ARCHIVE_BYTES, %llu bytes, of data", u->what,
+			u->path, (unsigned long long)LIMIT_ARCHIVE_BYTES);
 	u->stats.bytes += len;
 	return 0;
 }
@@ -128,8 +132,9 @@ static int data_copy(struct unpacker *u, uint64_t size, struct err *err)
 
 	while ((r = archive_read_data_block(u->archive, &data, &len, &offset)) == ARCHIVE_OK) {
 		if (offset < 0 || (uint64_t)offset > size || len > size - (uint64_t)offset)
-			return err_set(err, EBADMSG, "%s: %.512s: data beyond its size of %llu bytes", u->what,
-				u->path, (unsigned long long)size);
+			return err_set(err, EBADMSG,
+				"%s: %.512s: data beyond its size of %llu bytes", u->what, u->path,
+				(unsigned long long)size);
 		r = bytes_add(u, len, err);
 		if (r == 0)
 			r = ratio_check(u, err);
@@ -154,7 +159,8 @@ static int file_unpack(struct unpacker *u, struct archive_entry *entry, struct e
 	if (!archive_entry_size_is_set(entry) || archive_entry_size(entry) < 0)
 		return err_set(err, EBADMSG, "%s: %.512s: a file without a size", u->what, u->path);
 	if (size > LIMIT_ARCHIVE_BYTES)
-		return err_set(err, EFBIG, "%s: %.512s: says it has %llu bytes, more than LIMIT_ARCHIVE_BYTES, %llu",
+		return err_set(err, EFBIG,
+			"%s: %.512s: says it has %llu bytes, more than LIMIT_ARCHIVE_BYTES, %llu",
 			u->what, u->path, (unsigned long long)size,
 			(unsigned long long)LIMIT_ARCHIVE_BYTES);
 	/* nothing to look at in a plain file's data: the next header is found by skipping it */
@@ -177,8 +183,8 @@ static int file_unpack(struct unpacker *u, struct archive_entry *entry, struct e
 }
 
 /* Everything but a file's data. */
-static int node_add(struct unpacker *u, struct archive_entry *entry, const char *hardlink,
-	struct err *err)
+static int node_add(
+	struct unpacker *u, struct archive_entry *entry, const char *hardlink, struct err *err)
 {
 	const char *target;
 
@@ -197,7 +203,8 @@ static int node_add(struct unpacker *u, struct archive_entry *entry, const char 
 	case AE_IFLNK:
 		target = archive_entry_symlink(entry);
 		if (!target || !*target)
-			return err_set(err, EINVAL, "%.512s: a symbolic link without a target", u->path);
+			return err_set(
+				err, EINVAL, "%.512s: a symbolic link without a target", u->path);
 		return u->fs ? ext4_add_symlink(u->fs, u->path, target, &u->meta.meta, err) : 0;
 	case AE_IFCHR:
 	case AE_IFBLK:
@@ -291,8 +298,8 @@ static int reader_new(struct unpacker *u, struct err *err)
 		return err_sys(err, ENOMEM, "%s", u->what);
 	for (size_t i = 0; i < sizeof(filters) / sizeof(filters[0]); i++) {
 		if (filters[i](u->archive) != ARCHIVE_OK)
-			return err_set(err, ENOTSUP, "%s: this libarchive lacks a decompressor: %s", u->what,
-				archive_error_string(u->archive));
+			return err_set(err, ENOTSUP, "%s: this libarchive lacks a decompressor: %s",
+				u->what, archive_error_string(u->archive));
 	}
 	if (archive_read_support_format_tar(u->archive) != ARCHIVE_OK ||
 		archive_read_open2(u->archive, u, NULL, read_more, skip_some, NULL) != ARCHIVE_OK)
@@ -327,7 +334,8 @@ static int unpack(struct unpacker *u, struct unpack_stats *ret, struct err *err)
 	if (r < 0)
 		return r;
 	if (u->meta.xattrs_skipped)
-		progress_note(u->progress, "%s: %llu extended attributes left out: Linux has no such namespace",
+		progress_note(u->progress,
+			"%s: %llu extended attributes left out: Linux has no such namespace",
 			u->what, (unsigned long long)u->meta.xattrs_skipped);
 	if (ret)
 		*ret = u->stats;

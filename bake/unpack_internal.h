@@ -23,15 +23,15 @@ struct unpack_meta {
 };
 
 /*
- * Turn the name @in of an archive's entry into an absolute path: "./" and "/" in front, "//" and "/./"
- * are tidied away. -EINVAL for ".." and an empty name, -ENAMETOOLONG past LIMIT_PATH, 255 bytes a
- * component or LIMIT_PATH_DEPTH.
+ * Turn the name @in of an archive's entry into an absolute path: "./" and "/" in front, "//" and
+ * "/./" are tidied away. -EINVAL for ".." and an empty name, -ENAMETOOLONG past LIMIT_PATH, 255
+ * bytes a component or LIMIT_PATH_DEPTH.
  */
 int unpack_path(const char *in, char ret[static LIMIT_PATH], struct err *err);
 
 /*
- * Read @entry's metadata; a later time than @clamp_mtime_s becomes that one. @out's pointers are good
- * until @entry or @out is used again.
+ * Read @entry's metadata; a later time than @clamp_mtime_s becomes that one. @out's pointers are
+ * good until @entry or @out is used again.
  */
 int unpack_meta_read(struct archive_entry *entry, int64_t clamp_mtime_s, struct unpack_meta *out,
 	struct err *err);

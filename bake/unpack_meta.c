@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From libarchive's view of an entry to ext4's: names made into paths, and metadata checked for what
- * a Linux inode can hold. Numbers count, names of users and groups do not: whose numbers they are only
- * the guest's own files could say. Access control lists come out of libarchive entry by entry and are
- * put together in the form of the xattr system calls.
+ * From libarchive's view of an entry to ext4's: names made into paths, and metadata checked for
+ * what a Linux inode can hold. Numbers count, names of users and groups do not: whose numbers
+ * they are only the guest's own files could say. Access control lists come out of libarchive
+ * entry by entry and are put together in the form of the xattr system calls.
  */
 #include <endian.h>
 #include <errno.h>
@@ -39,15 +39,16 @@ int unpack_path(const char *in, char ret[static LIMIT_PATH], struct err *err)
 		if (part == 2 && memcmp(p, "..", 2) == 0)
 			return err_set(err, EINVAL, "%.256s: '..' in a name", in);
 		if (part > 255)
-			return err_set(err, ENAMETOOLONG, "%.64s…: a name of %zu bytes; 255 is the most", in,
-				part);
+			return err_set(err, ENAMETOOLONG,
+				"%.64s…: a name of %zu bytes; 255 is the most", in, part);
 		if (part > 0 && !(part == 1 && *p == '.')) {
 			if (len + 1 + part >= LIMIT_PATH)
-				return err_set(err, ENAMETOOLONG, "%.64s…: a path of more than %d bytes", in,
-					LIMIT_PATH - 1);
+				return err_set(err, ENAMETOOLONG,
+					"%.64s…: a path of more than %d bytes", in, LIMIT_PATH - 1);
 			if (++depth > LIMIT_PATH_DEPTH)
 				return err_set(err, ENAMETOOLONG,
-					"%.64s…: more than %d directories deep", in, LIMIT_PATH_DEPTH);
+					"%.64s…: more than %d directories deep", in,
+					LIMIT_PATH_DEPTH);
 			ret[len++] = '/';
 			memcpy(ret + len, p, part);
 			len += part;
@@ -64,7 +65,8 @@ static int id_read(int64_t id, const char *what, uint32_t *ret, struct err *err)
 {
 	/* the highest is "no id" to Linux */
 	if (id < 0 || id >= UINT32_MAX)
-		return err_set(err, EINVAL, "%s %lld is not one that Linux has", what, (long long)id);
+		return err_set(
+			err, EINVAL, "%s %lld is not one that Linux has", what, (long long)id);
 	*ret = (uint32_t)id;
 	return 0;
 }
@@ -78,8 +80,8 @@ static int by_tag(const void *a, const void *b)
 	return x->id < y->id ? -1 : x->id > y->id;
 }
 
-static int acl_qualifier(int tag, int qualifier, const char *name, struct acl_entry *ret,
-	struct err *err)
+static int acl_qualifier(
+	int tag, int qualifier, const char *name, struct acl_entry *ret, struct err *err)
 {
 	char *end;
 
@@ -97,8 +99,10 @@ static int acl_qualifier(int tag, int qualifier, const char *name, struct acl_en
 		}
 	}
 	if (qualifier < 0)
-		return err_set(err, EINVAL, "its access control list names \"%s\" without a number; "
-			"make the archive with --numeric-owner", name ? name : "");
+		return err_set(err, EINVAL,
+			"its access control list names \"%s\" without a number; "
+			"make the archive with --numeric-owner",
+			name ? name : "");
 	ret->id = (uint32_t)qualifier;
 	return 0;
 }
@@ -123,8 +127,10 @@ static int acl_tag(int tag)
 	}
 }
 
-/* The list of @type into @buf; *@ret_len 0 where there is none. The access list's mask is the mode's
- * group bits, as with setxattr(2). */
+/*
+ * The list of @type into @buf; *@ret_len 0 where there is none. The access list's mask is the
+ * mode's group bits, as with setxattr(2).
+ */
 static int acl_read(struct archive_entry *entry, int type, unsigned char *buf, size_t *ret_len,
 	mode_t *mode, struct err *err)
 {
@@ -147,7 +153,8 @@ static int acl_read(struct archive_entry *entry, int type, unsigned char *buf, s
 		list[n].tag = acl_tag(tag);
 		list[n].perm = perm & 7;
 		if (!list[n].tag)
-			return err_set(err, EOPNOTSUPP, "an access control list that is not POSIX.1e's");
+			return err_set(
+				err, EOPNOTSUPP, "an access control list that is not POSIX.1e's");
 		if (type == ARCHIVE_ENTRY_ACL_TYPE_ACCESS && list[n].tag == ACL_TAG_MASK)
 			*mode = (*mode & ~(mode_t)070) | list[n].perm << 3;
 		n++;
@@ -179,7 +186,8 @@ static int acls_read(struct archive_entry *entry, struct unpack_meta *out, struc
 	};
 
 	if (archive_entry_acl_types(entry) & ARCHIVE_ENTRY_ACL_TYPE_NFS4)
-		return err_set(err, EOPNOTSUPP, "an NFSv4 access control list, which ext4 has no room for");
+		return err_set(err, EOPNOTSUPP,
+			"an NFSv4 access control list, which ext4 has no room for");
 	for (int i = 0; i < 2; i++) {
 		size_t len;
 		int r = acl_read(entry, kinds[i].type, out->acl[i], &len, &out->meta.mode, err);
@@ -197,8 +205,8 @@ static int acls_read(struct archive_entry *entry, struct unpack_meta *out, struc
 static bool xattr_known(const char *name)
 {
 	return strncmp(name, "user.", 5) == 0 || strncmp(name, "trusted.", 8) == 0 ||
-	       strncmp(name, "security.", 9) == 0 ||
-	       strncmp(name, "system.posix_acl_", strlen("system.posix_acl_")) == 0;
+		strncmp(name, "security.", 9) == 0 ||
+		strncmp(name, "system.posix_acl_", strlen("system.posix_acl_")) == 0;
 }
 
 static int xattrs_read(struct archive_entry *entry, struct unpack_meta *out, struct err *err)

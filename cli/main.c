@@ -186,7 +186,7 @@ int main(int argc, char **argv)
 		return find(argv[2]) ? cli_help(argv[2]) : unknown(argv[2]);
 	}
 	if (!strcmp(name, "pager")) /* internal: started by pagerd_connect() */
-		return pagerd_main(argc - 1, argv + 1);
+		return pagerd_main(argc, argv);
 	c = find(name);
 	if (!c)
 		return unknown(name);

@@ -29,20 +29,28 @@ static int verify_one(struct store *s, const struct store_manifest *m, bool json
 	return r;
 }
 
+/* Every tag, also those that are too damaged for store_list(). */
 static int verify_all(struct store *s, bool json)
 {
-	struct store_manifest *list = NULL;
 	struct err err = {0};
+	char **refs = NULL;
 	int bad = 0;
 	size_t n = 0;
 
-	if (store_list(s, &list, &n, &err) < 0)
+	if (store_refs(s, &refs, &n, &err) < 0)
 		return cli_fail(&err);
 	for (size_t i = 0; i < n; i++) {
-		bad |= verify_one(s, &list[i], json) < 0;
-		store_manifest_clear(&list[i]);
+		cleanup_manifest struct store_manifest m = {0};
+
+		if (store_resolve(s, refs[i], &m, &err) < 0) {
+			cli_fail(&err);
+			bad = 1;
+		} else {
+			bad |= verify_one(s, &m, json) < 0;
+		}
+		free(refs[i]);
 	}
-	free(list);
+	free(refs);
 	return bad ? CLI_FAILED : CLI_OK;
 }
 

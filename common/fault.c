@@ -27,17 +27,17 @@ static const struct {
 	const char *name;
 	int code;
 } fault_errors[] = {
-	{ "ENOSPC", ENOSPC },
-	{ "EIO", EIO },
-	{ "ENOMEM", ENOMEM },
-	{ "EINTR", EINTR },
-	{ "EMFILE", EMFILE },
+	{"ENOSPC", ENOSPC},
+	{"EIO", EIO},
+	{"ENOMEM", ENOMEM},
+	{"EINTR", EINTR},
+	{"EMFILE", EMFILE},
 };
 
 static void bad_value(const char *text)
 {
-	dprintf(STDERR_FILENO, "PARBAKE_FAULT=%s: write NAME[:N][=ENOSPC|EIO|ENOMEM|EINTR|EMFILE]\n",
-		text);
+	dprintf(STDERR_FILENO,
+		"PARBAKE_FAULT=%s: write NAME[:N][=ENOSPC|EIO|ENOMEM|EINTR|EMFILE]\n", text);
 	_exit(2);
 }
 

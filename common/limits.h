@@ -61,6 +61,9 @@
 
 /* running */
 #define LIMIT_OUTPUT_BYTES (16 * MIB) /* of one stream of one exec, unless asked otherwise */
+#define LIMIT_EXEC_ARGS 4096           /* arguments, and variables, of one exec: the agent's own bound */
+#define LIMIT_USER 255                 /* bytes of a user's name: the agent's own bound */
+#define LIMIT_CONTEXT_NAME 63
 #define LIMIT_EXEC_TIMEOUT_MS 300000   /* of one exec, unless asked otherwise */
 #define LIMIT_CREATE_MS 30000          /* a restore that takes longer has failed */
 #define LIMIT_PROXY_STREAMS 64

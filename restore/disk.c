@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Expanded disks. A disk is named by what it is made of: the digest of the root disk, or, where the
- * bake wrote over it, the digest of both images and the list of what was written. What has that name
- * is whole, because it had none until its digests were checked; so a second open is an open(2), and a
- * process that dies on the way leaves nothing.
+ * bake wrote over it, the digest of both images and the list of what was written. What has that
+ * name is whole, because it had none until its digests were checked; so a second open is an
+ * open(2), and a process that dies on the way leaves nothing.
  *
  * Of a delta the listed ranges count, not its data: a range that is a hole of the delta was written
  * with zeros, and must be zero in the disk, whatever the root disk holds there.
@@ -68,8 +68,8 @@ static int open_image(int fd, uint64_t bytes, const char *what, struct image **r
 		return r;
 	}
 	if (image_raw_bytes(img) != bytes) {
-		r = err_set(err, EBADMSG, "the template's %s has %llu bytes, its config says %llu", what,
-			(unsigned long long)image_raw_bytes(img), (unsigned long long)bytes);
+		r = err_set(err, EBADMSG, "the template's %s has %llu bytes, its config says %llu",
+			what, (unsigned long long)image_raw_bytes(img), (unsigned long long)bytes);
 		image_free(img);
 		return r;
 	}
@@ -97,7 +97,8 @@ static int zero_data(int to, uint64_t at, uint64_t end, struct err *err)
 {
 	static const char zeros[64 * KIB];
 
-	if (fallocate(to, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)(end - at)) == 0)
+	if (fallocate(to, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at,
+		    (off_t)(end - at)) == 0)
 		return 0;
 	while (at < end) {
 		size_t n = end - at < sizeof(zeros) ? (size_t)(end - at) : sizeof(zeros);
@@ -111,8 +112,8 @@ static int zero_data(int to, uint64_t at, uint64_t end, struct err *err)
 }
 
 /* The delta is expanded beside the disk, checked as a whole, and its ranges copied. */
-static int apply_delta(int delta_fd, const struct snapshot_config *c, const char *dir, int disk,
-	struct err *err)
+static int apply_delta(
+	int delta_fd, const struct snapshot_config *c, const char *dir, int disk, struct err *err)
 {
 	cleanup_image struct image *img = NULL;
 	cleanup_fd int scratch = -1;
@@ -141,7 +142,8 @@ static int apply_delta(int delta_fd, const struct snapshot_config *c, const char
 
 			if (next > end)
 				next = end;
-			r = data ? copy_data(scratch, disk, at, next, err) : zero_data(disk, at, next, err);
+			r = data ? copy_data(scratch, disk, at, next, err)
+				 : zero_data(disk, at, next, err);
 			at = next;
 		}
 	}
@@ -149,7 +151,8 @@ static int apply_delta(int delta_fd, const struct snapshot_config *c, const char
 	return r;
 }
 
-/* Give the finished file without a name its name. Under the lock, so what has the name is not whole. */
+/* Give the finished file without a name its name. Under the lock, so what has the name is not
+ * whole. */
 static int publish(int fd, const char *dir, const char *name, struct err *err)
 {
 	cleanup_fd int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -203,14 +206,16 @@ int disk_open(int root_fd, int delta_fd, const struct snapshot_config *c, struct
 
 	if (!digest_valid(c->disk_raw_digest) ||
 		(c->delta_raw_digest[0] && (!digest_valid(c->delta_raw_digest) || delta_fd < 0)))
-		return err_set(err, EINVAL, "the template's config does not name its disk's digests");
+		return err_set(
+			err, EINVAL, "the template's config does not name its disk's digests");
 	r = paths_sub(PATHS_CACHE, "disks", &dir, err);
 	if (r < 0)
 		return r;
 	name_of(c, name);
 	if (open_made(dir, name, c->disk_bytes, ret_fd) == 0)
 		return 0;
-	/* by the first digit: two templates seldom wait for each other, and no lock file is litter */
+	/* by the first digit: two templates seldom wait for each other, and no lock file is litter
+	 */
 	snprintf(lock_name, sizeof(lock_name), ".lock-%c", name[0]);
 	lock = file_lock(dir, lock_name, true, true, err);
 	if (lock < 0)

@@ -7,10 +7,11 @@
 #include "store/snapshot.h"
 
 /*
- * The template's disk as an immutable raw file in PATHS_CACHE/disks: the root disk of @root_fd expanded, the
- * ranges of @c's delta (@delta_fd; -1 where it has none) put over it. Made once, digests checked, then given
- * its name, with mode 0400; any number of processes may ask at once. *@ret_fd: opened for reading, caller
- * closes. -EBADMSG: an image is damaged or not what the config says. Any thread. @progress may be NULL.
+ * The template's disk as an immutable raw file in PATHS_CACHE/disks: the root disk of @root_fd
+ * expanded, the ranges of @c's delta (@delta_fd; -1 where it has none) put over it. Made once,
+ * digests checked, then given its name, with mode 0400; any number of processes may ask at once.
+ * *@ret_fd: opened for reading, caller closes. -EBADMSG: an image is damaged or not what the config
+ * says. Any thread. @progress may be NULL.
  */
 int disk_open(int root_fd, int delta_fd, const struct snapshot_config *c, struct progress *progress,
 	int *ret_fd, struct err *err);

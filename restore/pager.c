@@ -2,10 +2,10 @@
 /*
  * The pager's engine: threads, and the machines they serve.
  *
- * Each machine has two descriptors in one epoll, its socket and its userfaultfd, both one-shot: whoever
- * gets the event has that descriptor to himself until he arms it again. So one machine never holds
- * more than one thread with faults (a monitor that a guest has taken over can make
- * its own answers slow, but not its siblings'), and within a machine order is plain. Idle workers fill
+ * Each machine has two descriptors in one epoll, its socket and its userfaultfd, both one-shot:
+ * whoever gets the event has that descriptor to himself until he arms it again. So one machine
+ * never holds more than one thread with faults (a monitor that a guest has taken over can make its
+ * own answers slow, but not its siblings'), and within a machine order is plain. Idle workers fill
  * the working set's frames. Frames are filled once, whoever needs them first (pager_fill.c).
  *
  * A machine leaves when its end of the socket closes: only then is its userfaultfd closed here.
@@ -21,7 +21,7 @@
 
 #include "common/clock.h"
 #include "restore/pager_impl.h"
-#include "restore/uffd.h"
+#include "restore/uffd_impl.h"
 
 #define WINDOW_DEFAULT (64 * KIB)
 #define WINDOW_MAX (4 * MIB)
@@ -43,7 +43,8 @@ static int self_test(int uffd, struct err *err)
 	int r = 0;
 
 	if (fd < 0 || ftruncate(fd, 2 * IMAGE_PAGE) < 0 || pwrite(fd, "x", 1, 0) != 1 ||
-		fcntl(fd, F_ADD_SEALS, 0x10 /* F_SEAL_FUTURE_WRITE */ | F_SEAL_GROW | F_SEAL_SHRINK) < 0)
+		fcntl(fd, F_ADD_SEALS,
+			0x10 /* F_SEAL_FUTURE_WRITE */ | F_SEAL_GROW | F_SEAL_SHRINK) < 0)
 		return err_sys(err, errno, "userfaultfd: make a sealed memfd to try it with");
 	map = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
 	if (map == MAP_FAILED)
@@ -123,7 +124,8 @@ static void machine_put(struct pager *p, struct pager_machine *m, bool leave)
 	last = --m->refs == 0;
 	pthread_mutex_unlock(&p->lock);
 	if (last) {
-		/* the machine holds the same open file: a close alone would leave it in the epoll */
+		/* the machine holds the same open file: a close alone would leave it in the epoll
+		 */
 		epoll_ctl(p->epoll, EPOLL_CTL_DEL, m->sock, NULL);
 		epoll_ctl(p->epoll, EPOLL_CTL_DEL, m->uffd, NULL);
 		pager_machine_free(m);
@@ -142,10 +144,12 @@ static int machine_enter(struct pager *p, struct pager_machine *m, struct err *e
 	while (slot < p->n_slots && p->slots[slot])
 		slot++;
 	if (slot >= LIMIT_PAGER_MACHINES) {
-		r = err_set(err, EMFILE, "pager: %d machines at once is the limit", LIMIT_PAGER_MACHINES);
+		r = err_set(err, EMFILE, "pager: %d machines at once is the limit",
+			LIMIT_PAGER_MACHINES);
 	} else if (slot == p->n_slots) {
 		uint32_t n = p->n_slots ? p->n_slots * 2 : 16;
-		struct pager_machine **more = reallocarray(p->slots, n, sizeof(struct pager_machine *));
+		struct pager_machine **more =
+			reallocarray(p->slots, n, sizeof(struct pager_machine *));
 
 		if (more) {
 			memset(more + p->n_slots, 0, (n - p->n_slots) * sizeof(*more));
@@ -158,7 +162,7 @@ static int machine_enter(struct pager *p, struct pager_machine *m, struct err *e
 	if (r == 0) {
 		m->slot = slot;
 		m->generation = ++p->generation & INT32_MAX; /* never EVENT_STOP */
-		m->refs = 2;                                 /* the slot's and the caller's */
+		m->refs = 2; /* the slot's and the caller's */
 		p->slots[slot] = m;
 		p->n_machines++;
 	}
@@ -292,7 +296,8 @@ static int check_options(struct pager *p, const struct pager_options *opt, struc
 	if (p->opt.record)
 		p->window = IMAGE_PAGE; /* else neighbours would hide */
 	if (p->window % IMAGE_PAGE || p->window > WINDOW_MAX)
-		return err_set(err, EINVAL, "pager: a window is whole pages, at most %lu bytes", WINDOW_MAX);
+		return err_set(err, EINVAL, "pager: a window is whole pages, at most %lu bytes",
+			WINDOW_MAX);
 	if (p->bytes == 0 || p->bytes % IMAGE_PAGE || p->bytes > LIMIT_MEMORY_MAX)
 		return err_set(err, EINVAL, "pager: a memory image of %llu bytes",
 			(unsigned long long)p->bytes);

@@ -14,48 +14,52 @@
  * The pager: serves one template's memory to many machines (DESIGN: the restore).
  *
  * The engine (pager_new … pager_free) runs in the calling process with threads of its own;
- * pagerd_… puts it in a process per template and host, found by a socket in PATHS_RUN, started on demand,
- * gone when its last client is.
+ * pagerd_… puts it in a process per template and host, found by a socket in PATHS_RUN, started on
+ * demand, gone when its last client is.
  */
 struct pager;
 
 enum pager_way {
-	PAGER_UFFD,    /* lazily, through userfaultfd */
+	PAGER_UFFD, /* lazily, through userfaultfd */
 	PAGER_PRIVATE, /* userfaultfd may not be used: the memfd is filled at once */
 };
 
 struct pager_options {
-	unsigned threads;      /* fault handlers; 0: by cores, at most 4 */
+	unsigned threads; /* fault handlers; 0: by cores, at most 4 */
 	uint32_t window_bytes; /* mapped around a fault; 0: default (64 KiB) */
-	bool no_premap;        /* do not map the working set at attach (to record, to measure) */
-	bool record;           /* keep the order of faults, for pager_recorded(): windows are one page */
+	bool no_premap; /* do not map the working set at attach (to record, to measure) */
+	bool record; /* keep the order of faults, for pager_recorded(): windows are one page */
 };
 
 struct pager_stats {
 	uint64_t faults, faults_minor, faults_missing, faults_hole, faults_removed;
 	uint64_t frames_filled, bytes_filled, pages_continued, pages_zeroed, pages_premapped;
-	unsigned machines;       /* attached now */
+	unsigned machines; /* attached now */
 	uint64_t machines_total; /* attached ever */
 };
 
-/* What userfaultfd offers here: 0 and *@ret_how ("/dev/userfaultfd", "userfaultfd(2)"), or -errno and an error
- * that names the knob (vm.unprivileged_userfaultfd, the device's permissions, kernel version). */
+/* What userfaultfd offers here: 0 and *@ret_how ("/dev/userfaultfd", "userfaultfd(2)"), or -errno
+ * and an error that names the knob (vm.unprivileged_userfaultfd, the device's permissions, kernel
+ * version). */
 int pager_probe(const char **ret_how, struct err *err);
 
 /* @img is borrowed until pager_free(); @wset may be NULL. */
 int pager_new(struct image *img, const struct snapshot_wset *wset, enum pager_way way,
 	const struct pager_options *opt, struct pager **ret, struct err *err);
-/* Close all machines' userfaultfds: only when they are gone, else they are killed by their own watch. */
+/* Close all machines' userfaultfds: only when they are gone, else they are killed by their own
+ * watch. */
 void pager_free(struct pager *p);
 DEFINE_CLEANUP(struct pager *, pager_free)
 #define cleanup_pager cleanup_with(pager_free_p_)
 
-/* The sealed memfd for a machine to map privately. Borrowed. PAGER_PRIVATE: filled when pager_new() returns. */
+/* The sealed memfd for a machine to map privately. Borrowed. PAGER_PRIVATE: filled when pager_new()
+ * returns. */
 int pager_memory_fd(const struct pager *p);
 /*
- * Serve the machine at the other end of @sock (taken): waits there for the handshake (one message: the userfaultfd by
- * SCM_RIGHTS, and JSON [{"base_host_virt_addr","size","offset","page_size"},…]), maps the working set,
- * answers "ok\n" and then serves faults until the machine's end closes. Returns at once; any thread.
+ * Serve the machine at the other end of @sock (taken): waits there for the handshake (one message:
+ * the userfaultfd by SCM_RIGHTS, and JSON [{"base_host_virt_addr","size","offset","page_size"},…]),
+ * maps the working set, answers "ok\n" and then serves faults until the machine's end closes.
+ * Returns at once; any thread.
  */
 int pager_attach(struct pager *p, int sock, struct err *err);
 void pager_get_stats(struct pager *p, struct pager_stats *ret);
@@ -69,12 +73,12 @@ int pager_recorded(struct pager *p, struct snapshot_wset *ret, struct err *err);
 struct pagerd; /* a client's connection: while it is open, the process stays */
 
 struct pagerd_spec {
-	const char *key;       /* the memory's raw digest: one process per key, user and options */
-	int image_fd;          /* the memory blob */
+	const char *key; /* the memory blob's digest: one process per key, user and options */
+	int image_fd; /* the memory blob */
 	const struct snapshot_wset *wset; /* may be NULL */
 	struct pager_options options;
-	bool own;              /* a process for this client alone (to record, to measure first use) */
-	bool no_uffd;          /* PAGER_PRIVATE, whatever the host allows */
+	bool own; /* a process for this client alone (to record, to measure first use) */
+	bool no_uffd; /* PAGER_PRIVATE, whatever the host allows */
 };
 
 /* Connect to the template's pager, starting it where none runs. */
@@ -88,12 +92,14 @@ enum pager_way pagerd_way(const struct pagerd *d);
 int pagerd_pid(const struct pagerd *d);
 /* Readable when the pager is gone. Borrowed. */
 int pagerd_fd(const struct pagerd *d);
-/* A fresh socket whose other end the pager has attached: for machine_spec.pager_fd. Caller closes. */
+/* A fresh socket whose other end the pager has attached: for machine_spec.pager_fd. Caller closes.
+ */
 int pagerd_attach(struct pagerd *d, int *ret_fd, struct err *err);
 int pagerd_get_stats(struct pagerd *d, struct pager_stats *ret, struct err *err);
 int pagerd_get_error(struct pagerd *d, struct err *ret, struct err *err); /* pager_get_error() */
 int pagerd_recorded(struct pagerd *d, struct snapshot_wset *ret, struct err *err);
-/* The process's main: `parbake pager` (internal; started with its descriptors by pagerd_connect()). */
+/* The process's main: `parbake pager` (internal; started with its descriptors by pagerd_connect()).
+ */
 int pagerd_main(int argc, char **argv);
 
 #endif

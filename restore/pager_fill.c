@@ -2,12 +2,12 @@
 /*
  * A template's memory on this host: one memfd, filled frame by frame, each once.
  *
- * The pager maps it shared and writable and then seals it, so that nobody else ever can: machines map it
- * privately. A frame goes EMPTY → FILLING → FILLED, or DAMAGED for ever; whoever finds it FILLING
- * waits. Only pages that hold data are touched: a hole of the image stays a hole of the memfd, also
- * inside a frame (a read through the mapping would allocate it, so nothing here reads). Pages are populated
- * by madvise before they are written, because that reports the end of memory where a store would be
- * SIGBUS, and because it costs one call instead of a fault a page.
+ * The pager maps it shared and writable and then seals it, so that nobody else ever can: machines
+ * map it privately. A frame goes EMPTY → FILLING → FILLED, or DAMAGED for ever; whoever finds it
+ * FILLING waits. Only pages that hold data are touched: a hole of the image stays a hole of the
+ * memfd, also inside a frame (a read through the mapping would allocate it, so nothing here reads).
+ * Pages are populated by madvise before they are written, because that reports the end of memory
+ * where a store would be SIGBUS, and because it costs one call instead of a fault a page.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -36,13 +36,15 @@ int pager_memory_make(struct pager *p, struct err *err)
 	if (p->memfd < 0)
 		return err_sys(err, errno, "pager: make the memory's memfd");
 	if (ftruncate(p->memfd, (off_t)p->bytes) < 0)
-		return err_sys(err, errno, "pager: a memfd of %llu bytes", (unsigned long long)p->bytes);
+		return err_sys(
+			err, errno, "pager: a memfd of %llu bytes", (unsigned long long)p->bytes);
 	p->map = mmap(NULL, p->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, p->memfd, 0);
 	if (p->map == MAP_FAILED) {
 		p->map = NULL;
 		return err_sys(err, errno, "pager: map the memory");
 	}
-	/* a huge page would give its holes pages; where there are none the kernel refuses, all right */
+	/* a huge page would give its holes pages; where there are none the kernel refuses, all
+	 * right */
 	madvise(p->map, p->bytes, MADV_NOHUGEPAGE);
 	madvise(p->map, p->bytes, MADV_DONTDUMP);
 	p->frames = calloc(p->bytes / IMAGE_PAGE, sizeof(*p->frames));
@@ -73,8 +75,8 @@ static int populate(struct pager *p, uint64_t start, uint64_t end, struct err *e
 }
 
 /* Decompress one frame into the memfd: straight where all of it is data, else run by run. */
-static int fill_now(struct pager *p, struct pager_worker *w, uint64_t start, uint64_t bytes,
-	struct err *err)
+static int fill_now(
+	struct pager *p, struct pager_worker *w, uint64_t start, uint64_t bytes, struct err *err)
 {
 	uint64_t end = start + bytes, data = 0;
 	bool is_data, whole;
@@ -142,14 +144,17 @@ int pager_fill(struct pager *p, struct pager_worker *w, uint64_t offset, struct 
 	if (now == FRAME_FILLED)
 		return 0;
 	if (now == FRAME_DAMAGED)
-		return err_set(err, EBADMSG, "the frame at byte %llu of the memory image is damaged",
+		return err_set(err, EBADMSG,
+			"the frame at byte %llu of the memory image is damaged",
 			(unsigned long long)start);
 
 	r = fill_now(p, w, start, bytes, err);
 	pthread_mutex_lock(&shard->lock);
 	/* what may pass (no memory) is tried again by the next; a frame that reads wrong is not */
-	atomic_store(state, r == 0 ? FRAME_FILLED :
-			r == -ENOMEM || r == -EINTR || r == -EAGAIN ? FRAME_EMPTY : FRAME_DAMAGED);
+	atomic_store(state,
+		r == 0                                                ? FRAME_FILLED
+			: r == -ENOMEM || r == -EINTR || r == -EAGAIN ? FRAME_EMPTY
+								      : FRAME_DAMAGED);
 	pthread_cond_broadcast(&shard->changed);
 	pthread_mutex_unlock(&shard->lock);
 	return r;
@@ -161,7 +166,7 @@ struct fill_all {
 	struct pager *pager;
 	pthread_mutex_t lock;
 	uint64_t next; /* under lock */
-	int result;    /* under lock: the first failure */
+	int result; /* under lock: the first failure */
 	struct err err;
 };
 

@@ -15,8 +15,8 @@
 
 #define PAGER_SHARDS 64
 #define PAGER_WORKERS_MAX 16
-#define PAGER_MSGS 32       /* read from a userfaultfd at once */
-#define PAGER_QUEUE 128     /* faults read and not served yet, of one machine */
+#define PAGER_MSGS 32 /* read from a userfaultfd at once */
+#define PAGER_QUEUE 128 /* faults read and not served yet, of one machine */
 #define PAGER_HANDSHAKE 8192 /* bytes of a handshake */
 
 enum pager_frame { FRAME_EMPTY, FRAME_FILLING, FRAME_FILLED, FRAME_DAMAGED };
@@ -37,9 +37,9 @@ struct pager_region {
 };
 
 /*
- * One attached machine. Found in pager.slots by number, never by a pointer from epoll, so that an event
- * that comes late finds nothing. The last reference closes it. All but refs and the numbers belongs to
- * the holder of `turn`.
+ * One attached machine. Found in pager.slots by number, never by a pointer from epoll, so that an
+ * event that comes late finds nothing. The last reference closes it. All but refs and the numbers
+ * belongs to the holder of `turn`.
  */
 struct pager_machine {
 	uint32_t slot, generation;
@@ -47,10 +47,11 @@ struct pager_machine {
 	int sock, uffd;
 	pthread_mutex_t turn;
 	bool serving; /* the handshake is done */
-	bool ended;   /* doomed or gone: nothing is answered any more */
+	bool ended; /* doomed or gone: nothing is answered any more */
 	struct pager_region regions[LIMIT_REGIONS];
 	unsigned n_regions;
-	/* by page of the memory: `mapped` is a hint (the host may reclaim a page), `removed` is law */
+	/* by page of the memory: `mapped` is a hint (the host may reclaim a page), `removed` is law
+	 */
 	uint64_t *mapped, *removed;
 	bool any_removed;
 	struct uffd_msg queue[PAGER_QUEUE];
@@ -77,8 +78,8 @@ struct pager {
 	unsigned n_workers;
 
 	/*
-	 * Lock order: pager_machine.turn, then pager.lock or record_lock or a shard's lock; no two of the
-	 * latter three at once. No ioctl, read or decompression under any but `turn`.
+	 * Lock order: pager_machine.turn, then pager.lock or record_lock or a shard's lock; no two
+	 * of the latter three at once. No ioctl, read or decompression under any but `turn`.
 	 */
 	pthread_mutex_t lock;
 	struct pager_machine **slots;
@@ -98,12 +99,12 @@ struct pager {
 
 	pthread_mutex_t record_lock;
 	uint64_t *recorded; /* bitmap */
-	uint64_t *order;    /* page numbers */
+	uint64_t *order; /* page numbers */
 	size_t n_order, max_order;
 
 	struct {
-		atomic_uint_fast64_t faults, minor, missing, hole, removed, frames, bytes, continued,
-			zeroed, premapped, machines;
+		atomic_uint_fast64_t faults, minor, missing, hole, removed, frames, bytes,
+			continued, zeroed, premapped, machines;
 	} n;
 };
 
@@ -129,7 +130,8 @@ int pager_memory_make(struct pager *p, struct err *err);
 int pager_memory_seal(struct pager *p, struct err *err);
 /* Is the frame that holds the data page at @offset filled? */
 bool pager_filled(struct pager *p, uint64_t offset);
-/* Fill the frame that holds the data page at @offset, or wait for who does. -EBADMSG: damaged, for ever. */
+/* Fill the frame that holds the data page at @offset, or wait for who does. -EBADMSG: damaged, for
+ * ever. */
 int pager_fill(struct pager *p, struct pager_worker *w, uint64_t offset, struct err *err);
 /* Every frame with data, with @threads threads. */
 int pager_fill_all(struct pager *p, unsigned threads, struct err *err);
@@ -141,7 +143,8 @@ int pager_plan(struct pager *p, const struct snapshot_wset *wset, struct err *er
 bool pager_prefetch_one(struct pager *p, struct pager_worker *w);
 void pager_record(struct pager *p, uint64_t page);
 
-/* pager_machine.c: called with no lock held, by one thread at a time for each of the two descriptors */
+/* pager_machine.c: called with no lock held, by one thread at a time for each of the two
+ * descriptors */
 struct pager_machine *pager_machine_new(int sock);
 void pager_machine_free(struct pager_machine *m);
 /* The socket is readable. True: wait for it again; false: the machine is gone. */

@@ -4,10 +4,10 @@
  *
  * What a page holds is decided, and answered, in one turn: only the holder of `turn` reads the
  * machine's userfaultfd and answers on it. The kernel lets a thread in madvise(MADV_DONTNEED) go on
- * only once its REMOVE event was read, so between a decision and its answer nothing can be removed; and
- * as all events of a batch are applied before its faults are served, an answer never brings back what
- * was removed. A removed page reads as zero for ever after. An answer refused with EAGAIN means
- * that an event waits: it is read, and the decision is made anew.
+ * only once its REMOVE event was read, so between a decision and its answer nothing can be removed;
+ * and as all events of a batch are applied before its faults are served, an answer never brings
+ * back what was removed. A removed page reads as zero for ever after. An answer refused with EAGAIN
+ * means that an event waits: it is read, and the decision is made anew.
  *
  * Fail closed: a machine that cannot be given what its snapshot holds gets nothing. Our end of its
  * socket is shut, whose other end is watched by the machine itself (it kills itself), and the
@@ -24,10 +24,10 @@
 #include "common/log.h"
 #include "common/sock.h"
 #include "restore/pager_impl.h"
-#include "restore/uffd.h"
+#include "restore/uffd_impl.h"
 
-#define BATCHES 8  /* read in one turn before others have theirs */
-#define AGAINS 64  /* of EAGAIN without an event, before the fault is sent round again */
+#define BATCHES 8 /* read in one turn before others have theirs */
+#define AGAINS 64 /* of EAGAIN without an event, before the fault is sent round again */
 
 enum page_kind { PAGE_DATA, PAGE_HOLE, PAGE_REMOVED };
 
@@ -66,8 +66,8 @@ static void doom(struct pager *p, struct pager_machine *m, const struct err *err
 
 /* ---- handshake ----------------------------------------------------------------------------- */
 
-static int parse_region(const json_t *obj, uint64_t memory_bytes, struct pager_region *ret,
-	struct err *err)
+static int parse_region(
+	const json_t *obj, uint64_t memory_bytes, struct pager_region *ret, struct err *err)
 {
 	uint64_t base, size, offset, page;
 	int r;
@@ -92,7 +92,8 @@ static int parse_region(const json_t *obj, uint64_t memory_bytes, struct pager_r
 static bool overlap(const struct pager_region *a, const struct pager_region *b)
 {
 	return (a->start < b->end && b->start < a->end) ||
-		(a->base < b->base + (b->end - b->start) && b->base < a->base + (a->end - a->start));
+		(a->base < b->base + (b->end - b->start) &&
+			b->base < a->base + (a->end - a->start));
 }
 
 int pager_regions_parse(const void *text, size_t len, uint64_t memory_bytes,
@@ -106,7 +107,8 @@ int pager_regions_parse(const void *text, size_t len, uint64_t memory_bytes,
 		return r;
 	n = json_array_size(list);
 	if (n == 0 || n > LIMIT_REGIONS)
-		return err_set(err, EINVAL, "handshake: not a list of 1 to %d regions", LIMIT_REGIONS);
+		return err_set(
+			err, EINVAL, "handshake: not a list of 1 to %d regions", LIMIT_REGIONS);
 	for (size_t i = 0; i < n; i++) {
 		r = parse_region(json_array_get(list, i), memory_bytes, &ret[i], err);
 		if (r < 0) {
@@ -141,7 +143,8 @@ static int handshake(struct pager *p, struct pager_machine *m, struct err *err)
 	if (n_fds != 1)
 		return err_set(err, EPROTO, "handshake: no userfaultfd came with it");
 	if ((r = uffd_check(m->uffd, err)) < 0 ||
-		(r = pager_regions_parse(text, (size_t)n, p->bytes, m->regions, &m->n_regions, err)) < 0)
+		(r = pager_regions_parse(
+			 text, (size_t)n, p->bytes, m->regions, &m->n_regions, err)) < 0)
 		return r;
 	fcntl(m->uffd, F_SETFL, O_NONBLOCK);
 	m->mapped = calloc(words, sizeof(*m->mapped));
@@ -181,7 +184,8 @@ static void remove_pages(struct pager_machine *m, uint64_t from, uint64_t to)
 	}
 }
 
-/* Read what waits: removals are applied at once, faults are queued. How many messages came, or -errno. */
+/* Read what waits: removals are applied at once, faults are queued. How many messages came, or
+ * -errno. */
 static ssize_t read_messages(struct pager_machine *m)
 {
 	struct uffd_msg msgs[PAGER_MSGS];
@@ -197,7 +201,8 @@ static ssize_t read_messages(struct pager_machine *m)
 		if (m->n_queue < PAGER_QUEUE)
 			m->queue[m->n_queue++] = msgs[i];
 		else /* no room: it faults again, and is read later */
-			uffd_wake(m->uffd, msgs[i].arg.pagefault.address & -(uint64_t)IMAGE_PAGE, IMAGE_PAGE);
+			uffd_wake(m->uffd, msgs[i].arg.pagefault.address & -(uint64_t)IMAGE_PAGE,
+				IMAGE_PAGE);
 	}
 	return n;
 }
@@ -212,8 +217,8 @@ static enum page_kind kind_of(const struct pager *p, const struct pager_machine 
 }
 
 /*
- * Map [@start, @end) of the region: pages of the file, or zero pages. Pages that are there already are
- * stepped over and their waiters woken. DONE, or what stopped it; *@ret_mapped counts pages.
+ * Map [@start, @end) of the region: pages of the file, or zero pages. Pages that are there already
+ * are stepped over and their waiters woken. DONE, or what stopped it; *@ret_mapped counts pages.
  */
 static enum uffd_result map_range(struct pager_machine *m, const struct pager_region *g,
 	uint64_t start, uint64_t end, bool zero, uint64_t *ret_mapped)
@@ -417,12 +422,14 @@ static bool serve_between(struct pager *p, struct pager_worker *w, struct pager_
 	return !m->ended && !m->any_removed;
 }
 
-/* Map the working set. What is refused on the way is left to faults; only a damaged frame is a failure. */
+/* Map the working set. What is refused on the way is left to faults; only a damaged frame is a
+ * failure. */
 static int premap(struct pager *p, struct pager_worker *w, struct pager_machine *m, struct err *err)
 {
 	bool going = true;
 
-	/* help whoever fills, then wait for what others have in hand: all in the order it is needed */
+	/* help whoever fills, then wait for what others have in hand: all in the order it is needed
+	 */
 	while (going && pager_prefetch_one(p, w))
 		going = serve_between(p, w, m);
 	for (size_t i = 0; i < p->n_prefetch && going; i++) {

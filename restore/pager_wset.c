@@ -25,7 +25,8 @@ static int check(const struct pager *p, const struct snapshot_wset *wset, struct
 		if (r->offset % IMAGE_PAGE || r->bytes % IMAGE_PAGE || r->bytes == 0 ||
 			r->bytes > p->bytes || r->offset > p->bytes - r->bytes)
 			return err_set(err, EINVAL,
-				"working set: range %zu (%llu bytes at %llu) is not whole pages of the memory",
+				"working set: range %zu (%llu bytes at %llu) is not whole pages of "
+				"the memory",
 				i, (unsigned long long)r->bytes, (unsigned long long)r->offset);
 	}
 	return 0;
@@ -48,7 +49,8 @@ static int add_frames(struct pager *p, uint64_t start, uint64_t end, uint64_t *s
 			continue;
 		bit_set(seen, frame / IMAGE_PAGE);
 		if (p->n_prefetch == *room) {
-			uint64_t *more = reallocarray(p->prefetch, *room ? *room * 2 : 256, sizeof(*more));
+			uint64_t *more =
+				reallocarray(p->prefetch, *room ? *room * 2 : 256, sizeof(*more));
 
 			if (!more)
 				return err_set(err, ENOMEM, "pager: no memory for the working set");
@@ -68,7 +70,8 @@ static int add_run(struct pager *p, struct pager_run run, size_t *room, struct e
 		return 0;
 	}
 	if (p->n_plan == *room) {
-		struct pager_run *more = reallocarray(p->plan, *room ? *room * 2 : 256, sizeof(*more));
+		struct pager_run *more =
+			reallocarray(p->plan, *room ? *room * 2 : 256, sizeof(*more));
 
 		if (!more)
 			return err_set(err, ENOMEM, "pager: no memory for the working set");
@@ -144,7 +147,8 @@ bool pager_prefetch_one(struct pager *p, struct pager_worker *w)
 		struct err err;
 
 		if (pager_fill(p, w, p->prefetch[i], &err) < 0)
-			pager_set_error(p, &err); /* a machine that needs it meets the failure itself */
+			pager_set_error(
+				p, &err); /* a machine that needs it meets the failure itself */
 	}
 	return true;
 }

@@ -4,9 +4,9 @@
  *
  * Its socket lies in PATHS_RUN/pager under a name that is the digest of all that makes two pagers
  * differ. Whoever connects holds the directory's lock for that moment; where nobody listens (no
- * socket, or one that a killed pager left) it makes the listening socket itself, starts the process with it and
- * connects at once: the connection waits in the queue while the process comes up. The process takes
- * the same lock to leave, so nobody connects to one that is leaving.
+ * socket, or one that a killed pager left) it makes the listening socket itself, starts the process
+ * with it and connects at once: the connection waits in the queue while the process comes up. The
+ * process takes the same lock to leave, so nobody connects to one that is leaving.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -44,9 +44,10 @@ struct pagerd {
 static char *options_text(const struct pagerd_spec *spec)
 {
 	cleanup_json json_t *obj = json_pack("{s:s, s:b, s:b, s:I, s:I, s:b, s:b, s:s}", "key",
-		spec->key, "wset", spec->wset != NULL, "private", spec->no_uffd, "threads", (json_int_t)spec->options.threads, "window",
-		(json_int_t)spec->options.window_bytes, "no_premap", spec->options.no_premap, "record",
-		spec->options.record, "version", PARBAKE_VERSION);
+		spec->key, "wset", spec->wset != NULL, "private", spec->no_uffd, "threads",
+		(json_int_t)spec->options.threads, "window", (json_int_t)spec->options.window_bytes,
+		"no_premap", spec->options.no_premap, "record", spec->options.record, "version",
+		PARBAKE_VERSION);
 
 	if (!obj)
 		abort(); /* no memory, or a bug */
@@ -67,7 +68,8 @@ static const char *program(void)
 		link[n] = '\0';
 		base = strrchr(link, '/');
 		/* an upgrade replaced the file under us: this one is still the right one */
-		if (base && (strcmp(base, "/parbake") == 0 || strcmp(base, "/parbake (deleted)") == 0))
+		if (base &&
+			(strcmp(base, "/parbake") == 0 || strcmp(base, "/parbake (deleted)") == 0))
 			return "/proc/self/exe";
 	}
 	return "parbake";
@@ -90,8 +92,8 @@ static int start(const struct pagerd_spec *spec, const char *options, const char
 	const char *name, int sock, struct proc *ret, struct err *err)
 {
 	const char *argv[] = {program(), "pager", options, dir, name, NULL};
-	struct proc_spec ps = {.argv = argv, .new_session = true, .cwd = "/",
-		.keep_stderr = spec->own};
+	struct proc_spec ps = {
+		.argv = argv, .new_session = true, .cwd = "/", .keep_stderr = spec->own};
 	cleanup_fd int wset = -1;
 	int r;
 
@@ -122,8 +124,8 @@ static int start_shared(const struct pagerd_spec *spec, const char *options, con
 	if (r < 0)
 		return err_sys(err, -r, "start a pager");
 	if (status != 0)
-		return err_set(err, EIO, "the pager did not start (%s pager: status %#x)", program(),
-			(unsigned)status);
+		return err_set(err, EIO, "the pager did not start (%s pager: status %#x)",
+			program(), (unsigned)status);
 	return 0;
 }
 
@@ -145,7 +147,8 @@ static int connect_shared(const struct pagerd_spec *spec, const char *options, s
 	dirfd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (dirfd < 0)
 		return err_sys(err, errno, "%s", dir);
-	/* by way of the descriptor: a socket's path may have 107 bytes, the directory's any number */
+	/* by way of the descriptor: a socket's path may have 107 bytes, the directory's any number
+	 */
 	path = str_printf("/proc/self/fd/%d/%s", dirfd, name);
 	sock = sock_connect(path, err);
 	if (sock >= 0) {
@@ -155,7 +158,8 @@ static int connect_shared(const struct pagerd_spec *spec, const char *options, s
 	if (sock != -ECONNREFUSED && sock != -ENOENT)
 		return sock;
 	if (unlinkat(dirfd, name, 0) < 0 && errno != ENOENT)
-		return err_sys(err, errno, "remove the socket %s/%s of a pager that is gone", dir, name);
+		return err_sys(
+			err, errno, "remove the socket %s/%s of a pager that is gone", dir, name);
 	listening = sock_listen(path, err);
 	if (listening < 0)
 		return listening;
@@ -169,8 +173,8 @@ static int connect_shared(const struct pagerd_spec *spec, const char *options, s
 	return steal_fd(&sock);
 }
 
-static int connect_own(const struct pagerd_spec *spec, const char *options, struct proc *proc,
-	struct err *err)
+static int connect_own(
+	const struct pagerd_spec *spec, const char *options, struct proc *proc, struct err *err)
 {
 	int pair[2], r = sock_pair(pair, err);
 
@@ -215,7 +219,8 @@ static int receive(int sock, json_t **ret, int *ret_fd, struct err *err)
 }
 
 /* Ask @op, with the descriptor @pass (-1: none). Caller owns *@ret and *@ret_fd on success. */
-static int ask(struct pagerd *d, const char *op, int pass, json_t **ret, int *ret_fd, struct err *err)
+static int ask(
+	struct pagerd *d, const char *op, int pass, json_t **ret, int *ret_fd, struct err *err)
 {
 	cleanup_free char *line =
 		str_printf("{\"op\":\"%s\",\"protocol\":%d}\n", op, PAGERD_PROTOCOL);

@@ -3,9 +3,9 @@
 #define PARBAKE_RESTORE_PAGERD_IMPL_H
 
 /*
- * Between a pager's process and its clients: unix stream socket, one request or reply a line of JSON of at most
- * LIMIT_PAGER_LINE bytes, each sent whole with its descriptors, a client waiting for the reply before its
- * next request.
+ * Between a pager's process and its clients: unix stream socket, one request or reply a line of
+ * JSON of at most LIMIT_PAGER_LINE bytes, each sent whole with its descriptors, a client waiting
+ * for the reply before its next request.
  *
  *     {"op":"hello","protocol":1}   {"ok":true,"way":"uffd","pid":N,"memory_bytes":N} + the memfd
  *     {"op":"attach"} + a socket    {"ok":true}

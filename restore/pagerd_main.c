@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pager's process: `parbake pager OPTIONS DIRECTORY NAME`, started by restore/pagerd.c with its descriptors in
- * place (pagerd_impl.h). One thread talks to clients; the engine has its own.
+ * The pager's process: `parbake pager OPTIONS DIRECTORY NAME`, started by restore/pagerd.c with its
+ * descriptors in place (pagerd_impl.h). One thread talks to clients; the engine has its own.
  *
  * It stays while a client is connected or a machine attached. To leave it takes the directory's
- * lock, looks once more whether someone waits to be accepted, and only then removes its socket. It holds
- * no capability, no directory, no terminal: a monitor that a guest has taken over can reach it only
- * through the handshake and its own userfaultfd.
+ * lock, looks once more whether someone waits to be accepted, and only then removes its socket. It
+ * holds no capability, no directory, no terminal: a monitor that a guest has taken over can reach
+ * it only through the handshake and its own userfaultfd.
  */
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -33,6 +33,7 @@ struct server {
 	const char *dir, *name;
 	bool own;
 	int listening; /* -1: own */
+	struct image *image;
 	struct pager *pager;
 	enum pager_way way;
 	struct err failed; /* the engine did not start: told to whoever asks */
@@ -62,8 +63,8 @@ static void drop_privileges(void)
 	umask(077);
 }
 
-static int parse_options(const char *text, struct pager_options *opt, bool *private, bool *has_wset,
-	struct err *err)
+static int parse_options(
+	const char *text, struct pager_options *opt, bool *private, bool *has_wset, struct err *err)
 {
 	cleanup_json json_t *obj = NULL;
 	uint64_t threads, window;
@@ -93,7 +94,8 @@ static int read_wset(uint64_t memory_bytes, struct snapshot_wset *ret, struct er
 	if (fstat(PAGERD_FD_WSET, &st) < 0)
 		return err_sys(err, errno, "the working set");
 	if (st.st_size <= 0 || (uint64_t)st.st_size > LIMIT_JSON_BYTES)
-		return err_set(err, EINVAL, "the working set has %lld bytes", (long long)st.st_size);
+		return err_set(
+			err, EINVAL, "the working set has %lld bytes", (long long)st.st_size);
 	text = malloc((size_t)st.st_size);
 	if (!text)
 		return err_set(err, ENOMEM, "no memory for the working set");
@@ -105,27 +107,23 @@ static int read_wset(uint64_t memory_bytes, struct snapshot_wset *ret, struct er
 	return r < 0 ? r : snapshot_wset_from_json(obj, memory_bytes, ret, err);
 }
 
-/* The image lives as long as the process. */
 static int start_engine(struct server *s, const char *options, struct err *err)
 {
 	struct pager_options opt;
 	struct snapshot_wset wset = {0};
-	struct image *img = NULL;
 	bool private = false, has_wset = false;
 	int r = parse_options(options, &opt, &private, &has_wset, err);
 
-	if (r < 0 || (r = image_open(PAGERD_FD_IMAGE, &img, err)) < 0)
+	if (r < 0 || (r = image_open(PAGERD_FD_IMAGE, &s->image, err)) < 0)
 		return r;
 	close(PAGERD_FD_IMAGE);
 	if (has_wset)
-		r = read_wset(image_raw_bytes(img), &wset, err);
+		r = read_wset(image_raw_bytes(s->image), &wset, err);
 	if (r == 0) {
 		s->way = private || pager_probe(NULL, NULL) < 0 ? PAGER_PRIVATE : PAGER_UFFD;
-		r = pager_new(img, &wset, s->way, &opt, &s->pager, err);
+		r = pager_new(s->image, &wset, s->way, &opt, &s->pager, err);
 	}
 	snapshot_wset_clear(&wset);
-	if (r < 0)
-		image_free(img);
 	return r;
 }
 
@@ -141,8 +139,8 @@ static int send_reply(int fd, json_t *obj, int pass)
 
 static int send_error(int fd, int code, const char *text)
 {
-	cleanup_json json_t *obj = json_pack("{s:b, s:i, s:s%}", "ok", false, "errno", code, "text", text,
-		strnlen(text, LIMIT_PAGER_LINE / 8)); /* every byte may be escaped */
+	cleanup_json json_t *obj = json_pack("{s:b, s:i, s:s%}", "ok", false, "errno", code, "text",
+		text, strnlen(text, LIMIT_PAGER_LINE / 8)); /* every byte may be escaped */
 
 	return obj ? send_reply(fd, obj, -1) : send_error(fd, code, "(its text is not UTF-8)");
 }
@@ -244,7 +242,8 @@ static int serve_client(struct server *s, int fd)
 		json_get_string(obj, "op", &op, NULL) < 0)
 		return -EPROTO;
 	if (json_get_u64(obj, "protocol", PAGERD_PROTOCOL, PAGERD_PROTOCOL, &protocol, &err) < 0)
-		return send_error(fd, EPROTO, "the pager runs from another version of parbake; "
+		return send_error(fd, EPROTO,
+			"the pager runs from another version of parbake; "
 			"end the sandboxes that use it, then try again");
 	if (s->failed_code)
 		return send_error(fd, s->failed_code, s->failed.text);
@@ -338,7 +337,8 @@ int pagerd_main(int argc, char **argv)
 	static struct server s = {.listening = -1};
 	int r;
 
-	if (argc != 5 || fcntl(PAGERD_FD_SOCKET, F_GETFD) < 0 || fcntl(PAGERD_FD_IMAGE, F_GETFD) < 0) {
+	if (argc != 5 || fcntl(PAGERD_FD_SOCKET, F_GETFD) < 0 ||
+		fcntl(PAGERD_FD_IMAGE, F_GETFD) < 0) {
 		log_error("pager: this command is parbake's own; it is started when it is needed");
 		return 2;
 	}
@@ -367,5 +367,7 @@ int pagerd_main(int argc, char **argv)
 	s.fds[1] = (struct pollfd){.fd = s.pager ? pager_event_fd(s.pager) : -1, .events = POLLIN};
 	r = loop(&s);
 	pager_free(s.pager);
+	if (s.image)
+		image_free(s.image);
 	return r;
 }

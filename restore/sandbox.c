@@ -2,17 +2,17 @@
 /*
  * A sandbox, from a template's snapshot to an agent that answers under a new identity.
  *
- * The monitor starts first, because that takes longest; while it does, the pager maps the working set
- * and the identity is made. Before the machine runs, SYNC, IDENTITY and THAW are already in its channel,
- * so the answer needs no round trip of ours: the agent wakes, reads the three in order and answers them.
- * THAW because a snapshot is taken with the root frozen; after IDENTITY, which writes to memory
- * alone, so that nothing the freeze held up goes on before the clone is itself. The HELLO that answers SYNC
- * carries the nonce that the agent made at boot and that lives only in memory: where it is not the
- * config's, this machine was not restored but did something else.
+ * The monitor starts first, because that takes longest; while it does, the pager maps the working
+ * set and the identity is made. Before the machine runs, SYNC, IDENTITY and THAW are already in its
+ * channel, so the answer needs no round trip of ours: the agent wakes, reads the three in order and
+ * answers them. THAW because a snapshot is taken with the root frozen; after IDENTITY, which writes
+ * to memory alone, so that nothing the freeze held up goes on before the clone is itself. The HELLO
+ * that answers SYNC carries the nonce that the agent made at boot and that lives only in memory:
+ * where it is not the config's, this machine was not restored but did something else.
  *
- * The overlay is a file without a name in the cache, on disk: what a hostile guest writes to its disk
- * must cost the host disk space, which the template's size bounds, and not memory. It is gone with
- * its last descriptor, however we end.
+ * The overlay is a file without a name in the cache, on disk: what a hostile guest writes to its
+ * disk must cost the host disk space, which the template's size bounds, and not memory. It is gone
+ * with its last descriptor, however we end.
  */
 #include <poll.h>
 #include <stdlib.h>
@@ -65,8 +65,10 @@ static int make_overlay(struct sandbox *sb, struct err *err)
 
 static int start(struct sandbox *sb, struct err *err)
 {
-	struct machine_spec spec = {.shape = *template_shape(sb->t), .disk_fd = template_disk_fd(sb->t),
-		.overlay_fd = sb->overlay_fd, .pager_fd = -1};
+	struct machine_spec spec = {.shape = *template_shape(sb->t),
+		.disk_fd = template_disk_fd(sb->t),
+		.overlay_fd = sb->overlay_fd,
+		.pager_fd = -1};
 	cleanup_fd int memory = -1, pager = -1, channel = -1;
 	int r = template_memory(sb->t, &memory, &pager, err);
 
@@ -153,7 +155,8 @@ static int send_ahead(struct sandbox *sb, const char *hostname, struct err *err)
 	sb->identity.sandbox = sb->thaw.sandbox = sb;
 	guest_sync_send(sb->guest);
 	if (body.failed ||
-		!guest_request(sb->guest, PROTO_IDENTITY, buf, body.len, &sent_ops, &sb->identity) ||
+		!guest_request(
+			sb->guest, PROTO_IDENTITY, buf, body.len, &sent_ops, &sb->identity) ||
 		!guest_request(sb->guest, PROTO_THAW, NULL, 0, &sent_ops, &sb->thaw))
 		r = err_set(err, ENOBUFS, "the guest's channel takes no request");
 	explicit_bzero(&id, sizeof(id));
@@ -171,7 +174,8 @@ static int check_answers(struct sandbox *sb, struct err *err)
 		return err_set(err, EPROTO, "the agent answered without saying hello");
 	if (memcmp(hello.boot, c->boot_nonce, sizeof(hello.boot)) != 0)
 		return err_set(err, EPROTO,
-			"this machine was not restored from the snapshot: its boot nonce is another");
+			"this machine was not restored from the snapshot: its boot nonce is "
+			"another");
 	if (sb->identity.error)
 		return err_set(err, sb->identity.error, "the agent did not take its identity: %s",
 			sb->identity.text);
@@ -180,7 +184,8 @@ static int check_answers(struct sandbox *sb, struct err *err)
 	return 0;
 }
 
-/* Where the machine has ended, that is the reason; its channel may have told us a moment before its pidfd. */
+/* Where the machine has ended, that is the reason; its channel may have told us a moment before its
+ * pidfd. */
 static int why_ended(struct sandbox *sb, int r, struct err *err)
 {
 	struct pollfd pfd = {.fd = machine_pidfd(sb->machine), .events = POLLIN};

@@ -13,42 +13,47 @@
 #include "vmm/monitor.h"
 
 /*
- * A template opened for restoring, and sandboxes made from it. template_open() does all that is the same
- * for every sandbox (checks the config against this host, expands the disk into the cache once, connects the
- * pager), so that a create is: start a monitor, load device state, resume, identity.
+ * A template opened for restoring, and sandboxes made from it. template_open() does all that is the
+ * same for every sandbox (checks the config against this host, expands the disk into the cache
+ * once, connects the pager), so that a create is: start a monitor, load device state, resume,
+ * identity.
  */
 struct template;
 
 struct template_options {
-	bool own_pager;               /* a pager of our own (pagerd_spec.own) */
-	bool no_uffd;                 /* force PAGER_PRIVATE */
+	bool own_pager; /* a pager of our own (pagerd_spec.own) */
+	bool no_uffd; /* force PAGER_PRIVATE */
 	struct pager_options pager;
-	struct progress *progress;    /* of a first expansion; may be NULL */
+	struct progress *progress; /* of a first expansion; may be NULL */
 };
 
-/* @m is borrowed until template_free(). -ENOEXEC with a way out where this host or monitor does not fit. */
-int template_open(struct store *s, const struct store_manifest *m, const struct template_options *opt,
-	struct template **ret, struct err *err);
+/* @m is borrowed until template_free(). -ENOEXEC with a way out where this host or monitor does not
+ * fit. */
+int template_open(struct store *s, const struct store_manifest *m,
+	const struct template_options *opt, struct template **ret, struct err *err);
 void template_free(struct template *t);
 DEFINE_CLEANUP(struct template *, template_free)
 #define cleanup_template cleanup_with(template_free_p_)
 const struct snapshot_config *template_config(const struct template *t);
-/* The expanded disk, read-only: to boot from instead of restoring. Borrowed as long as the template. */
+/* The expanded disk, read-only: to boot from instead of restoring. Borrowed as long as the
+ * template. */
 int template_disk_fd(const struct template *t);
 /* Borrowed until the next sandbox is made: a pager that is gone is replaced then. */
 struct pagerd *template_pager(struct template *t);
 
 /* Moments of a create, CLOCK_MONOTONIC ns; 0: did not happen. */
 struct sandbox_trace {
-	int64_t begin, overlay_made, monitor_started, monitor_ready, state_loaded, resumed, answered, first_result;
+	int64_t begin, overlay_made, monitor_started, monitor_ready, state_loaded, resumed,
+		answered, first_result;
 };
 
 struct sandbox;
 
 /* Start a monitor for it with nothing restored (SHELL). */
 int sandbox_shell(struct template *t, struct sandbox **ret, struct err *err);
-/* SHELL → answered: device state, resume, identity; when it returns 0 the agent has answered under its new
- * identity, from memory proven restored (the boot nonce of the config). @hostname may be NULL. */
+/* SHELL → answered: device state, resume, identity; when it returns 0 the agent has answered under
+ * its new identity, from memory proven restored (the boot nonce of the config). @hostname may be
+ * NULL. */
 int sandbox_restore(struct sandbox *sb, const char *hostname, int64_t deadline, struct err *err);
 /* The same in two: restored but paused (a spare), then handed out. */
 int sandbox_prepare(struct sandbox *sb, int64_t deadline, struct err *err);

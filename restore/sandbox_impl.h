@@ -12,8 +12,8 @@ int template_state_fd(const struct template *t);
 /* "name:tag", for errors. */
 const char *template_label(const struct template *t);
 /*
- * Memory for one more machine: a memfd, and a socket for it to attach by (-1: the private way), both the
- * caller's. A pager that is gone is replaced. Any thread.
+ * Memory for one more machine: a memfd, and a socket for it to attach by (-1: the private way),
+ * both the caller's. A pager that is gone is replaced. Any thread.
  */
 int template_memory(struct template *t, int *ret_memory, int *ret_pager, struct err *err);
 /* Is the pager gone? Then, or where it knows of a failure, that is put behind @err. */

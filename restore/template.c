@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A template, opened: everything that is the same for each of its sandboxes, done once. Whether this
- * host can run it is decided here, from the config and the monitor found, and a refusal says what to do;
- * after that only a create's own work is left.
+ * A template, opened: everything that is the same for each of its sandboxes, done once. Whether
+ * this host can run it is decided here, from the config and the monitor found, and a refusal says
+ * what to do; after that only a create's own work is left.
  *
  * The device state is read into memory and its digest checked: it is small, and the monitor
- * believes what it reads there. Descriptors keep all of it alive, so a template that is rebaked or removed
- * while open stays what it was.
+ * believes what it reads there. Descriptors keep all of it alive, so a template that is rebaked or
+ * removed while open stays what it was.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -19,11 +19,13 @@
 #include "common/limits.h"
 #include "restore/disk.h"
 #include "restore/sandbox_impl.h"
+#include "vmm/cmdline.h"
 #include "vmm/cpu.h"
 
 #define STATE_MAX (64 * MIB)
 
-struct template {
+struct template
+{
 	struct snapshot_config config;
 	struct machine_shape shape;
 	struct template_options opt;
@@ -37,23 +39,29 @@ struct template {
 
 /* ---- does it fit here? --------------------------------------------------------------------- */
 
-static int check_monitor(const struct template *t, const struct monitor_facts *facts, struct err *err)
+static int check_monitor(
+	const struct template *t, const struct monitor_facts *facts, struct err *err)
 {
 	const struct snapshot_config *c = &t->config;
 
 	if (strcmp(c->monitor, facts->name) != 0)
 		return err_set(err, ENOEXEC,
-			"%s was baked with the monitor %s, here it is %s: rebake it with `parbake bake`",
+			"%s was baked with the monitor %s, here it is %s: rebake it with `parbake "
+			"bake`",
 			t->label, c->monitor, facts->name);
 	if (strcmp(c->monitor_version, facts->version) != 0)
 		return err_set(err, ENOEXEC,
-			"%s was baked with %s %s, but %s is %s; its device state fits that version only: "
-			"rebake it with `parbake bake`, or install that version and name it in PARBAKE_QEMU",
+			"%s was baked with %s %s, but %s is %s; its device state fits that version "
+			"only: "
+			"rebake it with `parbake bake`, or install that version and name it in "
+			"PARBAKE_QEMU",
 			t->label, c->monitor, c->monitor_version, facts->program, facts->version);
 	if (strcmp(c->machine, facts->machine) != 0)
 		return err_set(err, ENOEXEC,
-			"%s was baked for the machine type %s, this parbake uses %s: rebake it with "
-			"`parbake bake`", t->label, c->machine, facts->machine);
+			"%s was baked for the machine type %s, this parbake uses %s: rebake it "
+			"with "
+			"`parbake bake`",
+			t->label, c->machine, facts->machine);
 	return 0;
 }
 
@@ -64,25 +72,51 @@ static int check_cpu(struct template *t, const struct monitor_facts *facts, stru
 	int r;
 
 	if (machine_accel_parse(c->accel, &t->shape.accel) < 0)
-		return err_set(err, ENOEXEC, "%s was baked for the accelerator %s, which this parbake lacks: "
-			"rebake it with `parbake bake`", t->label, c->accel);
+		return err_set(err, ENOEXEC,
+			"%s was baked for the accelerator %s, which this parbake lacks: "
+			"rebake it with `parbake bake`",
+			t->label, c->accel);
 	if (strcmp(c->cpu, machine_cpu_model(t->shape.accel)) != 0)
 		return err_set(err, ENOEXEC,
-			"%s was baked for the CPU model %s, this parbake gives %s: rebake it with `parbake bake`",
+			"%s was baked for the CPU model %s, this parbake gives %s: rebake it with "
+			"`parbake bake`",
 			t->label, c->cpu, machine_cpu_model(t->shape.accel));
 	if (t->shape.accel != MACHINE_KVM)
 		return 0;
 	if (!facts->has_kvm)
 		return err_set(err, ENOEXEC,
-			"%s was baked with KVM, which does not work here (%s): make /dev/kvm usable, or rebake it "
-			"here with `parbake bake`", t->label, facts->why_not_kvm);
+			"%s was baked with KVM, which does not work here (%s): make /dev/kvm "
+			"usable, or rebake it "
+			"here with `parbake bake`",
+			t->label, facts->why_not_kvm);
 	r = machine_cpu_features(t->shape.accel, features, err);
 	if (r < 0)
 		return r;
 	if (strcmp(c->cpu_features, features) != 0)
 		return err_set(err, ENOEXEC,
-			"%s was baked under KVM on a CPU with other features than this host's: rebake it here "
-			"with `parbake bake`, or run it on a host of the kind it was baked on", t->label);
+			"%s was baked under KVM on a CPU with other features than this host's: "
+			"rebake it here "
+			"with `parbake bake`, or run it on a host of the kind it was baked on",
+			t->label);
+	return 0;
+}
+
+/* An emulated machine reads the host's time stamp counter as its own. */
+static int check_clock(const struct template *t, struct err *err)
+{
+	uint64_t khz;
+	int r;
+
+	if (!t->config.tsc_khz)
+		return 0;
+	r = machine_tsc_khz(&khz, err);
+	if (r < 0)
+		return r;
+	if (!machine_tsc_same(khz, t->config.tsc_khz))
+		return err_set(err, ENOEXEC,
+			"%s was baked where the time stamp counter runs at %llu kHz, here it runs at %llu: its "
+			"clocks would go wrong; rebake it here with `parbake bake`", t->label,
+			(unsigned long long)t->config.tsc_khz, (unsigned long long)khz);
 	return 0;
 }
 
@@ -99,22 +133,26 @@ static int check_host(struct template *t, struct err *err)
 		return r;
 	if (c->page_bytes != (uint64_t)page || c->page_bytes != IMAGE_PAGE)
 		return err_set(err, ENOEXEC,
-			"%s was baked with pages of %u bytes, this host has %ld: rebake it here with "
-			"`parbake bake`", t->label, c->page_bytes, page);
+			"%s was baked with pages of %u bytes, this host has %ld: rebake it here "
+			"with "
+			"`parbake bake`",
+			t->label, c->page_bytes, page);
 	if (c->protocol != PROTO_VERSION)
 		return err_set(err, ENOEXEC,
-			"%s has an agent that speaks version %u of the protocol, this parbake speaks %u: rebake "
-			"it with `parbake bake`", t->label, c->protocol, PROTO_VERSION);
+			"%s has an agent that speaks version %u of the protocol, this parbake "
+			"speaks %u: rebake "
+			"it with `parbake bake`",
+			t->label, c->protocol, PROTO_VERSION);
 	t->shape.memory_bytes = c->memory_bytes;
 	t->shape.vcpus = c->vcpus;
-	return 0;
+	return check_clock(t, err);
 }
 
 /* ---- its parts ----------------------------------------------------------------------------- */
 
 /* -ENOENT where it has no such layer. */
-static int open_layer(struct store *s, const struct store_manifest *m, const char *media, int *ret_fd,
-	struct err *err)
+static int open_layer(struct store *s, const struct store_manifest *m, const char *media,
+	int *ret_fd, struct err *err)
 {
 	const struct store_layer *l = store_layer(m, media);
 
@@ -123,8 +161,8 @@ static int open_layer(struct store *s, const struct store_manifest *m, const cha
 	return store_blob_open(s, l->digest, l->bytes, ret_fd, err);
 }
 
-static int load_state(struct template *t, struct store *s, const struct store_manifest *m,
-	struct err *err)
+static int load_state(
+	struct template *t, struct store *s, const struct store_manifest *m, struct err *err)
 {
 	const struct store_layer *l = store_layer(m, STORE_MEDIA_STATE);
 	cleanup_fd int blob = -1, fd = -1;
@@ -145,11 +183,15 @@ static int load_state(struct template *t, struct store *s, const struct store_ma
 		return err_sys(err, -r, "%s: read the device state", t->label);
 	digest_buffer(buf, l->bytes, digest);
 	if (strcmp(digest, l->digest) != 0)
-		return err_set(err, EBADMSG, "%s: the device state in the store is damaged: rebake it with "
-			"`parbake bake --force`", t->label);
+		return err_set(err, EBADMSG,
+			"%s: the device state in the store is damaged: rebake it with "
+			"`parbake bake --force`",
+			t->label);
 	fd = memfd_create("parbake-state", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	r = fd < 0 ? -errno : file_write_full(fd, buf, l->bytes);
-	if (r == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
+	if (r == 0 &&
+		fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) <
+			0)
 		r = -errno;
 	if (r < 0)
 		return err_sys(err, -r, "keep the device state");
@@ -157,8 +199,8 @@ static int load_state(struct template *t, struct store *s, const struct store_ma
 	return 0;
 }
 
-static int load_wset(struct template *t, struct store *s, const struct store_manifest *m,
-	struct err *err)
+static int load_wset(
+	struct template *t, struct store *s, const struct store_manifest *m, struct err *err)
 {
 	const struct store_layer *l = store_layer(m, STORE_MEDIA_WSET);
 	cleanup_json json_t *obj = NULL;
@@ -184,8 +226,8 @@ static int load_wset(struct template *t, struct store *s, const struct store_man
 	return r < 0 ? r : snapshot_wset_from_json(obj, t->config.memory_bytes, &t->wset, err);
 }
 
-static int load_disk(struct template *t, struct store *s, const struct store_manifest *m,
-	struct err *err)
+static int load_disk(
+	struct template *t, struct store *s, const struct store_manifest *m, struct err *err)
 {
 	cleanup_fd int root = -1, delta = -1;
 	int r = open_layer(s, m, STORE_MEDIA_DISK, &root, err);
@@ -261,8 +303,8 @@ void template_explain(struct template *t, struct err *err)
 
 /* ---- open and close ------------------------------------------------------------------------ */
 
-static int open_parts(struct template *t, struct store *s, const struct store_manifest *m,
-	struct err *err)
+static int open_parts(
+	struct template *t, struct store *s, const struct store_manifest *m, struct err *err)
 {
 	const struct store_layer *memory = store_layer(m, STORE_MEDIA_MEMORY);
 	int r = snapshot_config_from_json(m->config, &t->config, err);
@@ -283,8 +325,8 @@ static int open_parts(struct template *t, struct store *s, const struct store_ma
 	return load_disk(t, s, m, err);
 }
 
-int template_open(struct store *s, const struct store_manifest *m, const struct template_options *opt,
-	struct template **ret, struct err *err)
+int template_open(struct store *s, const struct store_manifest *m,
+	const struct template_options *opt, struct template **ret, struct err *err)
 {
 	cleanup_template struct template *t = calloc(1, sizeof(*t));
 	int r;

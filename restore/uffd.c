@@ -3,12 +3,12 @@
  * The userfaultfd calls, and the one place that knows what their errors mean.
  *
  * An answer that maps part of its range says so in a field the kernel writes last, and
- * returns EAGAIN; why it stopped is what the next call over the rest returns. A call that is refused
- * before it begins leaves that field alone, so it is set to 0 first. The kernel
- * refuses every answer with EAGAIN from the moment a thread enters madvise(MADV_DONTNEED) until the
- * event it sent was read and that thread has run on: reading is what ends the wait.
+ * returns EAGAIN; why it stopped is what the next call over the rest returns. A call that is
+ * refused before it begins leaves that field alone, so it is set to 0 first. The kernel refuses
+ * every answer with EAGAIN from the moment a thread enters madvise(MADV_DONTNEED) until the event
+ * it sent was read and that thread has run on: reading is what ends the wait.
  */
-#include "restore/uffd.h"
+#include "restore/uffd_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -51,7 +51,7 @@ static enum uffd_result classify(int code)
 	case EEXIST: /* another answer, or a huge page, came first */
 		return UFFD_EXISTS;
 	case EAGAIN: /* mmap_changing, or a short answer */
-	case EINTR:  /* we are being killed */
+	case EINTR: /* we are being killed */
 	case EBUSY:
 		return UFFD_AGAIN;
 	case ENOENT: /* no mapping registered with this descriptor covers the range */
@@ -61,7 +61,8 @@ static enum uffd_result classify(int code)
 	case ESRCH: /* the process is gone */
 	case ENOSPC: /* what kernels before 4.11 and exiting processes say instead */
 		return UFFD_GONE;
-	default: /* EFAULT: CONTINUE on a page the file lacks; EINVAL, ENOTTY, EBADF: not what it was */
+	default: /* EFAULT: CONTINUE on a page the file lacks; EINVAL, ENOTTY, EBADF: not what it
+		    was */
 		return UFFD_BROKEN;
 	}
 }
@@ -77,7 +78,8 @@ int uffd_check(int fd, struct err *err)
 		return err_sys(err, errno, "look at the machine's descriptor");
 	target[n] = '\0';
 	if (strcmp(target, "anon_inode:[userfaultfd]") != 0)
-		return err_set(err, EPROTO, "the machine's descriptor is %s, not a userfaultfd", target);
+		return err_set(
+			err, EPROTO, "the machine's descriptor is %s, not a userfaultfd", target);
 	return 0;
 }
 
@@ -154,11 +156,13 @@ static int open_any(const char **how, struct err *err)
 		return fd;
 	call_code = errno;
 	if (call_code == ENOSYS)
-		return err_set(err, ENOSYS, "userfaultfd: not in this kernel (CONFIG_USERFAULTFD), or "
+		return err_set(err, ENOSYS,
+			"userfaultfd: not in this kernel (CONFIG_USERFAULTFD), or "
 			"a container's seccomp filter hides it");
 	if (call_code == EPERM)
 		return err_set(err, EPERM,
-			"userfaultfd: this user may not trap kernel-mode faults; give it read and write "
+			"userfaultfd: this user may not trap kernel-mode faults; give it read and "
+			"write "
 			"permission on /dev/userfaultfd (now: %s), or set sysctl "
 			"vm.unprivileged_userfaultfd=1, or grant CAP_SYS_PTRACE",
 			strerrordesc_np(dev_code));
@@ -176,7 +180,8 @@ int uffd_create(const char **ret_how, struct err *err)
 	if (ioctl(fd, UFFDIO_API, &api) < 0)
 		return err_set(err, errno == EINVAL ? EOPNOTSUPP : errno,
 			"%s: this kernel lacks minor faults on shared memory or remove events; "
-			"Linux 5.14 or newer is needed", how);
+			"Linux 5.14 or newer is needed",
+			how);
 	if (ret_how)
 		*ret_how = how;
 	return steal_fd(&fd);

@@ -23,21 +23,21 @@ struct image_stats {
 	uint64_t raw_bytes, data_bytes; /* all, and in (whole) pages that are not zero */
 	uint64_t stored_bytes;
 	char raw_digest[DIGEST_TEXT_SIZE]; /* of the raw image */
-	char digest[DIGEST_TEXT_SIZE];     /* of what was written */
+	char digest[DIGEST_TEXT_SIZE]; /* of what was written */
 };
 
 struct image_options {
-	uint32_t frame_bytes; /* raw bytes a frame, power of two, 4 KiB … LIMIT_FRAME_BYTES; 0: default */
-	int level;            /* zstd's; 0: default */
-	unsigned threads;     /* 0: all cores */
-	bool no_raw_digest;   /* leave raw_digest empty (of a TiB of holes it takes minutes) */
+	uint32_t frame_bytes; /* raw, a power of two, 4 KiB … LIMIT_FRAME_BYTES; 0: default */
+	int level; /* zstd's; 0: default */
+	unsigned threads; /* 0: all cores */
+	bool no_raw_digest; /* leave raw_digest empty (of a TiB of holes it takes minutes) */
 };
 
 /*
- * Compress @raw_bytes (≤ LIMIT_DISK_MAX) of @raw_fd (holes and zero pages are found and skipped) to
- * @out_fd from its present offset. The same input and options give the same bytes, whatever the number
- * of threads. @opt may be NULL: defaults. @progress: its open stage counts raw bytes. Moves @raw_fd's
- * offset; nobody may write to the raw image meanwhile.
+ * Compress @raw_bytes (≤ LIMIT_DISK_MAX) of @raw_fd (holes and zero pages are found and
+ * skipped) to @out_fd from its present offset. The same input and options give the same bytes,
+ * whatever the number of threads. @opt may be NULL: defaults. @progress: its open stage counts
+ * raw bytes. Moves @raw_fd's offset; nobody may write to the raw image meanwhile.
  */
 int image_write(int raw_fd, uint64_t raw_bytes, const struct image_options *opt, int out_fd,
 	struct progress *progress, struct image_stats *ret, struct err *err);
@@ -58,17 +58,22 @@ bool image_page_has_data(const struct image *img, uint64_t offset);
 /* The next run of pages, from @offset on, that are all data or all holes: its end and kind. */
 uint64_t image_run_end(const struct image *img, uint64_t offset, bool *ret_data);
 /* The frame that holds @offset: where it begins and its raw size. */
-void image_frame_at(const struct image *img, uint64_t offset, uint64_t *ret_start, uint64_t *ret_bytes);
+void image_frame_at(
+	const struct image *img, uint64_t offset, uint64_t *ret_start, uint64_t *ret_bytes);
 /*
- * Decompress the frame beginning at @start wholly into @buf (its raw size) and check it (zstd's content
- * checksum and the table's). Each calling thread has a context of its own inside. -EBADMSG: damaged.
+ * Decompress the frame beginning at @start wholly into @buf (its raw size) and check it (zstd's
+ * content checksum and the table's). Each calling thread has a context of its own inside.
+ * -EBADMSG: damaged.
  */
 int image_read_frame(struct image *img, uint64_t start, void *buf, struct err *err);
-/* Expand all into @fd as a sparse file (several threads), digest checked against @raw_digest unless NULL. */
+/*
+ * Expand all into @fd as a sparse file (several threads), digest checked against @raw_digest
+ * unless NULL.
+ */
 int image_expand(struct image *img, int fd, const char *raw_digest, struct progress *progress,
 	struct err *err);
 /* Read all and check it, as image_expand() does, without writing anything. */
-int image_check_all(struct image *img, const char *raw_digest, struct progress *progress,
-	struct err *err);
+int image_check_all(
+	struct image *img, const char *raw_digest, struct progress *progress, struct err *err);
 
 #endif

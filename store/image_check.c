@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * XXH64 with seed 0, after its specification (github.com/Cyan4973/xxHash,
- * doc/xxhash_spec.md), and the test for zeros. libzstd has XXH64 inside and does not export it; data
- * frames bring their own sum along (zstd's content checksum), so this one is needed for the
- * tables and for holes, where the input is zeros and no memory is read.
+ * XXH64 with seed 0, after its specification (github.com/Cyan4973/xxHash, doc/xxhash_spec.md),
+ * and the test for zeros. libzstd has XXH64 inside and does not export it; data frames bring
+ * their own sum along (zstd's content checksum), so this one is needed for the tables and for
+ * holes, where the input is zeros and no memory is read.
  */
 #include <string.h>
 
@@ -51,7 +51,7 @@ static uint64_t finish(uint64_t h, const uint8_t *p, size_t len)
 	return h ^ h >> 32;
 }
 
-static const uint64_t acc_init[4] = { P1 + P2, P2, 0, -P1 };
+static const uint64_t acc_init[4] = {P1 + P2, P2, 0, -P1};
 
 uint32_t image_check(const void *data, size_t len)
 {

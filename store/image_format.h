@@ -39,9 +39,9 @@ enum image_map_field {
 	IMAGE_MAP_AT_VERSION = 16,
 	IMAGE_MAP_AT_PAGE = 20,
 	IMAGE_MAP_AT_RAW = 24,
-	IMAGE_MAP_AT_DATA = 32,  /* pages that hold data */
+	IMAGE_MAP_AT_DATA = 32, /* pages that hold data */
 	IMAGE_MAP_AT_TABLE = 40, /* check of the seek table's entries before the map's own */
-	IMAGE_MAP_AT_BITS = 44,  /* check of the compressed bitmap as stored */
+	IMAGE_MAP_AT_BITS = 44, /* check of the compressed bitmap as stored */
 	IMAGE_MAP_AT_CHECK = 48, /* check of bytes 8 … 47 */
 };
 

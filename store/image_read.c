@@ -102,7 +102,8 @@ void image_free(struct image *img)
 
 static int bad_frame(const struct image *img, uint64_t i, const char *what, struct err *err)
 {
-	return err_set(err, EBADMSG, "the image is damaged: frame %llu of %llu (raw offset %llu): %s",
+	return err_set(err, EBADMSG,
+		"the image is damaged: frame %llu of %llu (raw offset %llu): %s",
 		(unsigned long long)i + 1, (unsigned long long)img->n_frames,
 		(unsigned long long)img->raw_at[i], what);
 }
@@ -124,8 +125,8 @@ static bool holes_are_zero(const struct image *img, uint64_t i, const uint8_t *b
 }
 
 /* Check and decompress what @r->stored holds of frame @i. */
-static int decode(const struct image *img, uint64_t i, struct image_reader *r, void *buf,
-	struct err *err)
+static int decode(
+	const struct image *img, uint64_t i, struct image_reader *r, void *buf, struct err *err)
 {
 	size_t stored = img->stored_at[i + 1] - img->stored_at[i];
 	size_t raw = img->raw_at[i + 1] - img->raw_at[i], n;
@@ -217,8 +218,8 @@ static int expand_next(void *ctx, unsigned slot, bool *ret_work, struct err *err
 }
 
 /* The pages of frame @i that hold data, to their places in @fd. */
-static int write_data(const struct image *img, uint64_t i, const uint8_t *raw, int fd,
-	struct err *err)
+static int write_data(
+	const struct image *img, uint64_t i, const uint8_t *raw, int fd, struct err *err)
 {
 	uint64_t start = img->raw_at[i], end = img->raw_at[i + 1], at = start;
 
@@ -283,7 +284,7 @@ static void expand_clear(struct expand *e)
 
 static int expand_run(struct expand *e, struct err *err)
 {
-	struct pipeline_ops ops = { .next = expand_next, .work = expand_work };
+	struct pipeline_ops ops = {.next = expand_next, .work = expand_work};
 	unsigned workers = pipeline_cores(), slots;
 	uint32_t frame = e->img->frame_bytes ? e->img->frame_bytes : IMAGE_PAGE;
 
@@ -310,7 +311,7 @@ static int expand_run(struct expand *e, struct err *err)
 static int expand(struct image *img, int fd, const char *raw_digest, struct progress *progress,
 	struct err *err)
 {
-	cleanup_with(expand_clear) struct expand e = { .img = img, .fd = fd, .progress = progress };
+	cleanup_with(expand_clear) struct expand e = {.img = img, .fd = fd, .progress = progress};
 	char got[DIGEST_TEXT_SIZE];
 	int r;
 
@@ -334,8 +335,8 @@ int image_expand(struct image *img, int fd, const char *raw_digest, struct progr
 	return expand(img, fd, raw_digest, progress, err);
 }
 
-int image_check_all(struct image *img, const char *raw_digest, struct progress *progress,
-	struct err *err)
+int image_check_all(
+	struct image *img, const char *raw_digest, struct progress *progress, struct err *err)
 {
 	return expand(img, -1, raw_digest, progress, err);
 }

@@ -35,8 +35,8 @@ static int read_at(const struct image *img, void *buf, size_t len, uint64_t at, 
 }
 
 /* The seek table's text: @ret_n entries, where its skippable frame begins. Caller frees *@ret. */
-static int read_seek_table(const struct image *img, uint8_t **ret, uint64_t *ret_n,
-	uint64_t *ret_at, struct err *err)
+static int read_seek_table(
+	const struct image *img, uint8_t **ret, uint64_t *ret_n, uint64_t *ret_at, struct err *err)
 {
 	uint8_t foot[IMAGE_TABLE_FOOT], head[IMAGE_TABLE_HEAD];
 	cleanup_free uint8_t *text = NULL;
@@ -78,8 +78,8 @@ static int read_seek_table(const struct image *img, uint8_t **ret, uint64_t *ret
 }
 
 /* Fill the arrays from the table's text. */
-static int take_entries(struct image *img, const uint8_t *text, uint64_t n, uint64_t table_at,
-	struct err *err)
+static int take_entries(
+	struct image *img, const uint8_t *text, uint64_t n, uint64_t table_at, struct err *err)
 {
 	uint64_t raw = 0, stored = 0;
 
@@ -125,7 +125,8 @@ static int check_map_head(const struct image *img, const uint8_t *head, uint64_t
 		image_check(head + IMAGE_MAP_AT_INNER, IMAGE_MAP_AT_CHECK - IMAGE_MAP_AT_INNER))
 		return bad(err, "the page map's header does not match its checksum");
 	if (image_get32(head + IMAGE_MAP_AT_VERSION) != IMAGE_MAP_VERSION)
-		return err_set(err, EBADMSG, "the image has format %u, this program reads format %d",
+		return err_set(err, EBADMSG,
+			"the image has format %u, this program reads format %d",
 			image_get32(head + IMAGE_MAP_AT_VERSION), IMAGE_MAP_VERSION);
 	if (image_get32(head + IMAGE_MAP_AT_PAGE) != IMAGE_PAGE)
 		return bad(err, "the page map's page size is not 4096");
@@ -224,8 +225,9 @@ bool image_table_has_data(const struct image *img, uint64_t i)
 {
 	bool data = false;
 
-	return image_table_run(img, img->raw_at[i], img->raw_at[i + 1], &data) < img->raw_at[i + 1] ||
-	       data;
+	return image_table_run(img, img->raw_at[i], img->raw_at[i + 1], &data) <
+		img->raw_at[i + 1] ||
+		data;
 }
 
 uint64_t image_table_find(const struct image *img, uint64_t offset)
@@ -296,8 +298,8 @@ uint64_t image_run_end(const struct image *img, uint64_t offset, bool *ret_data)
 	return image_table_run(img, offset, img->raw_bytes, ret_data);
 }
 
-void image_frame_at(const struct image *img, uint64_t offset, uint64_t *ret_start,
-	uint64_t *ret_bytes)
+void image_frame_at(
+	const struct image *img, uint64_t offset, uint64_t *ret_start, uint64_t *ret_bytes)
 {
 	uint64_t i;
 

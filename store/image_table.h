@@ -12,11 +12,11 @@ struct image_reader; /* a decompression context and its buffer */
 struct image {
 	int fd;
 	uint64_t raw_bytes, file_bytes;
-	uint64_t n_frames;    /* the page map's not counted */
-	uint64_t *raw_at;     /* n_frames + 1: where each begins in the raw image */
-	uint64_t *stored_at;  /* n_frames + 1: … in the file */
+	uint64_t n_frames; /* the page map's not counted */
+	uint64_t *raw_at; /* n_frames + 1: where each begins in the raw image */
+	uint64_t *stored_at; /* n_frames + 1: … in the file */
 	uint32_t *check;
-	uint8_t *map;         /* bit p: page p holds data */
+	uint8_t *map; /* bit p: page p holds data */
 	uint64_t n_pages;
 	uint32_t frame_bytes; /* the largest with data */
 	pthread_mutex_t lock; /* guards idle */

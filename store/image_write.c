@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writing an image. The raw file is cut at multiples of frame_bytes; a cut that lies in a
- * hole of the file, or that turns out to be all zero, joins the hole before it, every other one becomes one
- * zstd frame. Workers read and compress, the calling thread writes in order and keeps the
- * table, a thread of its own computes the raw digest: on a machine with SHA instructions
- * that and the compression take about as long, so they run side by side.
+ * Writing an image. The raw file is cut at multiples of frame_bytes; a cut that lies in a hole
+ * of the file, or that turns out to be all zero, joins the hole before it, every other one
+ * becomes one zstd frame. Workers read and compress, the calling thread writes in order and
+ * keeps the table, a thread of its own computes the raw digest: on a machine with SHA
+ * instructions that and the compression take about as long, so they run side by side.
  *
  * A hole is written without zstd's compressor: run-length blocks of 128 KiB, four bytes each,
  * in a frame whose window is 128 KiB, so that any zstd decodes it in little memory.
@@ -121,8 +121,8 @@ static int table_add(struct writer *w, size_t stored, uint64_t raw, uint32_t che
 /* One frame of @bytes (≤ IMAGE_HOLE_MAX) zeros. */
 static int write_hole(struct writer *w, uint64_t bytes, struct err *err)
 {
-	uint8_t head[10] = { [4] = 0x84 /* 4-byte content size, checksum */,
-		[5] = 0x38 /* window 128 KiB */ };
+	uint8_t head[10] = {
+		[4] = 0x84 /* 4-byte content size, checksum */, [5] = 0x38 /* window 128 KiB */};
 	uint64_t left = bytes;
 	size_t stored = sizeof(head) + 4;
 	uint8_t sum[4];
@@ -134,7 +134,8 @@ static int write_hole(struct writer *w, uint64_t bytes, struct err *err)
 	while (r == 0 && left) {
 		uint32_t n = left < RLE_BLOCK ? (uint32_t)left : RLE_BLOCK;
 		uint32_t block = n << 3 | 1 << 1 /* run-length */ | (n == left) /* last */;
-		uint8_t text[4] = { (uint8_t)block, (uint8_t)(block >> 8), (uint8_t)(block >> 16), 0 };
+		uint8_t text[4] = {
+			(uint8_t)block, (uint8_t)(block >> 8), (uint8_t)(block >> 16), 0};
 
 		r = out_write(w, text, sizeof(text), err);
 		stored += sizeof(text);
@@ -237,8 +238,8 @@ static int compress_piece(void *ctx, unsigned slot, unsigned worker, struct err 
 	p->hole = !data;
 	if (p->hole)
 		return 0;
-	n = ZSTD_compress2(w->zstd[worker], p->stored, ZSTD_compressBound(w->frame_bytes), p->raw,
-		p->bytes);
+	n = ZSTD_compress2(
+		w->zstd[worker], p->stored, ZSTD_compressBound(w->frame_bytes), p->raw, p->bytes);
 	if (ZSTD_isError(n))
 		return err_set(err, EIO, "compress the image: zstd: %s", ZSTD_getErrorName(n));
 	p->stored_bytes = n;
@@ -267,8 +268,9 @@ static int write_piece(void *ctx, unsigned slot, struct err *err)
 	if (r == 0)
 		r = out_write(w, p->stored, p->stored_bytes, err);
 	/* the frame's own checksum is the table's too: both are half an XXH64 of the content */
-	return r < 0 ? r : table_add(w, p->stored_bytes, p->bytes,
-			image_get32(p->stored + p->stored_bytes - 4), err);
+	return r < 0 ? r
+		     : table_add(w, p->stored_bytes, p->bytes,
+			       image_get32(p->stored + p->stored_bytes - 4), err);
 }
 
 static int digest_piece(void *ctx, unsigned slot, struct err *err)
@@ -425,11 +427,8 @@ int image_write(int raw_fd, uint64_t raw_bytes, const struct image_options *opt,
 {
 	static const struct image_options defaults;
 	cleanup_with(writer_clear) struct writer w = {
-		.raw_fd = raw_fd, .out_fd = out_fd, .raw_bytes = raw_bytes, .progress = progress
-	};
-	struct pipeline_ops ops = {
-		.next = next_piece, .work = compress_piece, .take = write_piece
-	};
+		.raw_fd = raw_fd, .out_fd = out_fd, .raw_bytes = raw_bytes, .progress = progress};
+	struct pipeline_ops ops = {.next = next_piece, .work = compress_piece, .take = write_piece};
 	unsigned threads, slots;
 	int r;
 

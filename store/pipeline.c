@@ -26,9 +26,9 @@ struct pipeline {
 	unsigned slots;
 	pthread_mutex_t lock; /* guards all below */
 	pthread_cond_t to_work, to_use;
-	uint8_t *state;       /* enum piece_state of each slot in flight */
+	uint8_t *state; /* enum piece_state of each slot in flight */
 	uint64_t made, claimed, taken, followed;
-	bool ended;           /* next() has nothing more, or there was an error */
+	bool ended; /* next() has nothing more, or there was an error */
 	unsigned worker_ids;
 	int error;
 	struct err err; /* of the first failure */
@@ -198,7 +198,7 @@ static int start_thread(pthread_t *ret, void *(*body)(void *), struct pipeline *
 int pipeline_run(const struct pipeline_ops *ops, void *ctx, unsigned slots, unsigned workers,
 	struct err *err)
 {
-	struct pipeline p = { .ops = ops, .ctx = ctx, .slots = slots };
+	struct pipeline p = {.ops = ops, .ctx = ctx, .slots = slots};
 	pthread_t threads[PIPELINE_WORKERS_MAX + 1];
 	cleanup_free uint8_t *state = NULL;
 	unsigned n = 0;

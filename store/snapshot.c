@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The config of a snapshot, to JSON and back. One table names the fields that are numbers, one those
- * that are text and one the digests, so that both directions know the same names and
+ * The config of a snapshot, to JSON and back. One table names the fields that are numbers, one
+ * those that are text and one the digests, so that both directions know the same names and
  * bounds. A config may come from anywhere: its texts end up on command lines and terminals, so
  * they are printable and fit, and its numbers are within common/limits.h.
  */
@@ -21,27 +21,28 @@ static const struct {
 	size_t offset, size; /* 4 or 8 bytes */
 	uint64_t min, max;
 } numbers[] = {
-	{ FIELD(memory_bytes), 8, LIMIT_MEMORY_MIN, LIMIT_MEMORY_MAX },
-	{ FIELD(vcpus), 4, 1, LIMIT_VCPUS },
-	{ FIELD(page_bytes), 4, 4096, GIB },
-	{ FIELD(protocol), 4, 0, UINT32_MAX },
-	{ FIELD(disk_bytes), 8, 0, LIMIT_DISK_MAX },
-	{ FIELD(exec_timeout_ms), 8, 0, INT64_MAX },
-	{ FIELD(output_bytes), 8, 0, INT64_MAX },
-	{ FIELD(exec_memory_bytes), 8, 0, LIMIT_MEMORY_MAX },
-	{ FIELD(exec_pids), 8, 0, UINT32_MAX },
-	{ FIELD(memory_data_bytes), 8, 0, LIMIT_MEMORY_MAX },
+	{FIELD(memory_bytes), 8, LIMIT_MEMORY_MIN, LIMIT_MEMORY_MAX},
+	{FIELD(vcpus), 4, 1, LIMIT_VCPUS},
+	{FIELD(tsc_khz), 8, 0, UINT32_MAX},
+	{FIELD(page_bytes), 4, 4096, GIB},
+	{FIELD(protocol), 4, 0, UINT32_MAX},
+	{FIELD(disk_bytes), 8, 0, LIMIT_DISK_MAX},
+	{FIELD(exec_timeout_ms), 8, 0, INT64_MAX},
+	{FIELD(output_bytes), 8, 0, INT64_MAX},
+	{FIELD(exec_memory_bytes), 8, 0, LIMIT_MEMORY_MAX},
+	{FIELD(exec_pids), 8, 0, UINT32_MAX},
+	{FIELD(memory_data_bytes), 8, 0, LIMIT_MEMORY_MAX},
 };
 
 static const struct {
 	const char *key;
 	size_t offset, size;
 } words[] = {
-	{ FIELD(accel), FIELD_SIZE(accel) },
-	{ FIELD(monitor), FIELD_SIZE(monitor) },
-	{ FIELD(monitor_version), FIELD_SIZE(monitor_version) },
-	{ FIELD(machine), FIELD_SIZE(machine) },
-	{ FIELD(cpu), FIELD_SIZE(cpu) },
+	{FIELD(accel), FIELD_SIZE(accel)},
+	{FIELD(monitor), FIELD_SIZE(monitor)},
+	{FIELD(monitor_version), FIELD_SIZE(monitor_version)},
+	{FIELD(machine), FIELD_SIZE(machine)},
+	{FIELD(cpu), FIELD_SIZE(cpu)},
 };
 
 static const struct {
@@ -49,22 +50,22 @@ static const struct {
 	size_t offset;
 	bool required; /* not "" */
 } digests[] = {
-	{ FIELD(cpu_features), false },
-	{ FIELD(kernel_digest), true },
-	{ FIELD(agent_digest), false },
-	{ FIELD(disk_raw_digest), true },
-	{ FIELD(delta_raw_digest), false },
-	{ FIELD(memory_raw_digest), true },
-	{ FIELD(recipe_digest), false },
+	{FIELD(cpu_features), false},
+	{FIELD(kernel_digest), true},
+	{FIELD(agent_digest), false},
+	{FIELD(disk_raw_digest), true},
+	{FIELD(delta_raw_digest), false},
+	{FIELD(memory_raw_digest), true},
+	{FIELD(recipe_digest), false},
 };
 
 static const struct {
 	const char *key;
 	size_t offset;
 } texts[] = {
-	{ FIELD(description) },
-	{ FIELD(ready) },
-	{ FIELD(recipe) },
+	{FIELD(description)},
+	{FIELD(ready)},
+	{FIELD(recipe)},
 };
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
@@ -77,7 +78,7 @@ void snapshot_config_clear(struct snapshot_config *c)
 		free(c->env.items[i]);
 	free(c->env.items);
 	json_decref(c->extra);
-	*c = (struct snapshot_config){ 0 };
+	*c = (struct snapshot_config){0};
 }
 
 static void set(json_t *obj, const char *key, json_t *value)
@@ -160,7 +161,8 @@ static int read_numbers(const json_t *obj, struct snapshot_config *c, struct err
 {
 	for (size_t i = 0; i < COUNT(numbers); i++) {
 		uint64_t value;
-		int r = json_get_u64(obj, numbers[i].key, numbers[i].min, numbers[i].max, &value, err);
+		int r = json_get_u64(
+			obj, numbers[i].key, numbers[i].min, numbers[i].max, &value, err);
 
 		if (r < 0)
 			return field_error(r);
@@ -248,7 +250,8 @@ static int read_env(const json_t *obj, struct snapshot_config *c, struct err *er
 	c->env.items = calloc(json_array_size(env) + 1, sizeof(*c->env.items));
 	if (!c->env.items)
 		return err_sys(err, ENOMEM, "read a config");
-	json_array_foreach(env, i, item) {
+	json_array_foreach(env, i, item)
+	{
 		const char *text = json_string_value(item);
 
 		if (!text || !strchr(text, '=') || *text == '=')
@@ -275,7 +278,7 @@ static int read_rest(const json_t *obj, struct snapshot_config *c, struct err *e
 
 int snapshot_config_from_json(const json_t *obj, struct snapshot_config *ret, struct err *err)
 {
-	cleanup_snapshot_config struct snapshot_config c = { 0 };
+	cleanup_snapshot_config struct snapshot_config c = {0};
 	uint64_t format;
 	int r;
 
@@ -283,7 +286,8 @@ int snapshot_config_from_json(const json_t *obj, struct snapshot_config *ret, st
 		return err_set(err, EINVAL, "the snapshot's config is not an object");
 	r = field_error(json_get_u64(obj, "format", 0, INT64_MAX, &format, err));
 	if (r == 0 && format != SNAPSHOT_FORMAT)
-		return err_set(err, EINVAL, "the snapshot's config has format %llu, this parbake reads "
+		return err_set(err, EINVAL,
+			"the snapshot's config has format %llu, this parbake reads "
 			"format %d: bake the template again, or use the parbake that made it",
 			(unsigned long long)format, SNAPSHOT_FORMAT);
 	if (r == 0)
@@ -301,7 +305,7 @@ int snapshot_config_from_json(const json_t *obj, struct snapshot_config *ret, st
 		return r;
 	}
 	*ret = c;
-	c = (struct snapshot_config){ 0 };
+	c = (struct snapshot_config){0};
 	return 0;
 }
 
@@ -310,7 +314,7 @@ int snapshot_config_from_json(const json_t *obj, struct snapshot_config *ret, st
 void snapshot_wset_clear(struct snapshot_wset *w)
 {
 	free(w->ranges);
-	*w = (struct snapshot_wset){ 0 };
+	*w = (struct snapshot_wset){0};
 }
 
 static json_t *ranges_to_json(const struct snapshot_range *ranges, size_t n)
@@ -318,15 +322,16 @@ static json_t *ranges_to_json(const struct snapshot_range *ranges, size_t n)
 	json_t *array = json_array();
 
 	for (size_t i = 0; i < n; i++)
-		if (json_array_append_new(array, json_pack("[I, I]", (json_int_t)ranges[i].offset,
-				(json_int_t)ranges[i].bytes)) < 0)
+		if (json_array_append_new(array,
+			    json_pack("[I, I]", (json_int_t)ranges[i].offset,
+				    (json_int_t)ranges[i].bytes)) < 0)
 			abort();
 	return array;
 }
 
 /* One [offset, bytes], both multiples of @unit, within @limit. */
-static int range_from_json(const json_t *pair, uint64_t unit, uint64_t limit,
-	struct snapshot_range *ret)
+static int range_from_json(
+	const json_t *pair, uint64_t unit, uint64_t limit, struct snapshot_range *ret)
 {
 	json_t *offset = json_array_get(pair, 0), *bytes = json_array_get(pair, 1);
 	json_int_t o, b;
@@ -339,7 +344,7 @@ static int range_from_json(const json_t *pair, uint64_t unit, uint64_t limit,
 		return -EINVAL;
 	if ((uint64_t)o % unit || (uint64_t)b % unit)
 		return -EINVAL;
-	*ret = (struct snapshot_range){ (uint64_t)o, (uint64_t)b };
+	*ret = (struct snapshot_range){(uint64_t)o, (uint64_t)b};
 	return 0;
 }
 
@@ -347,7 +352,7 @@ static int range_from_json(const json_t *pair, uint64_t unit, uint64_t limit,
 static int ranges_from_json(const json_t *array, uint64_t unit, uint64_t limit, bool sorted,
 	struct snapshot_wset *ret, struct err *err)
 {
-	cleanup_with(snapshot_wset_clear) struct snapshot_wset w = { 0 };
+	cleanup_with(snapshot_wset_clear) struct snapshot_wset w = {0};
 	uint64_t total = 0, end = 0;
 	json_t *item;
 	size_t i;
@@ -359,14 +364,18 @@ static int ranges_from_json(const json_t *array, uint64_t unit, uint64_t limit, 
 	w.ranges = calloc(json_array_size(array) + 1, sizeof(*w.ranges));
 	if (!w.ranges)
 		return err_sys(err, ENOMEM, "read ranges");
-	json_array_foreach(array, i, item) {
+	json_array_foreach(array, i, item)
+	{
 		struct snapshot_range *range = &w.ranges[i];
 
 		if (range_from_json(item, unit, limit, range) < 0)
-			return err_set(err, EINVAL, "range %zu is not [offset, bytes] in multiples of %llu "
-				"within %llu", i, (unsigned long long)unit, (unsigned long long)limit);
+			return err_set(err, EINVAL,
+				"range %zu is not [offset, bytes] in multiples of %llu "
+				"within %llu",
+				i, (unsigned long long)unit, (unsigned long long)limit);
 		if (sorted && range->offset < end)
-			return err_set(err, EINVAL, "range %zu overlaps or precedes the one before", i);
+			return err_set(
+				err, EINVAL, "range %zu overlaps or precedes the one before", i);
 		end = range->offset + range->bytes;
 		total += range->bytes;
 		if (total > limit)
@@ -374,27 +383,29 @@ static int ranges_from_json(const json_t *array, uint64_t unit, uint64_t limit, 
 		w.n++;
 	}
 	*ret = w;
-	w = (struct snapshot_wset){ 0 };
+	w = (struct snapshot_wset){0};
 	return 0;
 }
 
 json_t *snapshot_wset_to_json(const struct snapshot_wset *w)
 {
-	json_t *obj = json_pack("{s:i, s:o}", "version", 1, "ranges", ranges_to_json(w->ranges, w->n));
+	json_t *obj =
+		json_pack("{s:i, s:o}", "version", 1, "ranges", ranges_to_json(w->ranges, w->n));
 
 	if (!obj)
 		abort();
 	return obj;
 }
 
-int snapshot_wset_from_json(const json_t *obj, uint64_t memory_bytes, struct snapshot_wset *ret,
-	struct err *err)
+int snapshot_wset_from_json(
+	const json_t *obj, uint64_t memory_bytes, struct snapshot_wset *ret, struct err *err)
 {
 	uint64_t version;
 	int r = field_error(json_get_u64(obj, "version", 1, 1, &version, err));
 
 	if (r == 0)
-		r = ranges_from_json(json_object_get(obj, "ranges"), 4096, memory_bytes, false, ret, err);
+		r = ranges_from_json(
+			json_object_get(obj, "ranges"), 4096, memory_bytes, false, ret, err);
 	if (r < 0)
 		err_prefix(err, "the working set");
 	return r;
@@ -406,7 +417,7 @@ int snapshot_delta_get(const struct snapshot_config *c, struct snapshot_wset *re
 	int r;
 
 	if (!delta) {
-		*ret = (struct snapshot_wset){ 0 };
+		*ret = (struct snapshot_wset){0};
 		return 0;
 	}
 	r = ranges_from_json(delta, 512, c->disk_bytes, true, ret, err);

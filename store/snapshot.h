@@ -27,21 +27,26 @@ struct snapshot_config {
 	char accel[8];
 	char monitor[32], monitor_version[64], machine[64], cpu[64];
 	char cpu_features[DIGEST_TEXT_SIZE]; /* digest of the host's CPU flags under KVM, else "" */
+	uint64_t tsc_khz; /* TCG: the rate of the time stamp counter its clock follows (vmm/cmdline.h); else 0 */
 	uint32_t page_bytes;
 	char kernel_digest[DIGEST_TEXT_SIZE], agent_digest[DIGEST_TEXT_SIZE];
 	uint32_t protocol; /* the agent's */
-	uint8_t boot_nonce[16]; /* the agent's nonce of the boot that was captured: proves a restore */
+	uint8_t boot_nonce
+		[16]; /* the agent's nonce of the boot that was captured: proves a restore */
 	/* images: raw digests and sizes */
 	uint64_t disk_bytes;
-	char disk_raw_digest[DIGEST_TEXT_SIZE];  /* of the root disk as made from the sources (reproducible) */
-	char delta_raw_digest[DIGEST_TEXT_SIZE]; /* of what the bake wrote over it, "" where nothing */
+	char disk_raw_digest
+		[DIGEST_TEXT_SIZE]; /* of the root disk as made from the sources (reproducible) */
+	char delta_raw_digest
+		[DIGEST_TEXT_SIZE]; /* of what the bake wrote over it, "" where nothing */
 	char memory_raw_digest[DIGEST_TEXT_SIZE];
 	/* running it */
 	char *description;
 	struct snapshot_env env;
-	char *ready;         /* shell line or "python: …", NULL: none */
-	uint64_t exec_timeout_ms, output_bytes, exec_memory_bytes, exec_pids; /* [limits]; 0: default */
-	bool context;        /* a warm interpreter is running */
+	char *ready; /* shell line or "python: …", NULL: none */
+	uint64_t exec_timeout_ms, output_bytes, exec_memory_bytes,
+		exec_pids; /* [limits]; 0: default */
+	bool context; /* a warm interpreter is running */
 	/* provenance */
 	char recipe_digest[DIGEST_TEXT_SIZE];
 	char *recipe; /* the canonical text */
@@ -57,9 +62,10 @@ json_t *snapshot_config_to_json(const struct snapshot_config *c);
 int snapshot_config_from_json(const json_t *obj, struct snapshot_config *ret, struct err *err);
 
 /*
- * A disk delta as it is stored: an image of disk_bytes whose holes mean "as in the root disk" cannot tell a
- * written zero from an untouched page, so the delta's list of written ranges stands in a JSON array
- * [[offset, bytes], …] in the config's extra "delta"; see docs/format.md.
+ * A disk delta as it is stored: an image of disk_bytes whose holes mean "as in the root disk"
+ * cannot tell a written zero from an untouched page, so the delta's list of written ranges
+ * stands in a JSON array [[offset, bytes], …] in the config's extra "delta"; see
+ * docs/format.md.
  */
 
 /* (snapshot_delta_get() and snapshot_delta_set(), below, read and write that list.) */
@@ -75,8 +81,8 @@ struct snapshot_wset {
 void snapshot_wset_clear(struct snapshot_wset *w);
 /* JSON {"version":1,"ranges":[[offset,bytes],…]} both ways; @memory_bytes bounds it. */
 json_t *snapshot_wset_to_json(const struct snapshot_wset *w);
-int snapshot_wset_from_json(const json_t *obj, uint64_t memory_bytes, struct snapshot_wset *ret,
-	struct err *err);
+int snapshot_wset_from_json(
+	const json_t *obj, uint64_t memory_bytes, struct snapshot_wset *ret, struct err *err);
 
 /*
  * The delta's written ranges, ascending, apart, in multiples of 512 bytes, within disk_bytes. Get:

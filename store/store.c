@@ -37,14 +37,15 @@ static int open_dir(int at, const char *path, const char *dir, struct err *err)
 /* Make what is missing. Harmless beside another process that does the same. */
 static int create(const char *dir, struct err *err)
 {
-	static const char *const subdirs[] = { "blobs/sha256", "tmp" };
+	static const char *const subdirs[] = {"blobs/sha256", "tmp"};
 	static const char index_text[] =
 		"{\"manifests\":[],\"mediaType\":\"" STORE_MEDIA_INDEX "\",\"schemaVersion\":2}\n";
 	static const struct {
 		const char *name, *text, *fault;
 	} files[] = {
-		{ "index.json", index_text, "store.open.before-index" },
-		{ "oci-layout", layout_text, "store.open.before-layout" }, /* last: it makes it a store */
+		{"index.json", index_text, "store.open.before-index"},
+		{"oci-layout", layout_text,
+			"store.open.before-layout"}, /* last: it makes it a store */
 	};
 	cleanup_fd int lock = -1;
 	int r = 0;
@@ -67,7 +68,8 @@ static int create(const char *dir, struct err *err)
 		r = fault_point(files[i].fault);
 		if (r < 0)
 			return err_sys(err, -r, "write %s", path);
-		r = file_publish(dir, files[i].name, files[i].text, strlen(files[i].text), 0600, err);
+		r = file_publish(
+			dir, files[i].name, files[i].text, strlen(files[i].text), 0600, err);
 		if (r < 0)
 			return r;
 	}
@@ -81,7 +83,8 @@ static int check_layout(struct store *s, struct err *err)
 	int r = json_read_file(s->fd, "oci-layout", &layout, err);
 
 	if (r == -ENOENT)
-		return err_set(err, ENOENT, "there is no store in %s; `parbake bake` makes one", s->dir);
+		return err_set(
+			err, ENOENT, "there is no store in %s; `parbake bake` makes one", s->dir);
 	if (r == 0)
 		r = json_get_string(layout, "imageLayoutVersion", &version, err);
 	if (r < 0) {
@@ -89,8 +92,8 @@ static int check_layout(struct store *s, struct err *err)
 		return r;
 	}
 	if (strcmp(version, "1.0.0"))
-		return err_set(err, EINVAL, "%s/oci-layout: version %.32s, this program knows 1.0.0",
-			s->dir, version);
+		return err_set(err, EINVAL,
+			"%s/oci-layout: version %.32s, this program knows 1.0.0", s->dir, version);
 	return 0;
 }
 
@@ -111,7 +114,8 @@ int store_open(const char *dir, bool make, struct store **ret, struct err *err)
 	s->dir = str_dup(dir);
 	s->fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (s->fd < 0 && errno == ENOENT)
-		return err_set(err, ENOENT, "there is no store in %s; `parbake bake` makes one", dir);
+		return err_set(
+			err, ENOENT, "there is no store in %s; `parbake bake` makes one", dir);
 	if (s->fd < 0)
 		return err_sys(err, errno, "open the store %s", dir);
 	r = check_layout(s, err);
@@ -164,17 +168,16 @@ int store_index_read(struct store *s, json_t **ret, struct err *err)
 	if (json_array_size(manifests) > LIMIT_INDEX_ENTRIES)
 		return err_set(err, EBADMSG, "%s/index.json: more than %d manifests", s->dir,
 			LIMIT_INDEX_ENTRIES);
-	json_array_foreach(manifests, i, item)
-		if (!json_is_object(item))
-			return err_set(err, EBADMSG, "%s/index.json: manifest %zu is not an object",
-				s->dir, i);
+	json_array_foreach(manifests, i, item) if (!json_is_object(item)) return err_set(
+		err, EBADMSG, "%s/index.json: manifest %zu is not an object", s->dir, i);
 	*ret = steal_ptr(&index);
 	return 0;
 }
 
 const char *store_index_ref(const json_t *descriptor)
 {
-	return json_string_value(json_object_get(json_object_get(descriptor, "annotations"), STORE_REF));
+	return json_string_value(
+		json_object_get(json_object_get(descriptor, "annotations"), STORE_REF));
 }
 
 /* Say what was probably meant. */
@@ -190,14 +193,14 @@ static int no_such_ref(struct store *s, const json_t *manifests, const char *ref
 		near = nearest_name(ref, refs, n);
 	}
 	if (near)
-		return err_set(err, ENOENT, "no template \"%s\" in %s; did you mean \"%.127s\"?", ref,
-			s->dir, near);
-	return err_set(err, ENOENT, "no template \"%s\" in %s; `parbake ls` shows what there is", ref,
-		s->dir);
+		return err_set(err, ENOENT, "no template \"%s\" in %s; did you mean \"%.127s\"?",
+			ref, s->dir, near);
+	return err_set(err, ENOENT, "no template \"%s\" in %s; `parbake ls` shows what there is",
+		ref, s->dir);
 }
 
-int store_index_find(struct store *s, const json_t *index, const struct store_ref *ref,
-	size_t *ret, struct err *err)
+int store_index_find(struct store *s, const json_t *index, const struct store_ref *ref, size_t *ret,
+	struct err *err)
 {
 	json_t *manifests = json_object_get(index, "manifests");
 	char text[2 * LIMIT_NAME_SIZE];
@@ -218,9 +221,9 @@ int store_index_find(struct store *s, const json_t *index, const struct store_re
 
 int store_resolve(struct store *s, const char *text, struct store_manifest *ret, struct err *err)
 {
-	cleanup_manifest struct store_manifest m = { 0 };
+	cleanup_manifest struct store_manifest m = {0};
 	cleanup_json json_t *index = NULL;
-	struct store_layer desc = { .bytes = STORE_BYTES_ANY };
+	struct store_layer desc = {.bytes = STORE_BYTES_ANY};
 	struct store_ref ref;
 	size_t i;
 	int r = store_ref_parse(text, &ref, err);
@@ -245,7 +248,7 @@ int store_resolve(struct store *s, const char *text, struct store_manifest *ret,
 	memcpy(m.name, ref.name, sizeof(m.name));
 	memcpy(m.tag, ref.tag, sizeof(m.tag));
 	*ret = m;
-	m = (struct store_manifest){ 0 };
+	m = (struct store_manifest){0};
 	return 0;
 }
 
@@ -258,8 +261,8 @@ static int by_ref(const void *a, const void *b)
 }
 
 /* One line of index.json. -EMEDIUMTYPE: not a template of ours. */
-static int list_one(struct store *s, const json_t *descriptor, struct store_manifest *ret,
-	struct err *err)
+static int list_one(
+	struct store *s, const json_t *descriptor, struct store_manifest *ret, struct err *err)
 {
 	const char *text = store_index_ref(descriptor);
 	struct store_layer desc;
@@ -295,7 +298,8 @@ int store_list(struct store *s, struct store_manifest **ret, size_t *ret_n, stru
 	list = calloc(json_array_size(manifests) + 1, sizeof(*list));
 	if (!list)
 		return err_sys(err, ENOMEM, "list the store");
-	json_array_foreach(manifests, i, item) {
+	json_array_foreach(manifests, i, item)
+	{
 		struct err why;
 
 		r = list_one(s, item, &list[n], &why);
@@ -329,7 +333,8 @@ int store_refs(struct store *s, char ***ret, size_t *ret_n, struct err *err)
 	refs = calloc(json_array_size(manifests) + 1, sizeof(*refs));
 	if (!refs)
 		return err_sys(err, ENOMEM, "list the store");
-	json_array_foreach(manifests, i, item) {
+	json_array_foreach(manifests, i, item)
+	{
 		const char *text = store_index_ref(item);
 		struct store_ref ref;
 
@@ -344,7 +349,8 @@ int store_refs(struct store *s, char ***ret, size_t *ret_n, struct err *err)
 
 /* ---- blobs ---- */
 
-int store_blob_open(struct store *s, const char *digest, uint64_t bytes, int *ret_fd, struct err *err)
+int store_blob_open(
+	struct store *s, const char *digest, uint64_t bytes, int *ret_fd, struct err *err)
 {
 	cleanup_fd int fd = -1;
 	struct stat st;
@@ -373,6 +379,6 @@ bool store_blob_has(struct store *s, const char *digest, uint64_t bytes)
 	struct stat st;
 
 	return digest_valid(digest) &&
-	       fstatat(s->blobs, digest + 7, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-	       S_ISREG(st.st_mode) && (uint64_t)st.st_size == bytes;
+		fstatat(s->blobs, digest + 7, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		S_ISREG(st.st_mode) && (uint64_t)st.st_size == bytes;
 }

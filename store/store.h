@@ -13,12 +13,12 @@
 #include "common/progress.h"
 
 /*
- * The store: an OCI image layout (image-spec 1.1: oci-layout, index.json, blobs/sha256/).
- * One manifest a template version; a tag (org.opencontainers.image.ref.name in index.json) a name. A ref is
- * name[:tag][@sha256:…]; tag default "latest"; in index.json "name" for latest, else "name:tag", so that
- * `skopeo inspect --raw oci:STORE:base` finds it. Blobs are immutable and appear by rename. index.json is
- * changed under the store's lock, by rename. Readers take no lock: a blob that gc removed
- * stays readable through descriptors already open.
+ * The store: an OCI image layout (image-spec 1.1: oci-layout, index.json, blobs/sha256/). One
+ * manifest a template version; a tag (org.opencontainers.image.ref.name in index.json) a name.
+ * A ref is name[:tag][@sha256:…]; tag default "latest"; in index.json "name" for latest, else
+ * "name:tag", so that `skopeo inspect --raw oci:STORE:base` finds it. Blobs are immutable and
+ * appear by rename. index.json is changed under the store's lock, by rename. Readers take no
+ * lock: a blob that gc removed stays readable through descriptors already open.
  */
 #define STORE_MEDIA_CONFIG "application/vnd.parbake.config.v1+json"
 #define STORE_MEDIA_DISK "application/vnd.parbake.disk.v1.raw+zstd"
@@ -62,56 +62,76 @@ void store_manifest_clear(struct store_manifest *m);
 /* The layer of a media type, or NULL. */
 const struct store_layer *store_layer(const struct store_manifest *m, const char *media);
 
-/* Is @name a template name: lower-case letters and digits, between them single [._-] (or --), at most
- * LIMIT_NAME bytes? That is the image-spec's grammar for a component of ref.name; skopeo insists on it. */
+/*
+ * Is @name a template name: lower-case letters and digits, between them single [._-] (or --),
+ * at most LIMIT_NAME bytes? That is the image-spec's grammar for a component of ref.name;
+ * skopeo insists on it.
+ */
 bool store_name_valid(const char *name);
 /* -ENOENT with the nearest name there is, where there is no such. */
 int store_resolve(struct store *s, const char *ref, struct store_manifest *ret, struct err *err);
 /* Every tagged version, sorted by name and tag; caller clears each and frees the array. */
 int store_list(struct store *s, struct store_manifest **ret, size_t *ret_n, struct err *err);
 /*
- * The refs of all tags ("base", "base:v1"), sorted, without a look at what they name: what store_list()
- * leaves out with a warning because it is damaged is here. Caller frees each and the array.
+ * The refs of all tags ("base", "base:v1"), sorted, without a look at what they name: what
+ * store_list() leaves out with a warning because it is damaged is here. Caller frees each and
+ * the array.
  */
 int store_refs(struct store *s, char ***ret, size_t *ret_n, struct err *err);
 /* Open a blob for reading. Its size is checked, its digest only by store_verify(). */
-int store_blob_open(struct store *s, const char *digest, uint64_t bytes, int *ret_fd, struct err *err);
+int store_blob_open(
+	struct store *s, const char *digest, uint64_t bytes, int *ret_fd, struct err *err);
 /* Is it there, with this size? */
 bool store_blob_has(struct store *s, const char *digest, uint64_t bytes);
 
-/* A new blob: write to store_blob_fd(), then finish. Content already there is kept, not replaced. */
+/*
+ * A new blob: write to store_blob_fd(), then finish. Content already there is kept, not
+ * replaced.
+ */
 struct store_blob;
 int store_blob_begin(struct store *s, struct store_blob **ret, struct err *err);
 int store_blob_fd(const struct store_blob *b);
-/* fsync, name it by @digest (NULL: computed here), fill *@ret's digest and bytes. Frees @b on success and failure. */
-int store_blob_finish(struct store_blob *b, const char *digest, struct store_layer *ret, struct err *err);
+/*
+ * fsync, name it by @digest (NULL: computed here), fill *@ret's digest and bytes. Frees @b on
+ * success and failure.
+ */
+int store_blob_finish(
+	struct store_blob *b, const char *digest, struct store_layer *ret, struct err *err);
 void store_blob_abort(struct store_blob *b); /* NULL is allowed */
 /* A whole file or buffer at once. */
-int store_blob_put(struct store *s, const void *data, size_t len, struct store_layer *ret, struct err *err);
+int store_blob_put(
+	struct store *s, const void *data, size_t len, struct store_layer *ret, struct err *err);
 int store_blob_put_fd(struct store *s, int fd, struct store_layer *ret, struct err *err);
 
 /*
- * Publish: write config and manifest blobs, then tag them in index.json by rename, last. All layers
- * must be there. The version before loses its tag (it stays until gc). *@ret as resolved.
- * @config is borrowed. @created: seconds since 1970.
+ * Publish: write config and manifest blobs, then tag them in index.json by rename, last. All
+ * layers must be there, at most one of each media type. The version before loses its tag (it
+ * stays until gc). *@ret as resolved. @config is borrowed. @created: seconds since 1970.
  */
 int store_publish(struct store *s, const char *name, const char *tag, const json_t *config,
-	const struct store_layer *layers, unsigned n_layers, int64_t created, struct store_manifest *ret,
-	struct err *err);
-/* The same without the tag: config and manifest blobs that nothing names yet (gc takes them, when they are old
- * enough), to try a snapshot before it is published. */
+	const struct store_layer *layers, unsigned n_layers, int64_t created,
+	struct store_manifest *ret, struct err *err);
+/*
+ * The same without the tag: config and manifest blobs that nothing names yet (gc takes them,
+ * when they are old enough), to try a snapshot before it is published.
+ */
 int store_put_manifest(struct store *s, const char *name, const char *tag, const json_t *config,
 	const struct store_layer *layers, unsigned n_layers, int64_t created,
 	struct store_manifest *ret, struct err *err);
-/* Check every byte: digests of manifest, config, layers; frames and raw digests of images. Errors name
- * the blob. @progress may be NULL. */
+/*
+ * Check every byte: digests of manifest, config, layers; frames and raw digests of images.
+ * Errors name the blob. @progress may be NULL.
+ */
 int store_verify(struct store *s, const struct store_manifest *m, struct progress *progress,
 	struct err *err);
 /* Remove the tag. Blobs go at gc. */
 int store_remove(struct store *s, const char *ref, struct err *err);
-/* Remove blobs that no tag reaches and temporary files older than a day or of dead writers; counts in *@ret_…. A bake in
- * progress is safe: gc takes the lock and keeps blobs younger than @keep_s seconds. */
-int store_gc(struct store *s, int64_t keep_s, bool dry_run, unsigned *ret_blobs, uint64_t *ret_bytes,
-	struct err *err);
+/*
+ * Remove blobs that no tag reaches and temporary files older than a day or of dead writers;
+ * counts in *@ret_…. A bake in progress is safe: gc takes the lock and keeps blobs younger than
+ * @keep_s seconds.
+ */
+int store_gc(struct store *s, int64_t keep_s, bool dry_run, unsigned *ret_blobs,
+	uint64_t *ret_bytes, struct err *err);
 
 #endif

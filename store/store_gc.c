@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Collecting garbage, under the store's lock so that no name changes meanwhile. Everything that
- * index.json reaches is kept, whoever put it there: manifests of ours, of others,
- * indexes of manifests. Where a manifest cannot be read it is not known what it keeps, so nothing is
- * removed at all. The rest goes, if it is old enough not to belong to a bake that has yet to publish.
+ * index.json reaches is kept, whoever put it there: manifests of ours, of others, indexes of
+ * manifests. Where a manifest cannot be read it is not known what it keeps, so nothing is
+ * removed at all. The rest goes, if it is old enough not to belong to a bake that has yet to
+ * publish.
  *
- * A temporary file is a dead writer's when its lock can be taken (the kernel releases it
- * with the process), and is taken for one after a day without a write.
+ * A temporary file is a dead writer's when its lock can be taken (the kernel releases it with
+ * the process), and is taken for one after a day without a write.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -38,7 +39,8 @@ static int mark_all(struct gc *gc, const json_t *array, unsigned depth, struct e
 	json_t *item;
 	size_t i;
 
-	json_array_foreach(array, i, item) {
+	json_array_foreach(array, i, item)
+	{
 		int r = mark(gc, item, depth, err);
 
 		if (r < 0)
@@ -48,7 +50,8 @@ static int mark_all(struct gc *gc, const json_t *array, unsigned depth, struct e
 }
 
 /* What a manifest or an index names. */
-static int mark_inside(struct gc *gc, const struct store_layer *desc, unsigned depth, struct err *err)
+static int mark_inside(
+	struct gc *gc, const struct store_layer *desc, unsigned depth, struct err *err)
 {
 	cleanup_json json_t *doc = NULL;
 	json_t *subject;
@@ -70,9 +73,9 @@ static int mark_inside(struct gc *gc, const struct store_layer *desc, unsigned d
 
 static bool is_manifest(const char *media)
 {
-	static const char *const medias[] = { STORE_MEDIA_MANIFEST, STORE_MEDIA_INDEX,
+	static const char *const medias[] = {STORE_MEDIA_MANIFEST, STORE_MEDIA_INDEX,
 		"application/vnd.docker.distribution.manifest.v2+json",
-		"application/vnd.docker.distribution.manifest.list.v2+json" };
+		"application/vnd.docker.distribution.manifest.list.v2+json"};
 
 	for (size_t i = 0; i < sizeof(medias) / sizeof(medias[0]); i++)
 		if (!strcmp(media, medias[i]))
@@ -103,13 +106,16 @@ static int mark_index(struct gc *gc, struct err *err)
 
 	if (r < 0)
 		return r;
-	json_array_foreach(json_object_get(index, "manifests"), i, item) {
+	json_array_foreach(json_object_get(index, "manifests"), i, item)
+	{
 		const char *ref = store_index_ref(item);
 
 		r = mark(gc, item, 0, err);
 		if (r < 0) {
-			err_prefix(err, "nothing removed: \"%.127s\" cannot be read (bake it again, or "
-				"`parbake rm` it)", ref ? ref : "a manifest without a name");
+			err_prefix(err,
+				"nothing removed: \"%.127s\" cannot be read (bake it again, or "
+				"`parbake rm` it)",
+				ref ? ref : "a manifest without a name");
 			return r;
 		}
 	}
@@ -196,11 +202,11 @@ static int sweep(struct gc *gc, int at, int (*one)(struct gc *, int, const char 
 	return errno ? err_sys(err, errno, "read %s", gc->store->dir) : 0;
 }
 
-int store_gc(struct store *s, int64_t keep_s, bool dry_run, unsigned *ret_blobs, uint64_t *ret_bytes,
-	struct err *err)
+int store_gc(struct store *s, int64_t keep_s, bool dry_run, unsigned *ret_blobs,
+	uint64_t *ret_bytes, struct err *err)
 {
 	cleanup_json json_t *keep = json_object();
-	struct gc gc = { .store = s, .keep = keep, .keep_s = keep_s, .dry_run = dry_run };
+	struct gc gc = {.store = s, .keep = keep, .keep_s = keep_s, .dry_run = dry_run};
 	cleanup_fd int lock = store_lock(s, err);
 	int r;
 

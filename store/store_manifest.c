@@ -14,14 +14,14 @@
 static const struct {
 	const char *media, *name, *title;
 } medias[] = {
-	{ STORE_MEDIA_CONFIG, "config", "config.json" },
-	{ STORE_MEDIA_DISK, "disk", "disk.raw.zst" },
-	{ STORE_MEDIA_DELTA, "disk delta", "disk-delta.raw.zst" },
-	{ STORE_MEDIA_MEMORY, "memory", "memory.raw.zst" },
-	{ STORE_MEDIA_STATE, "device state", "state.bin" },
-	{ STORE_MEDIA_KERNEL, "kernel", "vmlinux" },
-	{ STORE_MEDIA_INITRD, "initramfs", "initramfs.cpio" },
-	{ STORE_MEDIA_WSET, "working set", "working-set.json" },
+	{STORE_MEDIA_CONFIG, "config", "config.json"},
+	{STORE_MEDIA_DISK, "disk", "disk.raw.zst"},
+	{STORE_MEDIA_DELTA, "disk delta", "disk-delta.raw.zst"},
+	{STORE_MEDIA_MEMORY, "memory", "memory.raw.zst"},
+	{STORE_MEDIA_STATE, "device state", "state.bin"},
+	{STORE_MEDIA_KERNEL, "kernel", "vmlinux"},
+	{STORE_MEDIA_INITRD, "initramfs", "initramfs.cpio"},
+	{STORE_MEDIA_WSET, "working set", "working-set.json"},
 };
 
 const char *store_media_name(const char *media)
@@ -55,7 +55,7 @@ static bool component_valid(const char *text, bool upper)
 		bool before = letter;
 
 		letter = (text[i] >= 'a' && text[i] <= 'z') || (text[i] >= '0' && text[i] <= '9') ||
-			 (upper && text[i] >= 'A' && text[i] <= 'Z');
+			(upper && text[i] >= 'A' && text[i] <= 'Z');
 		if (letter)
 			continue;
 		if (before && strchr("._-", text[i]))
@@ -80,7 +80,7 @@ int store_ref_parse(const char *text, struct store_ref *ret, struct err *err)
 {
 	char copy[2 * LIMIT_NAME_SIZE + DIGEST_TEXT_SIZE + 2];
 	size_t len = strnlen(text, sizeof(copy));
-	struct store_ref ref = { .tag = "latest" };
+	struct store_ref ref = {.tag = "latest"};
 	char *at, *colon;
 
 	if (len >= sizeof(copy))
@@ -90,22 +90,27 @@ int store_ref_parse(const char *text, struct store_ref *ret, struct err *err)
 	if (at) {
 		*at = '\0';
 		if (!digest_valid(at + 1))
-			return err_set(err, EINVAL, "\"%s\": what follows the @ is not a digest "
-				"(sha256: and 64 hexadecimal digits)", text);
+			return err_set(err, EINVAL,
+				"\"%s\": what follows the @ is not a digest "
+				"(sha256: and 64 hexadecimal digits)",
+				text);
 		memcpy(ref.digest, at + 1, DIGEST_TEXT_SIZE);
 	}
 	colon = strchr(copy, ':');
 	if (colon) {
 		*colon = '\0';
 		if (!store_tag_valid(colon + 1))
-			return err_set(err, EINVAL, "\"%s\": \"%s\" is not a tag (letters and "
+			return err_set(err, EINVAL,
+				"\"%s\": \"%s\" is not a tag (letters and "
 				"digits, between them . _ -)",
 				text, colon + 1);
 		memcpy(ref.tag, colon + 1, strlen(colon + 1) + 1);
 	}
 	if (!store_name_valid(copy))
-		return err_set(err, EINVAL, "\"%s\" is not a template's name (lower-case letters and "
-			"digits, between them . _ -; at most %d; a tag follows a colon)", copy, LIMIT_NAME);
+		return err_set(err, EINVAL,
+			"\"%s\" is not a template's name (lower-case letters and "
+			"digits, between them . _ -; at most %d; a tag follows a colon)",
+			copy, LIMIT_NAME);
 	memcpy(ref.name, copy, strlen(copy) + 1);
 	*ret = ref;
 	return 0;
@@ -144,9 +149,10 @@ int store_descriptor_parse(const json_t *obj, struct store_layer *ret, struct er
 	if (!media_valid(media))
 		return err_set(err, EBADMSG, "a descriptor: \"mediaType\" is no media type");
 	if (!digest_valid(digest))
-		return err_set(err, EBADMSG, "a descriptor: \"digest\" is not sha256: and 64 "
+		return err_set(err, EBADMSG,
+			"a descriptor: \"digest\" is not sha256: and 64 "
 			"hexadecimal digits");
-	*ret = (struct store_layer){ .bytes = bytes };
+	*ret = (struct store_layer){.bytes = bytes};
 	memcpy(ret->media, media, strlen(media) + 1);
 	memcpy(ret->digest, digest, DIGEST_TEXT_SIZE);
 	return 0;
@@ -180,6 +186,15 @@ int store_json_blob(struct store *s, const char *digest, uint64_t bytes, size_t 
 	return r == -EINVAL ? -EBADMSG : r;
 }
 
+int store_layers_check(const struct store_layer *layers, unsigned n, struct err *err)
+{
+	for (unsigned i = 0; i < n; i++)
+		for (unsigned j = 0; j < i; j++)
+			if (!strcmp(layers[i].media, layers[j].media))
+				return err_set(err, EBADMSG, "two layers are %s", layers[i].media);
+	return 0;
+}
+
 static int read_layers(const json_t *manifest, struct store_manifest *ret, struct err *err)
 {
 	json_t *layers = json_object_get(manifest, "layers"), *item;
@@ -189,7 +204,8 @@ static int read_layers(const json_t *manifest, struct store_manifest *ret, struc
 		return err_set(err, EBADMSG, "no array \"layers\"");
 	if (json_array_size(layers) > STORE_LAYERS_MAX)
 		return err_set(err, EBADMSG, "more than %d layers", STORE_LAYERS_MAX);
-	json_array_foreach(layers, i, item) {
+	json_array_foreach(layers, i, item)
+	{
 		int r = store_descriptor_parse(item, &ret->layers[i], err);
 
 		if (r < 0) {
@@ -198,7 +214,7 @@ static int read_layers(const json_t *manifest, struct store_manifest *ret, struc
 		}
 		ret->n_layers++;
 	}
-	return 0;
+	return store_layers_check(ret->layers, ret->n_layers, err);
 }
 
 /* created and name out of the annotations. */
@@ -230,8 +246,9 @@ static int parse_manifest(const json_t *manifest, struct store_manifest *ret, st
 		return -EBADMSG;
 	artifact = json_string_value(json_object_get(manifest, "artifactType"));
 	if (!artifact || strcmp(artifact, STORE_ARTIFACT_TYPE))
-		return err_set(err, EMEDIUMTYPE, "not a parbake template (its \"artifactType\" is not "
-			STORE_ARTIFACT_TYPE ")");
+		return err_set(err, EMEDIUMTYPE,
+			"not a parbake template (its \"artifactType\" is not " STORE_ARTIFACT_TYPE
+			")");
 	r = store_descriptor_parse(json_object_get(manifest, "config"), &ret->config_blob, err);
 	if (r < 0) {
 		err_prefix(err, "\"config\"");
@@ -247,7 +264,7 @@ static int parse_manifest(const json_t *manifest, struct store_manifest *ret, st
 int store_manifest_read(struct store *s, const char *digest, uint64_t bytes,
 	struct store_manifest *ret, struct err *err)
 {
-	cleanup_manifest struct store_manifest m = { 0 };
+	cleanup_manifest struct store_manifest m = {0};
 	cleanup_json json_t *manifest = NULL;
 	int r = store_json_blob(s, digest, bytes, LIMIT_MANIFEST_BYTES, &manifest, err);
 
@@ -259,8 +276,8 @@ int store_manifest_read(struct store *s, const char *digest, uint64_t bytes,
 		err_prefix(err, "manifest %s", digest);
 		return r;
 	}
-	r = store_json_blob(s, m.config_blob.digest, m.config_blob.bytes, LIMIT_JSON_BYTES, &m.config,
-		err);
+	r = store_json_blob(
+		s, m.config_blob.digest, m.config_blob.bytes, LIMIT_JSON_BYTES, &m.config, err);
 	if (r < 0) {
 		err_prefix(err, "config");
 		return r;
@@ -268,14 +285,14 @@ int store_manifest_read(struct store *s, const char *digest, uint64_t bytes,
 	if (!json_is_object(m.config))
 		return err_set(err, EBADMSG, "config %s is not an object", m.config_blob.digest);
 	*ret = m;
-	m = (struct store_manifest){ 0 };
+	m = (struct store_manifest){0};
 	return 0;
 }
 
 void store_manifest_clear(struct store_manifest *m)
 {
 	json_decref(m->config);
-	*m = (struct store_manifest){ 0 };
+	*m = (struct store_manifest){0};
 }
 
 const struct store_layer *store_layer(const struct store_manifest *m, const char *media)

@@ -16,9 +16,9 @@
 
 struct store {
 	char *dir;
-	int fd;    /* of dir */
+	int fd; /* of dir */
 	int blobs; /* blobs/sha256 */
-	int tmp;   /* tmp: blobs being written, each flock(2)ed by its writer */
+	int tmp; /* tmp: blobs being written, each flock(2)ed by its writer */
 };
 
 struct store_ref {
@@ -40,8 +40,8 @@ int store_index_write(struct store *s, const json_t *index, struct err *err);
 /* The ref of a descriptor in index.json, or NULL. */
 const char *store_index_ref(const json_t *descriptor);
 /* Its place in the array "manifests", or -ENOENT with the nearest ref there is. */
-int store_index_find(struct store *s, const json_t *index, const struct store_ref *ref,
-	size_t *ret, struct err *err);
+int store_index_find(struct store *s, const json_t *index, const struct store_ref *ref, size_t *ret,
+	struct err *err);
 /* An OCI descriptor. -EBADMSG names the field. */
 int store_descriptor_parse(const json_t *obj, struct store_layer *ret, struct err *err);
 /* A blob that is JSON, its digest checked. @bytes may be STORE_BYTES_ANY; at most @max. */
@@ -50,6 +50,8 @@ int store_json_blob(struct store *s, const char *digest, uint64_t bytes, size_t 
 /* A manifest of ours with its config; tag is left empty. -EMEDIUMTYPE: another kind of artifact. */
 int store_manifest_read(struct store *s, const char *digest, uint64_t bytes,
 	struct store_manifest *ret, struct err *err);
+/* At most one layer of a media type. */
+int store_layers_check(const struct store_layer *layers, unsigned n, struct err *err);
 /* What people call a layer ("memory"), and the file name it would have. NULL: unknown. */
 const char *store_media_name(const char *media);
 const char *store_media_title(const char *media);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Writing: blobs first, names last. A blob is written in tmp/ under its writer's flock(2), so
- * that gc can tell a dead writer's file (nobody holds the lock) from a live one's; it is synced, then renamed to its
- * digest. index.json is replaced by rename when all that it names is on disk. So a process that dies
- * anywhere leaves the old index, whole blobs that nothing names yet, and an unlocked temporary file: what gc
- * clears and the next try does not stumble over.
+ * that gc can tell a dead writer's file (nobody holds the lock) from a live one's; it is
+ * synced, then renamed to its digest. index.json is replaced by rename when all that it names
+ * is on disk. So a process that dies anywhere leaves the old index, whole blobs that nothing
+ * names yet, and an unlocked temporary file: what gc clears and the next try does not stumble
+ * over.
  *
- * Renaming a blob, or finding it there already, is done under the store's lock and renews
- * its time stamp: gc, which takes the lock too, keeps what is young.
+ * Renaming a blob, or finding it there already, is done under the store's lock and renews its
+ * time stamp: gc, which takes the lock too, keeps what is young.
  */
 #include <assert.h>
 #include <fcntl.h>
@@ -126,11 +127,11 @@ static int settle(struct store_blob *b, const struct store_layer *layer, struct 
 	return 0;
 }
 
-int store_blob_finish(struct store_blob *blob, const char *digest, struct store_layer *ret,
-	struct err *err)
+int store_blob_finish(
+	struct store_blob *blob, const char *digest, struct store_layer *ret, struct err *err)
 {
 	cleanup_with(store_blob_abort_p_) struct store_blob *b = blob;
-	struct store_layer layer = { 0 };
+	struct store_layer layer = {0};
 	struct stat st;
 	int r = fault_point("store.blob.before-sync");
 
@@ -154,8 +155,8 @@ int store_blob_finish(struct store_blob *blob, const char *digest, struct store_
 	return 0;
 }
 
-int store_blob_put(struct store *s, const void *data, size_t len, struct store_layer *ret,
-	struct err *err)
+int store_blob_put(
+	struct store *s, const void *data, size_t len, struct store_layer *ret, struct err *err)
 {
 	cleanup_with(store_blob_abort_p_) struct store_blob *b = NULL;
 	int r = store_blob_begin(s, &b, err);
@@ -242,8 +243,8 @@ static json_t *build_manifest(const char *name, const char *created,
 		const char *title = store_media_title(layers[i].media);
 
 		if (title)
-			json_object_set_new(item, "annotations",
-				json_pack("{s:s}", STORE_TITLE, title));
+			json_object_set_new(
+				item, "annotations", json_pack("{s:s}", STORE_TITLE, title));
 		json_array_append_new(array, item);
 	}
 	manifest = json_pack("{s:i, s:s, s:s, s:o, s:o, s:{s:s, s:s}}", "schemaVersion", 2,
@@ -284,8 +285,8 @@ static int tag(struct store *s, const struct store_ref *ref, const struct store_
 	return store_index_write(s, index, err);
 }
 
-static int check_there(struct store *s, const struct store_layer *layers, unsigned n,
-	struct err *err)
+static int check_there(
+	struct store *s, const struct store_layer *layers, unsigned n, struct err *err)
 {
 	for (unsigned i = 0; i < n; i++)
 		if (!store_blob_has(s, layers[i].digest, layers[i].bytes))
@@ -299,7 +300,7 @@ static int put_json(struct store *s, const json_t *value, const char *media, siz
 {
 	cleanup_free char *text = json_text(value);
 
-	*ret = (struct store_layer){ 0 };
+	*ret = (struct store_layer){0};
 	snprintf(ret->media, sizeof(ret->media), "%s", media);
 	if (strlen(text) > max)
 		return err_set(err, EFBIG, "publish: %s has more than %zu bytes", media, max);
@@ -321,16 +322,19 @@ static int put_parts(struct store *s, const struct store_ref *ref, const json_t 
 	struct store_layer *all, unsigned n_layers, const char *when, struct err *err)
 {
 	cleanup_json json_t *manifest = NULL;
-	int r = check_there(s, all, n_layers, err);
+	int r;
 
+	if (store_layers_check(all, n_layers, err) < 0)
+		return -EINVAL;
+	r = check_there(s, all, n_layers, err);
 	if (r < 0)
 		return r;
 	r = put_json(s, config, STORE_MEDIA_CONFIG, LIMIT_JSON_BYTES, &all[n_layers], err);
 	if (r < 0)
 		return r;
 	manifest = build_manifest(ref->name, when, &all[n_layers], all, n_layers);
-	return put_json(s, manifest, STORE_MEDIA_MANIFEST, LIMIT_MANIFEST_BYTES, &all[n_layers + 1],
-		err);
+	return put_json(
+		s, manifest, STORE_MEDIA_MANIFEST, LIMIT_MANIFEST_BYTES, &all[n_layers + 1], err);
 }
 
 static int check_names(const char *name, const char *tag_name, unsigned n_layers,
@@ -339,8 +343,8 @@ static int check_names(const char *name, const char *tag_name, unsigned n_layers
 	if (!tag_name)
 		tag_name = "latest";
 	if (!store_name_valid(name) || !store_tag_valid(tag_name))
-		return err_set(err, EINVAL, "publish: \"%.80s:%.80s\" is not a name and a tag", name,
-			tag_name);
+		return err_set(err, EINVAL, "publish: \"%.80s:%.80s\" is not a name and a tag",
+			name, tag_name);
 	if (n_layers > STORE_LAYERS_MAX)
 		return err_set(err, E2BIG, "publish: more than %d layers", STORE_LAYERS_MAX);
 	snprintf(ret->name, sizeof(ret->name), "%s", name);
@@ -352,7 +356,7 @@ int store_put_manifest(struct store *s, const char *name, const char *tag_name,
 	const json_t *config, const struct store_layer *layers, unsigned n_layers, int64_t created,
 	struct store_manifest *ret, struct err *err)
 {
-	struct store_ref ref = { 0 };
+	struct store_ref ref = {0};
 	struct store_layer all[STORE_LAYERS_MAX + 2];
 	char when[32];
 	int r = check_names(name, tag_name, n_layers, &ref, err);
@@ -365,7 +369,8 @@ int store_put_manifest(struct store *s, const char *name, const char *tag_name,
 		all[i] = layers[i];
 	r = put_parts(s, &ref, config, all, n_layers, when, err);
 	if (r == 0)
-		r = store_manifest_read(s, all[n_layers + 1].digest, all[n_layers + 1].bytes, ret, err);
+		r = store_manifest_read(
+			s, all[n_layers + 1].digest, all[n_layers + 1].bytes, ret, err);
 	if (r < 0)
 		return r;
 	snprintf(ret->name, sizeof(ret->name), "%s", ref.name);
@@ -377,7 +382,7 @@ int store_publish(struct store *s, const char *name, const char *tag_name, const
 	const struct store_layer *layers, unsigned n_layers, int64_t created,
 	struct store_manifest *ret, struct err *err)
 {
-	struct store_ref ref = { 0 };
+	struct store_ref ref = {0};
 	struct store_layer all[STORE_LAYERS_MAX + 2];
 	cleanup_fd int lock = -1;
 	char when[32], text[2 * LIMIT_NAME_SIZE + 8];
@@ -429,8 +434,9 @@ int store_remove(struct store *s, const char *text, struct err *err)
 	if (r < 0)
 		return r;
 	manifests = json_object_get(index, "manifests");
-	if (ref.digest[0] && (store_descriptor_parse(json_array_get(manifests, i), &desc, NULL) < 0 ||
-				     strcmp(desc.digest, ref.digest)))
+	if (ref.digest[0] &&
+		(store_descriptor_parse(json_array_get(manifests, i), &desc, NULL) < 0 ||
+			strcmp(desc.digest, ref.digest)))
 		return err_set(err, ENOENT, "%s has another digest by now", text);
 	json_array_remove(manifests, i);
 	return store_index_write(s, index, err);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Verifying a template: each blob is read whole and compared with its digest; each image is then opened, every
- * frame decompressed, and what comes out compared with the size and the digest that the config
- * names. So "verified" means that a restore will find the very bytes that were baked.
+ * Verifying a template: each blob is read whole and compared with its digest; each image is
+ * then opened, every frame decompressed, and what comes out compared with the size and the
+ * digest that the config names. So "verified" means that a restore will find the very bytes
+ * that were baked.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -15,9 +16,9 @@
 static const struct {
 	const char *media, *size_key, *digest_key;
 } images[] = {
-	{ STORE_MEDIA_DISK, "disk_bytes", "disk_raw_digest" },
-	{ STORE_MEDIA_DELTA, "disk_bytes", "delta_raw_digest" },
-	{ STORE_MEDIA_MEMORY, "memory_bytes", "memory_raw_digest" },
+	{STORE_MEDIA_DISK, "disk_bytes", "disk_raw_digest"},
+	{STORE_MEDIA_DELTA, "disk_bytes", "delta_raw_digest"},
+	{STORE_MEDIA_MEMORY, "memory_bytes", "memory_raw_digest"},
 };
 
 static const char *layer_name(const struct store_layer *layer)
@@ -27,8 +28,8 @@ static const char *layer_name(const struct store_layer *layer)
 	return name ? name : layer->media;
 }
 
-static int check_digest(int fd, const struct store_layer *layer, struct progress *progress,
-	struct err *err)
+static int check_digest(
+	int fd, const struct store_layer *layer, struct progress *progress, struct err *err)
 {
 	cleanup_digest struct digest *d = digest_new();
 	cleanup_free char *buf = malloc(MIB);
@@ -65,9 +66,11 @@ static int check_image(int fd, size_t i, const struct store_layer *layer, const 
 
 	if (r < 0)
 		return r;
-	if (size && (!json_is_integer(size) ||
-			    (uint64_t)json_integer_value(size) != image_raw_bytes(img)))
-		return err_set(err, EBADMSG, "it holds %" PRIu64 " bytes, the config's \"%s\" differs",
+	if (size &&
+		(!json_is_integer(size) ||
+			(uint64_t)json_integer_value(size) != image_raw_bytes(img)))
+		return err_set(err, EBADMSG,
+			"it holds %" PRIu64 " bytes, the config's \"%s\" differs",
 			image_raw_bytes(img), images[i].size_key);
 	progress_stage(progress, stage, "bytes", image_raw_bytes(img));
 	r = image_check_all(img, want && *want ? want : NULL, progress, err);
@@ -97,10 +100,10 @@ static int check_layer(struct store *s, const struct store_layer *layer, const j
 	return r;
 }
 
-int store_verify(struct store *s, const struct store_manifest *m, struct progress *progress,
-	struct err *err)
+int store_verify(
+	struct store *s, const struct store_manifest *m, struct progress *progress, struct err *err)
 {
-	cleanup_manifest struct store_manifest again = { 0 };
+	cleanup_manifest struct store_manifest again = {0};
 	/* manifest and config: read anew and compared with their digests on the way */
 	int r = store_manifest_read(s, m->digest, STORE_BYTES_ANY, &again, err);
 

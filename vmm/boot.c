@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A boot takes a second on an idle machine and half a minute on a busy one, so time alone says nothing. What
- * tells a slow boot from a dead one is whether the monitor gets anything done; a guest that spins for
- * ever does, so there is an end to it too.
+ * A boot takes a second on an idle machine and half a minute on a busy one, so time alone says
+ * nothing. What tells a slow boot from a dead one is whether the monitor gets anything done; a
+ * guest that spins for ever does, so there is an end to it too.
  */
 #include "vmm/boot.h"
 
@@ -15,7 +15,7 @@
 #include "common/limits.h"
 #include "vmm/machine.h"
 
-#define SLICE_MS 500   /* between two looks */
+#define SLICE_MS 500 /* between two looks */
 #define STILL_CPU_MS 300 /* an idle guest's timers use less in LIMIT_BOOT_STILL_MS */
 #define END_WAIT_MS 1000
 #define NOTE_AFTER_MS 10000
@@ -34,8 +34,9 @@ static int64_t cpu_ms(const struct machine *m)
 		return 0;
 	/* the name may hold anything but ends with the last bracket; times are fields 14 and 15 */
 	after = strrchr(text, ')');
-	if (!after || sscanf(after, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
-				&system) != 2)
+	if (!after ||
+		sscanf(after, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
+			&system) != 2)
 		return 0;
 	return (int64_t)((user + system) * 1000 / (unsigned long)sysconf(_SC_CLK_TCK));
 }
@@ -79,7 +80,10 @@ static void note(struct machine *m, struct progress *p, int64_t begun_ns)
 		text[--len] = '\0';
 	line = len ? strrchr(text, '\n') : NULL;
 	progress_note(p, "still booting after %d s: %.200s",
-		(int)((clock_now_ns() - begun_ns) / 1000000000), line ? line + 1 : len ? text : "silent");
+		(int)((clock_now_ns() - begun_ns) / 1000000000),
+		line          ? line + 1
+			: len ? text
+			      : "silent");
 }
 
 int machine_boot_wait(struct machine *m, struct guest *g, struct progress *p,
@@ -96,7 +100,8 @@ int machine_boot_wait(struct machine *m, struct guest *g, struct progress *p,
 			return 0;
 		/* where the channel has broken, the monitor's end is only moments away */
 		if (r != -ETIMEDOUT)
-			poll(&(struct pollfd){.fd = machine_pidfd(m), .events = POLLIN}, 1, END_WAIT_MS);
+			poll(&(struct pollfd){.fd = machine_pidfd(m), .events = POLLIN}, 1,
+				END_WAIT_MS);
 		if (machine_get_state(m) == MACHINE_ENDED) {
 			machine_end_reason(m, err);
 			err_prefix(err, "boot");
@@ -108,9 +113,11 @@ int machine_boot_wait(struct machine *m, struct guest *g, struct progress *p,
 			return r;
 		}
 		if (stands_still(m, &still))
-			err_set(err, ETIMEDOUT, "boot: the guest does nothing, and its agent never answered");
+			err_set(err, ETIMEDOUT,
+				"boot: the guest does nothing, and its agent never answered");
 		else if (clock_now_ns() - begun > LIMIT_BOOT_MS * 1000000ll)
-			err_set(err, ETIMEDOUT, "boot: no answer from the agent within %d s", LIMIT_BOOT_MS / 1000);
+			err_set(err, ETIMEDOUT, "boot: no answer from the agent within %d s",
+				LIMIT_BOOT_MS / 1000);
 		else
 			r = 0;
 		if (r < 0) {

@@ -9,15 +9,17 @@
 #include "vmm/monitor.h"
 
 /*
- * What a guest kernel is booted with (kernel/README.md says why), the same for a bake and for a measured boot. It
- * depends on the host where the machine is emulated: see machine_tsc_khz(). Caller frees *@ret.
+ * What a guest kernel is booted with (kernel/README.md says why), the same for a bake and for a
+ * measured boot. It depends on the host where the machine is emulated: see machine_tsc_khz().
+ * Caller frees *@ret.
  */
 int machine_cmdline(enum machine_accel accel, char **ret, struct err *err);
 
 /*
- * The rate of this host's time stamp counter in kHz, measured over 50 ms against CLOCK_MONOTONIC_RAW once a boot of the
- * host and kept in PATHS_RUN. An emulated machine (TCG) reads this very counter as its own, so its kernel must be
- * told the rate, and a snapshot of it keeps good time only on hosts of the same rate.
+ * The rate of this host's time stamp counter in kHz, measured over 50 ms against
+ * CLOCK_MONOTONIC_RAW once a boot of the host and kept in PATHS_RUN. An emulated machine (TCG)
+ * reads this very counter as its own, so its kernel must be told the rate, and a snapshot of it
+ * keeps good time only on hosts of the same rate.
  */
 int machine_tsc_khz(uint64_t *ret, struct err *err);
 /* Are two rates the same clock? Within 0.1 %: a drift of 86 s a day. */

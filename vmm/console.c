@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A serial port that nobody drains stalls its guest: the kernel waits up to 10 ms for each
- * byte, and a boot that takes one second took 49. So one thread of this process drains every machine's
+ * A serial port that nobody drains stalls its guest: the kernel waits up to 10 ms for each byte,
+ * and a boot that takes one second took 49. So one thread of this process drains every machine's
  * pipes for as long as there are any, whatever their owners are doing, and keeps the newest bytes
- * in a ring; nothing grows. Pipes, not sockets: the monitor writes byte by byte, and 64 KiB of that fit
- * into a pipe but only some hundred bytes into a socket.
+ * in a ring; nothing grows. Pipes, not sockets: the monitor writes byte by byte, and 64 KiB of that
+ * fit into a pipe but only some hundred bytes into a socket.
  *
- * After each round the thread rests for PACE_MS. What a pipe holds covers that, and a guest that prints
- * without end costs one small read per rest and not one per byte.
+ * After each round the thread rests for PACE_MS. What a pipe holds covers that, and a guest that
+ * prints without end costs one small read per rest and not one per byte.
  *
  * One lock covers everything here. The thread knows a pipe by slot and generation, so an event that
  * was fetched before console_free() finds nothing.

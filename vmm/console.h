@@ -8,32 +8,39 @@
 #include "common/err.h"
 
 /*
- * What a machine prints (its guest's serial console, its monitor's standard error): a pipe that is always
- * drained, and the newest bytes of it. All functions may be called from any thread, but console_free()
- * only when nobody else uses that console.
+ * What a machine prints (its guest's serial console, its monitor's standard error): a pipe that is
+ * always drained, and the newest bytes of it. All functions may be called from any thread, but
+ * console_free() only when nobody else uses that console.
  */
 struct console;
 
-/* Keep the newest @size bytes. *@ret_fd is the pipe's writing end: pass it to a child and close it. */
+/*
+ * Keep the newest @size bytes. *@ret_fd is the pipe's writing end: pass it to a child and close it.
+ */
 int console_new(size_t size, struct console **ret, int *ret_fd, struct err *err);
 void console_free(struct console *c);
 
 /* How many bytes were ever printed, what waits in the pipe included. */
 uint64_t console_total(struct console *c);
 /*
- * Copy at most @len bytes from position *@pos (counted from the first byte ever) and advance it; it skips
- * what is no longer kept. 0: nothing new.
+ * Copy at most @len bytes from position *@pos (counted from the first byte ever) and advance it; it
+ * skips what is no longer kept. 0: nothing new.
  */
 size_t console_read(struct console *c, uint64_t *pos, char *buf, size_t len);
-/* All that is kept, cleaned by console_clean(), NUL-terminated. Caller frees. NULL without memory. */
+/*
+ * All that is kept, cleaned by console_clean(), NUL-terminated. Caller frees. NULL without memory.
+ */
 char *console_text(struct console *c);
 /*
- * The last lines of a text, at most @max bytes of it: the place in @text where they begin. For messages.
+ * The last lines of a text, at most @max bytes of it: the place in @text where they begin. For
+ * messages.
  */
 const char *console_tail(const char *text, size_t max);
 
-/* Make bytes fit for a terminal, in place: printable ASCII, tabs and newlines stay, escape sequences and
- * carriage returns go, all else becomes `?`. Returns the new length, ≤ @len. */
+/*
+ * Make bytes fit for a terminal, in place: printable ASCII, tabs and newlines stay, escape
+ * sequences and carriage returns go, all else becomes `?`. Returns the new length, ≤ @len.
+ */
 size_t console_clean(char *text, size_t len);
 
 #endif

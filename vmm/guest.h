@@ -129,6 +129,7 @@ struct guest_exec_spec {
 	uint64_t limit_out, limit_err; /* 0: LIMIT_OUTPUT_BYTES */
 	uint64_t memory_max, pids_max; /* 0: none */
 	unsigned rows, cols;     /* both ≠ 0: a PTY */
+	bool detach;             /* return as soon as it runs; no input, output or timeout */
 	int stdin_fd;            /* read until EOF and carried; -1: none. May be a terminal. */
 	/* output as it comes (≤ limits); NULL: collected in the result */
 	void (*output)(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len);
@@ -146,7 +147,8 @@ struct guest_result {
 	size_t out_len, err_len;
 	/* CODE */
 	uint32_t execution;
-	char *ename, *evalue, *traceback; /* NULL: it did not raise */
+	char *ename, *evalue, *traceback; /* NULL: it did not raise. context_gone: how the
+					   * interpreter ended, as `traceback` */
 	char *results;                    /* JSON lines of channel 3, NUL-terminated, whole lines */
 	bool cut_results;                 /* there were more than LIMIT_OUTPUT_BYTES of them */
 };

@@ -21,6 +21,13 @@ int guest_reply_error(const char *what, int error, const char *text, struct err 
 	return err_sys(err, error, "%s", what);
 }
 
+int guest_check_text(const char *what, const char *text, size_t max, struct err *err)
+{
+	if (!text || strnlen(text, max + 1) <= max)
+		return 0;
+	return err_set(err, EINVAL, "%s is longer than %zu bytes: %.80s…", what, max, text);
+}
+
 int guest_wait_stream(struct guest *g, struct guest_stream *s, const bool *done, int64_t deadline,
 	int also_fd, struct err *err)
 {

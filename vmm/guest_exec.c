@@ -18,7 +18,7 @@
 struct exec_call {
 	const struct guest_exec_spec *spec;
 	struct guest_result *r;
-	bool exec; /* not CODE, which has no exit status */
+	bool has_status; /* CODE and what is detached have no exit status */
 	bool done, broken;
 	int error;
 	char *text;
@@ -154,18 +154,26 @@ static void exec_done(void *user, const struct guest_reply *reply)
 	struct exec_call *c = user;
 	struct proto_in in = {.buf = reply->body, .len = reply->body_len};
 	struct proto_field f;
-	bool ended = !c->exec;
+	bool ended = !c->has_status;
 
 	guest_pump_stop(&c->pump);
 	c->done = true;
 	c->error = reply->error;
-	if (reply->error) {
-		c->text = strdup(reply->text);
-		return;
-	}
 	while (proto_next(&in, &f) == 1) {
 		if (take_field(c->r, &f, &ended) < 0)
 			c->broken = true;
+	}
+	if (reply->error && c->r->context_gone && !c->has_status) {
+		/* the code ran, and its interpreter is no more: a result, with what came before */
+		c->error = 0;
+		c->r->timed_out |= reply->error == ETIMEDOUT;
+		free(c->r->traceback);
+		c->r->traceback = strdup(reply->text);
+		return;
+	}
+	if (reply->error) {
+		c->text = strdup(reply->text);
+		return;
 	}
 	if (!ended)
 		c->broken = true;
@@ -234,7 +242,8 @@ static int exec_run(struct guest *g, enum proto_type type, const struct proto_ou
 	static const struct guest_stream_ops ops = {.data = exec_data, .eof = exec_eof,
 		.writable = exec_writable, .done = exec_done};
 	struct guest_result r = {0};
-	struct exec_call c = {.spec = spec, .r = &r, .exec = type == PROTO_EXEC};
+	struct exec_call c = {.spec = spec, .r = &r,
+		.has_status = type == PROTO_EXEC && !spec->detach};
 	struct guest_stream *s;
 	int rc;
 
@@ -246,7 +255,7 @@ static int exec_run(struct guest *g, enum proto_type type, const struct proto_ou
 	s = guest_request(g, type, o->buf, o->len, &ops, &c);
 	if (!s)
 		return guest_request_error(g, type, o->len, err);
-	if (c.exec && spec->stdin_fd >= 0)
+	if (c.has_status && spec->stdin_fd >= 0)
 		guest_pump_start(&c.pump, g, s, spec->stdin_fd);
 	rc = exec_wait(g, s, &c, deadline, also_fd, what, err);
 	for (int i = 0; i < PROTO_CHANNELS; i++)
@@ -270,43 +279,71 @@ static void put_limits(struct proto_out *o, const struct guest_exec_spec *spec)
 	proto_put_u64(o, PROTO_T_LIMIT_ERR, errors);
 }
 
+/* Bounds of the agent that its breaches would be. */
+static int check_spec(const struct guest_exec_spec *spec, struct err *err)
+{
+	size_t n_args = 0, n_env = 0;
+	int rc;
+
+	if (spec->argv ? !spec->argv[0] : !spec->shell)
+		return err_set(err, EINVAL, "no command was given");
+	while (spec->argv && spec->argv[n_args])
+		n_args++;
+	while (spec->env && spec->env[n_env])
+		n_env++;
+	if (n_args > LIMIT_EXEC_ARGS || n_env > LIMIT_EXEC_ARGS)
+		return err_set(err, E2BIG, "more than %d arguments or variables", LIMIT_EXEC_ARGS);
+	if (spec->stdin_fd >= 0 && fcntl(spec->stdin_fd, F_GETFD) < 0)
+		return err_sys(err, errno, "the command's input");
+	rc = guest_check_text("the working directory", spec->cwd, PROTO_PATH_MAX, err);
+	return rc < 0 ? rc : guest_check_text("the user's name", spec->user, LIMIT_USER, err);
+}
+
+/* The request's fields. */
+static void put_spec(struct proto_out *o, const struct guest_exec_spec *spec)
+{
+	for (size_t i = 0; spec->argv && spec->argv[i]; i++)
+		proto_put_str(o, PROTO_T_ARG, spec->argv[i]);
+	if (!spec->argv)
+		proto_put_str(o, PROTO_T_SHELL, spec->shell);
+	for (size_t i = 0; spec->env && spec->env[i]; i++)
+		proto_put_str(o, PROTO_T_ENV, spec->env[i]);
+	if (spec->cwd)
+		proto_put_str(o, PROTO_T_CWD, spec->cwd);
+	if (spec->user)
+		proto_put_str(o, PROTO_T_USER, spec->user);
+	put_limits(o, spec);
+	if (spec->memory_max)
+		proto_put_u64(o, PROTO_T_MEMORY_MAX, spec->memory_max);
+	if (spec->pids_max)
+		proto_put_u64(o, PROTO_T_PIDS_MAX, spec->pids_max);
+	if (spec->stdin_fd >= 0 && !spec->detach)
+		proto_put_bool(o, PROTO_T_STDIN, 1);
+	if (spec->rows && spec->cols) {
+		uint16_t size[2] = {(uint16_t)spec->rows, (uint16_t)spec->cols};
+
+		proto_put(o, PROTO_T_PTY, size, sizeof(size));
+	}
+	if (spec->detach)
+		proto_put_bool(o, PROTO_T_DETACH, 1);
+}
+
 int guest_exec(struct guest *g, const struct guest_exec_spec *spec, int64_t deadline, int also_fd,
 	struct guest_result *ret, struct err *err)
 {
 	cleanup_free uint8_t *buf = malloc(PROTO_BODY_MAX);
 	struct proto_out o = {.buf = buf, .max = PROTO_BODY_MAX};
-	const char *name = spec->argv ? spec->argv[0] : spec->shell;
 	char what[128];
+	int rc;
 
 	if (!buf)
 		return err_set(err, ENOMEM, "out of memory");
-	if (!name)
-		return err_set(err, EINVAL, "no command was given");
-	if (spec->stdin_fd >= 0 && fcntl(spec->stdin_fd, F_GETFD) < 0)
-		return err_sys(err, errno, "the command's input");
-	for (size_t i = 0; spec->argv && spec->argv[i]; i++)
-		proto_put_str(&o, PROTO_T_ARG, spec->argv[i]);
-	if (!spec->argv)
-		proto_put_str(&o, PROTO_T_SHELL, spec->shell);
-	for (size_t i = 0; spec->env && spec->env[i]; i++)
-		proto_put_str(&o, PROTO_T_ENV, spec->env[i]);
-	if (spec->cwd)
-		proto_put_str(&o, PROTO_T_CWD, spec->cwd);
-	if (spec->user)
-		proto_put_str(&o, PROTO_T_USER, spec->user);
-	put_limits(&o, spec);
-	if (spec->memory_max)
-		proto_put_u64(&o, PROTO_T_MEMORY_MAX, spec->memory_max);
-	if (spec->pids_max)
-		proto_put_u64(&o, PROTO_T_PIDS_MAX, spec->pids_max);
-	if (spec->stdin_fd >= 0)
-		proto_put_bool(&o, PROTO_T_STDIN, 1);
-	if (spec->rows && spec->cols) {
-		uint16_t size[2] = {(uint16_t)spec->rows, (uint16_t)spec->cols};
-
-		proto_put(&o, PROTO_T_PTY, size, sizeof(size));
-	}
-	snprintf(what, sizeof(what), "running %s in the guest", name);
+	rc = check_spec(spec, err);
+	if (rc < 0)
+		return rc;
+	put_spec(&o, spec);
+	snprintf(what, sizeof(what), "running %s in the guest",
+		spec->argv ? spec->argv[0] : spec->shell);
 	for (char *p = what; *p; p++) {
 		if ((unsigned char)*p < 0x20)
 			*p = ' ';
@@ -320,9 +357,13 @@ int guest_code(struct guest *g, const char *context, const char *code,
 {
 	cleanup_free uint8_t *buf = malloc(PROTO_BODY_MAX);
 	struct proto_out o = {.buf = buf, .max = PROTO_BODY_MAX};
+	int rc;
 
 	if (!buf)
 		return err_set(err, ENOMEM, "out of memory");
+	rc = guest_check_text("the context's name", context, LIMIT_CONTEXT_NAME, err);
+	if (rc < 0)
+		return rc;
 	if (context)
 		proto_put_str(&o, PROTO_T_CONTEXT, context);
 	proto_put_str(&o, PROTO_T_CODE, code);

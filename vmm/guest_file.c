@@ -9,6 +9,8 @@
 #include <poll.h>
 #include <sys/stat.h>
 
+#include "common/limits.h"
+
 /* Does the reply, where it counts bytes, count @total? */
 static bool bytes_agree(const struct guest_reply *reply, uint64_t total)
 {
@@ -63,13 +65,16 @@ int guest_put_file(struct guest *g, int fd, const char *path, uint32_t mode, con
 	struct guest_stream *s;
 	int rc;
 
+	rc = guest_check_text("the path in the guest", path, PROTO_PATH_MAX, err);
+	if (rc == 0)
+		rc = guest_check_text("the user's name", user, LIMIT_USER, err);
+	if (rc < 0)
+		return rc;
 	proto_put_str(&o, PROTO_T_PATH, path);
 	proto_put_u32(&o, PROTO_T_MODE, mode & 07777);
 	proto_put_bool(&o, PROTO_T_PARENTS, 1);
 	if (user)
 		proto_put_str(&o, PROTO_T_USER, user);
-	if (o.failed)
-		return err_set(err, ENAMETOOLONG, "the path in the guest is too long: %.80s…", path);
 	s = guest_request(g, PROTO_FILE_PUT, o.buf, o.len, &ops, &c);
 	if (!s)
 		return guest_request_error(g, PROTO_FILE_PUT, o.len, err);
@@ -177,11 +182,12 @@ int guest_get_file(struct guest *g, const char *path, int fd, uint64_t max, int6
 
 	if (fstat(fd, &st) < 0)
 		return err_sys(err, errno, "where %s of the guest is to go", path);
+	rc = guest_check_text("the path in the guest", path, PROTO_PATH_MAX, err);
+	if (rc < 0)
+		return rc;
 	proto_put_str(&o, PROTO_T_PATH, path);
 	if (max < UINT64_MAX)
 		proto_put_u64(&o, PROTO_T_LENGTH, max + 1); /* one more: there was more */
-	if (o.failed)
-		return err_set(err, ENAMETOOLONG, "the path in the guest is too long: %.80s…", path);
 	c.s = guest_request(g, PROTO_FILE_GET, o.buf, o.len, &ops, &c);
 	if (!c.s)
 		return guest_request_error(g, PROTO_FILE_GET, o.len, err);

@@ -173,6 +173,12 @@ void guest_pump_stop(struct guest_pump *p);
 /* -errno of a reply's error, with its text behind @what. */
 int guest_reply_error(const char *what, int error, const char *text, struct err *err);
 
+/*
+ * Is @text (may be NULL) at most @max bytes long? The agent takes a field beyond its bound for a
+ * breach, which would end the connection: so it is an error here, -EINVAL that names @what.
+ */
+int guest_check_text(const char *what, const char *text, size_t max, struct err *err);
+
 /* What a request is called in an error: "running a command in the guest". */
 const char *guest_type_name(enum proto_type type);
 /* Why guest_request() gave nothing for a body of @len bytes. */

@@ -12,17 +12,17 @@ struct machine {
 	const struct monitor_ops *ops;
 	enum machine_state state; /* as of the last call; monitor.c moves it */
 	struct machine_shape shape;
-	bool booted;              /* started with a kernel: its memory is shared with the owner */
+	bool booted; /* started with a kernel: its memory is shared with the owner */
 	/* set by the driver's start(); released by monitor.c */
 	struct proc proc;
-	int channel_fd;           /* the host's end; -1: taken */
-	struct console *console;  /* the guest's */
-	struct console *errors;   /* the monitor's standard error */
-	void *driver;             /* the driver's own; freed by its release() */
+	int channel_fd; /* the host's end; -1: taken */
+	struct console *console; /* the guest's */
+	struct console *errors; /* the monitor's standard error */
+	void *driver; /* the driver's own; freed by its release() */
 	/* the owner's */
 	void (*on_console)(void *user, const char *bytes, size_t len);
 	void *user;
-	uint64_t console_pos;     /* how far on_console has been told */
+	uint64_t console_pos; /* how far on_console has been told */
 };
 
 /* Give on_console what is new. Called wherever a driver waits. */

@@ -96,7 +96,8 @@ static int choose_accel(const struct monitor_facts *facts, enum machine_accel *r
 		return 0;
 	}
 	if (machine_accel_parse(asked, ret) < 0)
-		return err_set(err, EINVAL, "PARBAKE_ACCEL=%s: not an accelerator; use tcg or kvm", asked);
+		return err_set(
+			err, EINVAL, "PARBAKE_ACCEL=%s: not an accelerator; use tcg or kvm", asked);
 	if (*ret == MACHINE_KVM && !facts->has_kvm)
 		return err_set(err, ENODEV, "PARBAKE_ACCEL=kvm, but KVM does not work here: %s",
 			facts->why_not_kvm);
@@ -150,16 +151,19 @@ static int check_spec(const struct machine_spec *spec, struct err *err)
 
 	if (shape->memory_bytes < LIMIT_MEMORY_MIN || shape->memory_bytes > LIMIT_MEMORY_MAX ||
 		shape->memory_bytes % (2 * MIB))
-		return err_set(err, EINVAL, "memory of %llu bytes: not a multiple of 2 MiB from 64 MiB to 64 GiB",
+		return err_set(err, EINVAL,
+			"memory of %llu bytes: not a multiple of 2 MiB from 64 MiB to 64 GiB",
 			(unsigned long long)shape->memory_bytes);
 	if (shape->vcpus < 1 || shape->vcpus > LIMIT_VCPUS)
 		return err_set(err, EINVAL, "%u vcpus: from 1 to %d", shape->vcpus, LIMIT_VCPUS);
 	if (spec->memory_fd < 0 || spec->disk_fd < 0 || spec->overlay_fd < 0)
 		return err_set(err, EINVAL, "a machine needs memory, a disk and its overlay");
 	if (!opened_as(spec->disk_fd, O_RDONLY) || !opened_as(spec->overlay_fd, O_RDWR))
-		return err_set(err, EINVAL, "a disk is opened read-only and its overlay read-write");
+		return err_set(
+			err, EINVAL, "a disk is opened read-only and its overlay read-write");
 	if (spec->kernel && (!spec->initrd || !spec->cmdline))
-		return err_set(err, EINVAL, "a boot needs a kernel, an initramfs and a command line");
+		return err_set(
+			err, EINVAL, "a boot needs a kernel, an initramfs and a command line");
 	if (spec->kernel && spec->pager_fd >= 0)
 		return err_set(err, EINVAL, "a machine that boots has no pager");
 	return 0;
@@ -251,7 +255,8 @@ static int begin(struct machine *m, const char *what, unsigned allowed, struct e
 	if (state == MACHINE_ENDED)
 		return finish(m, what, -ECONNABORTED, err);
 	if (!(allowed & 1u << state))
-		return err_set(err, EINVAL, "%s: the machine is %s", what, machine_state_name(state));
+		return err_set(
+			err, EINVAL, "%s: the machine is %s", what, machine_state_name(state));
 	return 0;
 }
 
@@ -307,7 +312,8 @@ int machine_capture(struct machine *m, int state_fd, int64_t deadline, struct er
 	if (r < 0)
 		return r;
 	if (!m->booted)
-		return err_set(err, ENOTSUP, "capture: a restored machine's memory is its own; capture a booted one");
+		return err_set(err, ENOTSUP,
+			"capture: a restored machine's memory is its own; capture a booted one");
 	return finish(m, "capture", m->ops->capture(m, state_fd, deadline, err), err);
 }
 
@@ -355,16 +361,18 @@ void machine_end_reason(struct machine *m, struct err *err)
 	siginfo_t info = {0};
 
 	if (m->proc.pidfd < 0 ||
-		waitid((idtype_t)P_PIDFD, (id_t)m->proc.pidfd, &info, WEXITED | WNOHANG | WNOWAIT) < 0 ||
+		waitid((idtype_t)P_PIDFD, (id_t)m->proc.pidfd, &info, WEXITED | WNOHANG | WNOWAIT) <
+			0 ||
 		info.si_pid == 0)
 		err_set(err, ECONNABORTED, "the monitor has not ended");
 	else if (info.si_code == CLD_EXITED && info.si_status == 0)
-		err_set(err, ECONNABORTED, "the guest reset or switched off: the monitor exited with status 0");
+		err_set(err, ECONNABORTED,
+			"the guest reset or switched off: the monitor exited with status 0");
 	else if (info.si_code == CLD_EXITED)
 		err_set(err, ECONNABORTED, "the monitor exited with status %d", info.si_status);
 	else
-		err_set(err, ECONNABORTED, "the monitor was killed by signal %d (%s)", info.si_status,
-			sigdescr_np(info.si_status) ?: "unknown");
+		err_set(err, ECONNABORTED, "the monitor was killed by signal %d (%s)",
+			info.si_status, sigdescr_np(info.si_status) ?: "unknown");
 	quote(m->errors, "the monitor", LAST_WORDS_MONITOR, err);
 	quote(m->console, "the guest's console", LAST_WORDS_GUEST, err);
 }

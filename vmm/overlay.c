@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A machine's disk overlay, in the qcow2 format, version 3 (QEMU: docs/interop/qcow2.txt), written and read
- * here without any program. A new one is four clusters, of which only some bytes are not zero:
+ * A machine's disk overlay, in the qcow2 format, version 3 (QEMU: docs/interop/qcow2.txt), written
+ * and read here without any program. A new one is four clusters, of which only some bytes are not
+ * zero:
  *
  *     0  header    1  refcount table    2  the first refcount block    3…  L1 table
  *
- * The reader trusts nothing: the file was written by a monitor that its guest may have taken over. It
- * accepts what QEMU makes of our own overlays (no backing name, snapshots, encryption, compression or
- * other extensions), and each cluster of the file may serve one purpose only, held in a bitmap: so there
- * are no loops, and a small file cannot claim a large disk's worth of data.
+ * The reader trusts nothing: the file was written by a monitor that its guest may have taken over.
+ * It accepts what QEMU makes of our own overlays (no backing name, snapshots, encryption,
+ * compression or other extensions), and each cluster of the file may serve one purpose only, held
+ * in a bitmap: so there are no loops, and a small file cannot claim a large disk's worth of data.
  */
 #include <assert.h>
 #include <endian.h>
@@ -27,9 +28,9 @@
 #define HEADER_LEN 112
 #define CLUSTER_BITS 16
 #define CLUSTER (1ull << CLUSTER_BITS)
-#define ENTRIES (CLUSTER / 8)             /* of a table of one cluster */
-#define L2_COVERS (ENTRIES * CLUSTER)     /* disk bytes of one L2 table: 512 MiB */
-#define REFCOUNT_ORDER 4                  /* 16 bits */
+#define ENTRIES (CLUSTER / 8) /* of a table of one cluster */
+#define L2_COVERS (ENTRIES * CLUSTER) /* disk bytes of one L2 table: 512 MiB */
+#define REFCOUNT_ORDER 4 /* 16 bits */
 #define OFFSET_MASK 0x00fffffffffffe00ull
 #define L2_COMPRESSED (1ull << 62)
 #define L2_ZERO 1ull
@@ -52,7 +53,8 @@ struct header {
 } __attribute__((packed));
 
 static_assert(sizeof(struct header) == HEADER_LEN, "as in the file");
-static_assert(LIMIT_DISK_MAX / L2_COVERS <= ENTRIES, "the L1 table of the largest disk is one cluster");
+static_assert(
+	LIMIT_DISK_MAX / L2_COVERS <= ENTRIES, "the L1 table of the largest disk is one cluster");
 
 static uint64_t l1_entries(uint64_t disk_bytes)
 {
@@ -62,7 +64,8 @@ static uint64_t l1_entries(uint64_t disk_bytes)
 static int check_size(uint64_t disk_bytes, struct err *err)
 {
 	if (disk_bytes == 0 || disk_bytes > LIMIT_DISK_MAX || disk_bytes % 512)
-		return err_set(err, EINVAL, "a disk of %" PRIu64 " bytes: not a multiple of 512 up to 1 TiB",
+		return err_set(err, EINVAL,
+			"a disk of %" PRIu64 " bytes: not a multiple of 512 up to 1 TiB",
 			disk_bytes);
 	return 0;
 }
@@ -150,10 +153,12 @@ static int check_header(const struct header *h, uint64_t disk_bytes, struct err 
 {
 	if (be32toh(h->magic) != QCOW2_MAGIC || be32toh(h->version) != QCOW2_VERSION)
 		return bad(err, "not a qcow2 file of version 3");
-	if (be32toh(h->cluster_bits) != CLUSTER_BITS || be32toh(h->refcount_order) != REFCOUNT_ORDER)
+	if (be32toh(h->cluster_bits) != CLUSTER_BITS ||
+		be32toh(h->refcount_order) != REFCOUNT_ORDER)
 		return bad(err, "not of our cluster size");
 	if (h->backing_offset || h->crypt || h->snapshots || h->incompatible || h->compression)
-		return bad(err, "a backing name, encryption, a snapshot or a feature that ours never have");
+		return bad(err,
+			"a backing name, encryption, a snapshot or a feature that ours never have");
 	if (be64toh(h->size) != disk_bytes)
 		return err_set(err, EBADMSG, "disk overlay: of %" PRIu64 " bytes, not %" PRIu64,
 			be64toh(h->size), disk_bytes);

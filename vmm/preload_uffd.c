@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-or-later */
 /*
  * Hands a monitor's guest memory over to a pager. It wraps mmap in the monitor's process: as a
- * preload library for any dynamically linked monitor, or linked in with -Wl,--wrap=mmap,--wrap=mmap64
- * and -DPARBAKE_UFFD_WRAP. The environment names three descriptors of that process:
+ * preload library for any dynamically linked monitor, or linked in with
+ * -Wl,--wrap=mmap,--wrap=mmap64 and -DPARBAKE_UFFD_WRAP. The environment names three descriptors of
+ * that process:
  *
  *     PARBAKE_UFFD_MEM   the memfd that is guest memory (the mapping is known by device and inode)
  *     PARBAKE_UFFD_SOCK  a connected unix socket to the pager
  *     PARBAKE_UFFD_ACK   an eventfd: 1 is written once the memory is registered
  *
  * When the memfd is mapped, privately and writable, the mapping is registered with a userfaultfd
- * for missing and minor faults before anyone can touch it, and the userfaultfd is sent over the socket
- * with [{"base_host_virt_addr":…,"size":…,"offset":…,"page_size":4096}]. The answer is not waited for:
- * the pager maps the working set while the monitor goes on starting, and whoever touches a page before
- * waits for that page. So it must answer "ok\n" once, and then nothing.
+ * for missing and minor faults before anyone can touch it, and the userfaultfd is sent over the
+ * socket with [{"base_host_virt_addr":…,"size":…,"offset":…,"page_size":4096}]. The answer is not
+ * waited for: the pager maps the working set while the monitor goes on starting, and whoever
+ * touches a page before waits for that page. So it must answer "ok\n" once, and then nothing.
  *
- * What always holds: the machine never reads a page that the pager did not give. The userfaultfd stays
- * open here, so without a pager a fault waits for ever instead of finding zeros; and a thread that
- * watches the socket kills the process when the pager's end closes. Whatever fails ends the
+ * What always holds: the machine never reads a page that the pager did not give. The userfaultfd
+ * stays open here, so without a pager a fault waits for ever instead of finding zeros; and a thread
+ * that watches the socket kills the process when the pager's end closes. Whatever fails ends the
  * process, and so does a second mapping of the memory, which nobody would serve.
  *
- * Kernel faults must be served too (KVM, reads and writes of the disk straight into guest memory), so
- * the userfaultfd is not of the USER_MODE_ONLY kind.
+ * Kernel faults must be served too (KVM, reads and writes of the disk straight into guest memory),
+ * so the userfaultfd is not of the USER_MODE_ONLY kind.
  */
 #include <assert.h>
 #include <errno.h>
@@ -48,7 +49,8 @@
 
 #define FEATURES (UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM)
 #define NEEDED_IOCTLS                                                                              \
-	((uint64_t)1 << _UFFDIO_WAKE | (uint64_t)1 << _UFFDIO_CONTINUE | (uint64_t)1 << _UFFDIO_ZEROPAGE)
+	((uint64_t)1 << _UFFDIO_WAKE | (uint64_t)1 << _UFFDIO_CONTINUE |                           \
+		(uint64_t)1 << _UFFDIO_ZEROPAGE)
 #define STACK_BYTES (64 * 1024)
 #define EXIT_STATUS 125
 
@@ -142,7 +144,9 @@ static void send_handshake(int sock, int uffd, void *addr, size_t len, off_t off
 	} control = {0};
 	char text[256];
 	struct iovec iov = {.iov_base = text};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.buf,
+	struct msghdr msg = {.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control.buf,
 		.msg_controllen = sizeof(control.buf)};
 	struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
 	ssize_t n;
@@ -193,7 +197,8 @@ static void start_watch(int sock)
 	sigfillset(&all);
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attr, STACK_BYTES > PTHREAD_STACK_MIN ? STACK_BYTES : PTHREAD_STACK_MIN);
+	pthread_attr_setstacksize(
+		&attr, STACK_BYTES > PTHREAD_STACK_MIN ? STACK_BYTES : PTHREAD_STACK_MIN);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	r = pthread_create(&thread, &attr, watch, (void *)(intptr_t)sock);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -252,7 +257,8 @@ void *__wrap_mmap64(void *addr, size_t len, int prot, int flags, int fd, off64_t
 #else
 /* With 64-bit offsets the header's mmap is the symbol mmap64; both names are defined by hand. */
 void *uffd_mmap(void *addr, size_t len, int prot, int flags, int fd, off_t offset) __asm__("mmap");
-void *uffd_mmap64(void *addr, size_t len, int prot, int flags, int fd, off_t offset) __asm__("mmap64");
+void *uffd_mmap64(void *addr, size_t len, int prot, int flags, int fd, off_t offset) __asm__(
+	"mmap64");
 
 void *uffd_mmap(void *addr, size_t len, int prot, int flags, int fd, off_t offset)
 {

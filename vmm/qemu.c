@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The qemu driver. A machine is one QEMU process with QMP on a socket pair; qemu_args.c says what it is
- * given. Device state is a migration stream without memory (x-ignore-shared): a boot maps the memory
- * shared, so the stream leaves it out, and a restore maps the same bytes privately.
+ * The qemu driver. A machine is one QEMU process with QMP on a socket pair; qemu_args.c says what
+ * it is given. Device state is a migration stream without memory (x-ignore-shared): a boot maps the
+ * memory shared, so the stream leaves it out, and a restore maps the same bytes privately.
  *
  * Round trips are what a restore is made of, so commands go out ahead of their answers: the
- * capabilities when the process starts, the descriptor and the load in one go. The end of a load or a
- * save is an event, not a poll.
+ * capabilities when the process starts, the descriptor and the load in one go. The end of a load or
+ * a save is an event, not a poll.
  *
- * With a pager, QEMU must have handed its userfaultfd over before anything runs: the preload library
- * says so by an eventfd. Without that (a setuid or static program ignores LD_PRELOAD) the guest would read
- * zeros where memory is not filled yet, so the restore fails.
+ * With a pager, QEMU must have handed its userfaultfd over before anything runs: the preload
+ * library says so by an eventfd. Without that (a setuid or static program ignores LD_PRELOAD) the
+ * guest would read zeros where memory is not filled yet, so the restore fails.
  */
 #include <assert.h>
 #include <fcntl.h>
@@ -31,15 +31,15 @@
 #define ERRORS_BYTES (8 * KIB) /* kept of the monitor's standard error */
 #define END_WAIT_MS 1000
 #define FINALIZE_POLL_NS 500000
-#define STATE_MAGIC "QEVM"     /* a migration stream's first bytes */
+#define STATE_MAGIC "QEVM" /* a migration stream's first bytes */
 
 struct qemu {
 	struct qmp *qmp;
-	uint64_t setup_id;  /* the last command of the start */
+	uint64_t setup_id; /* the last command of the start */
 	bool ready;
-	int ack_fd;         /* eventfd of the preload library; -1: no pager */
-	bool migrated;      /* a load or save has ended … */
-	bool failed;        /* … badly */
+	int ack_fd; /* eventfd of the preload library; -1: no pager */
+	bool migrated; /* a load or save has ended … */
+	bool failed; /* … badly */
 };
 
 static void on_event(void *user, const char *name, const json_t *data)
@@ -213,8 +213,8 @@ static int reopen_state(int state_fd, struct err *err)
 }
 
 /* Pass @fd, then load from or save to it; returns when that has ended. */
-static int migrate(struct machine *m, const char *command, int fd, int64_t deadline,
-	struct err *err)
+static int migrate(
+	struct machine *m, const char *command, int fd, int64_t deadline, struct err *err)
 {
 	struct qemu *q = m->driver;
 	uint64_t id;
@@ -250,7 +250,8 @@ static int qemu_restore(struct machine *m, int state_fd, int64_t deadline, struc
 	}
 	if (q->ack_fd >= 0 && read(q->ack_fd, &acked, sizeof(acked)) != (ssize_t)sizeof(acked))
 		return err_set(err, ENOTSUP,
-			"the monitor did not hand its memory to the pager: the preload library had no effect");
+			"the monitor did not hand its memory to the pager: the preload library had "
+			"no effect");
 	q->ready = true;
 	return 0;
 }
@@ -277,12 +278,13 @@ static int migrate_error(struct qemu *q, int64_t deadline, struct err *err)
 
 	if (qmp_call(q->qmp, "query-migrate", NULL, deadline, &info, NULL) == 0)
 		desc = json_string_value(json_object_get(info, "error-desc"));
-	return err_set(err, EIO, "write the device state: %.500s", desc ?: "the monitor does not say why");
+	return err_set(
+		err, EIO, "write the device state: %.500s", desc ?: "the monitor does not say why");
 }
 
 /*
- * The event says that the stream is complete; the migration thread then still has to let go of the machine
- * and its file, which no event tells.
+ * The event says that the stream is complete; the migration thread then still has to let go of the
+ * machine and its file, which no event tells.
  */
 static int wait_finalized(struct qemu *q, int64_t deadline, struct err *err)
 {

@@ -36,10 +36,16 @@ void qemu_args_clear(struct qemu_args *a);
 #define cleanup_qemu_args __attribute__((__cleanup__(qemu_args_clear)))
 /* The command line for a machine. */
 void qemu_args_make(struct qemu_args *a, const char *program, const struct machine_spec *spec);
-/* The environment: a short list of the parent's variables, and with a pager ours. -ENOENT: no preload library. */
+/*
+ * The environment: a short list of the parent's variables, and with a pager ours. -ENOENT: no
+ * preload library.
+ */
 int qemu_env_make(struct qemu_args *a, bool pager, struct err *err);
 
-/* Does the device /dev/kvm work (microseconds)? And this QEMU with it (as long as a start)? *@why is set where not. */
+/*
+ * Does the device /dev/kvm work (microseconds)? And this QEMU with it (as long as a start)? *@why
+ * is set where not.
+ */
 bool qemu_try_kvm_device(char why[static 128]);
 bool qemu_try_kvm(const char *program, char why[static 128]);
 /* monitor_ops.probe */

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * QEMU's command line. What decides the device state's layout (machine options, devices and their order)
- * is the same for a boot and a restore; a boot adds the kernel and shares the memory.
+ * QEMU's command line. What decides the device state's layout (machine options, devices and their
+ * order) is the same for a boot and a restore; a boot adds the kernel and shares the memory.
  *
  * Memory is memory-backend-file over /proc/self/fd: a memfd backend would make a memfd of its own.
- * The disk comes by fdset, so that no name of a file is in reach of the monitor. No locking (a clone's base
- * is shared, immutable), no flush to the host (an overlay lives as long as its machine, and the bake
- * reads it through the page cache).
+ * The disk comes by fdset, so that no name of a file is in reach of the monitor. No locking (a
+ * clone's base is shared, immutable), no flush to the host (an overlay lives as long as its
+ * machine, and the bake reads it through the page cache).
  *
- * No balloon: discarding a page would punch a hole into the memfd that all clones share, which its seal
- * refuses. An RTC, though nothing uses it: without one a booting kernel waits a second for it. No rng device: entropy comes by the agent. No network card.
+ * No balloon: discarding a page would punch a hole into the memfd that all clones share, which its
+ * seal refuses. An RTC, though nothing uses it: without one a booting kernel waits a second for it.
+ * No rng device: entropy comes by the agent. No network card.
  */
 #include <assert.h>
 #include <stdarg.h>
@@ -22,13 +23,17 @@
 #include "common/paths.h"
 #include "vmm/qemu.h"
 
-/* Translated code: enough for an interpreter with numpy; the default would be an eighth of the host's memory. */
+/*
+ * Translated code: enough for an interpreter with numpy; the default would be an eighth of the
+ * host's memory.
+ */
 #define TCG_CACHE_MIB 128
 
 #define SANDBOX "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 
 /* The parent's variables that reach the monitor: a guest that breaks out finds no secrets there. */
-static const char *const env_kept[] = {"PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "QEMU_MODULE_DIR"};
+static const char *const env_kept[] = {
+	"PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "QEMU_MODULE_DIR"};
 
 void qemu_args_clear(struct qemu_args *a)
 {
@@ -94,12 +99,16 @@ static void add_disk(struct qemu_args *a, bool boot)
 	add(a, "-blockdev");
 	/* at a boot, zeros that are written stay out of the delta */
 	add(a,
-		"{\"driver\":\"qcow2\",\"node-name\":\"disk\",\"backing\":\"base\",\"discard\":\"unmap\","
+		"{\"driver\":\"qcow2\",\"node-name\":\"disk\",\"backing\":\"base\",\"discard\":"
+		"\"unmap\","
 		"\"detect-zeroes\":\"%s\",\"cache\":{\"no-flush\":true},\"file\":"
 		"{\"driver\":\"file\",\"filename\":\"/dev/fdset/2\",\"discard\":\"unmap\","
 		"\"locking\":\"off\",\"cache\":{\"no-flush\":true}}}",
 		boot ? "unmap" : "off");
-	/* a host without room for the overlay is the guest's I/O error, not a machine that stands still */
+	/*
+	 * a host without room for the overlay is the guest's I/O error, not a machine that stands
+	 * still
+	 */
 	add_option(a, "-device", "virtio-blk-device,drive=disk,werror=report,rerror=report");
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Does KVM work here, with this QEMU? A device that opens says little: there are hosts (nested ones above
- * all) whose KVM makes a machine, and then refuses a register or stops at an instruction. So after the
- * device itself, QEMU is started with the CPU model that guests get, and its firmware runs.
+ * Does KVM work here, with this QEMU? A device that opens says little: there are hosts (nested ones
+ * above all) whose KVM makes a machine, and then refuses a register or stops at an instruction. So
+ * after the device itself, QEMU is started with the CPU model that guests get, and its firmware
+ * runs.
  */
 #include <fcntl.h>
 #include <linux/kvm.h>
@@ -31,7 +32,8 @@ static int try_device(struct err *err)
 		return err_sys(err, errno, "open /dev/kvm");
 	version = ioctl(fd, KVM_GET_API_VERSION, 0);
 	if (version != KVM_API_VERSION)
-		return err_set(err, ENODEV, "/dev/kvm: API version %d, not %d", version, KVM_API_VERSION);
+		return err_set(
+			err, ENODEV, "/dev/kvm: API version %d, not %d", version, KVM_API_VERSION);
 	vm = ioctl(fd, KVM_CREATE_VM, 0);
 	if (vm < 0)
 		return err_sys(err, errno, "/dev/kvm: create a machine");
@@ -59,7 +61,8 @@ static int run_firmware(int sock, int pidfd, struct err *err)
 		return r;
 	state = json_string_value(json_object_get(status, "status"));
 	if (!state || strcmp(state, "running"))
-		return err_set(err, EIO, "QEMU with KVM: the machine is %s", state ?: "in no state");
+		return err_set(
+			err, EIO, "QEMU with KVM: the machine is %s", state ?: "in no state");
 	return 0;
 }
 
@@ -67,8 +70,8 @@ static int try_monitor(const char *program, struct err *err)
 {
 	const char *argv[] = {program, "-nodefaults", "-no-user-config", "-display", "none", "-S",
 		"-machine", QEMU_MACHINE_TYPE ",acpi=off,x-option-roms=off", "-accel", "kvm",
-		"-cpu", machine_cpu_model(MACHINE_KVM), "-m", "64M",
-		"-chardev", "socket,id=qmp,fd=3", "-mon", "chardev=qmp,mode=control", NULL};
+		"-cpu", machine_cpu_model(MACHINE_KVM), "-m", "64M", "-chardev",
+		"socket,id=qmp,fd=3", "-mon", "chardev=qmp,mode=control", NULL};
 	struct proc_spec spec = {.argv = argv, .die_with_parent = true};
 	cleanup_proc struct proc p = PROC_INIT;
 	cleanup_free char *said = NULL;

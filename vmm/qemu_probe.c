@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which QEMU there is and what it can do. Asking it costs as much as starting a machine, so its answers are
- * kept in the cache directory, named by what identifies the program file (path, device, inode, size,
- * times of change) and, where it was tried with KVM, this boot of the host. The device /dev/kvm itself is
- * tried each time: that takes microseconds and changes with permissions.
+ * Which QEMU there is and what it can do. Asking it costs as much as starting a machine, so its
+ * answers are kept in the cache directory, named by what identifies the program file (path, device,
+ * inode, size, times of change) and, where it was tried with KVM, this boot of the host. The device
+ * /dev/kvm itself is tried each time: that takes microseconds and changes with permissions.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -36,7 +36,8 @@ static int find_program(char ret[static 4096], struct err *err)
 		if (access(name, X_OK) < 0)
 			return err_sys(err, errno, "PARBAKE_QEMU=%s", name);
 		if (snprintf(ret, 4096, "%s", name) >= 4096)
-			return err_set(err, ENAMETOOLONG, "PARBAKE_QEMU: a path of more than 4095 bytes");
+			return err_set(
+				err, ENAMETOOLONG, "PARBAKE_QEMU: a path of more than 4095 bytes");
 		return 0;
 	}
 	while (*path) {

@@ -2,10 +2,11 @@
 /*
  * The monitor answers commands in the order they were sent (out-of-band execution is never asked
  * for), so an id is a running number and the only id an answer may have is the next one. Whatever
- * else comes is an event, the greeting, or a breach; a breach is remembered and every later call fails.
+ * else comes is an event, the greeting, or a breach; a breach is remembered and every later call
+ * fails.
  *
- * A refused command that nobody waited for yet is remembered too, the first one: whoever
- * waits for it or for a later command gets its reason. That is what makes a pipeline safe.
+ * A refused command that nobody waited for yet is remembered too, the first one: whoever waits for
+ * it or for a later command gets its reason. That is what makes a pipeline safe.
  *
  * Lines end with a newline. The buffer grows up to LIMIT_QMP_LINE and shrinks back.
  */
@@ -33,10 +34,10 @@ struct qmp {
 	void *user;
 	bool greeted;
 	uint64_t sent, answered; /* ids; 0: none */
-	json_t *value;           /* of the newest answer */
-	uint64_t failed;         /* the first refused command not yet reported; 0: none */
+	json_t *value; /* of the newest answer */
+	uint64_t failed; /* the first refused command not yet reported; 0: none */
 	struct err failed_why;
-	int broken;              /* negative errno: the connection is over */
+	int broken; /* negative errno: the connection is over */
 	struct err broken_why;
 	char *buf;
 	size_t len, size, scanned; /* no newline in the first `scanned` bytes */
@@ -249,8 +250,8 @@ static int late(struct err *err)
 	return err_set(err, ETIMEDOUT, "the monitor did not answer in time");
 }
 
-int qmp_send(struct qmp *q, const char *command, json_t *args, int fd, uint64_t *ret_id,
-	struct err *err)
+int qmp_send(
+	struct qmp *q, const char *command, json_t *args, int fd, uint64_t *ret_id, struct err *err)
 {
 	cleanup_json json_t *owned = args;
 	cleanup_json json_t *msg = json_object();

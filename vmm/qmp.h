@@ -21,8 +21,9 @@ struct qmp;
 typedef void qmp_event_fn(void *user, const char *name, const json_t *data);
 
 /*
- * Take over @fd (on success). @pidfd (borrowed until qmp_free(), or -1) is the monitor's: when it ends,
- * whoever waits is told at once. Nothing is waited for; commands may be sent before the greeting.
+ * Take over @fd (on success). @pidfd (borrowed until qmp_free(), or -1) is the monitor's: when it
+ * ends, whoever waits is told at once. Nothing is waited for; commands may be sent before the
+ * greeting.
  */
 int qmp_new(int fd, int pidfd, qmp_event_fn *fn, void *user, struct qmp **ret, struct err *err);
 void qmp_free(struct qmp *q);
@@ -30,16 +31,17 @@ DEFINE_CLEANUP(struct qmp *, qmp_free)
 #define cleanup_qmp cleanup_with(qmp_free_p_)
 
 /*
- * Send a command. @args (NULL: none) is taken, also on failure. @fd (or -1) is passed along, for getfd;
- * one that was passed before must have been answered by then. *@ret_id (may be NULL) is for qmp_wait().
+ * Send a command. @args (NULL: none) is taken, also on failure. @fd (or -1) is passed along, for
+ * getfd; one that was passed before must have been answered by then. *@ret_id (may be NULL) is for
+ * qmp_wait().
  */
 int qmp_send(struct qmp *q, const char *command, json_t *args, int fd, uint64_t *ret_id,
 	struct err *err);
 /*
  * Wait for the answer to @id and so to all before it. -EREMOTEIO: it, or one sent before it and not
  * waited for, was refused; the error names the command and quotes the reason. -ECONNABORTED: the
- * monitor is gone. -EPROTO: it broke the protocol. -ETIMEDOUT: @deadline (clock.h). *@ret (may be NULL)
- * is a new reference to the answer's value, or NULL where a later answer has come already.
+ * monitor is gone. -EPROTO: it broke the protocol. -ETIMEDOUT: @deadline (clock.h). *@ret (may be
+ * NULL) is a new reference to the answer's value, or NULL where a later answer has come already.
  */
 int qmp_wait(struct qmp *q, uint64_t id, int64_t deadline, json_t **ret, struct err *err);
 /* qmp_send() and qmp_wait(). */

@@ -26,7 +26,7 @@ like "$("$parbake" ls)" "^tiny +latest +sha256:" "ls shows it"
 
 for image in memory disk; do
 	is "$(zstd -dc "$store/$(layer tiny "$image.v1")" | sha256sum | cut -d' ' -f1)" \
-		"$(config tiny | field "$image.raw_digest" | cut -d: -f2)" \
+		"$(config tiny | field "${image}_raw_digest" | cut -d: -f2)" \
 		"zstd -dc of the $image blob has the digest that the config names"
 done
 ok "skopeo reads the manifest" skopeo inspect --raw "oci:$store:tiny"
@@ -37,12 +37,12 @@ ok "e2fsck finds the root disk clean" e2fsck -fn "$scratch/disk.raw"
 rm -f "$scratch/disk.raw"
 
 # the same disk from another directory, umask, time zone, home
-first=$(config tiny | field disk.raw_digest)
+first=$(config tiny | field disk_raw_digest)
 mkdir "$scratch/other"
 cp -r "$recipes/." "$scratch/other/"
 ok "bake it elsewhere" env -C "$scratch/other" PARBAKE_HOME="$scratch/home" TZ=Asia/Tokyo LC_ALL=C \
 	bash -c 'umask 077; timeout 900 "$0" bake ./tiny.ini' "$parbake"
-is "$(PARBAKE_HOME=$scratch/home config tiny | field disk.raw_digest)" "$first" "its root disk has the same digest"
+is "$(PARBAKE_HOME=$scratch/home config tiny | field disk_raw_digest)" "$first" "its root disk has the same digest"
 rm -rf "$scratch/home"
 
 # failures: a clear error, a status, the old version intact, no litter

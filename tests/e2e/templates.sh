@@ -33,7 +33,7 @@ done
 t=$(py 'import time; print(int(time.time()))')
 ok "the clock is right" test $((t - $(date +%s))) -le 2 -a $(($(date +%s) - t)) -le 20
 
-bytes=$("$parbake" inspect base --config | python3 -c 'import json,sys; print(json.load(sys.stdin)["memory"]["data_bytes"])')
+bytes=$("$parbake" inspect base --config | python3 -c 'import json,sys; print(json.load(sys.stdin)["memory_data_bytes"])')
 echo "# base: $((bytes >> 20)) MiB of guest memory are not zero"
 ok "base: at most 45 MiB of guest memory are not zero" test "$bytes" -le $((45 << 20))
 # secrets of the bake are gone: the pip index and CA bundle lent to install steps

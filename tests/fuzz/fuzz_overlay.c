@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The overlay reader. An input is a list of changes (u32 offset modulo the file, u8 length up to 16, that many
- * bytes) to a good overlay with one L2 table and some data, so that inputs are short and reach deep.
+ * The overlay reader. An input is a list of changes (u32 offset modulo the file, u8 length up to
+ * 16, that many bytes) to a good overlay with one L2 table and some data, so that inputs are short
+ * and reach deep.
  */
 #include <stdlib.h>
 #include <string.h>

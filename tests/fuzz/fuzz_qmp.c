@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The QMP client reads whatever a monitor says after its greeting, with three commands outstanding. */
+/*
+ * The QMP client reads whatever a monitor says after its greeting, with three commands outstanding.
+ */
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -31,7 +33,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		qmp_send(q, "stop", NULL, -1, &id, NULL);
 	if (size > 64 * 1024)
 		size = 64 * 1024;
-	if (write(pair[1], greeting, sizeof(greeting) - 1) < 0 || (size && write(pair[1], data, size) < 0))
+	if (write(pair[1], greeting, sizeof(greeting) - 1) < 0 ||
+		(size && write(pair[1], data, size) < 0))
 		abort();
 	shutdown(pair[1], SHUT_WR);
 	if (qmp_wait(q, id, clock_deadline(0), NULL, &err) == -ETIMEDOUT)

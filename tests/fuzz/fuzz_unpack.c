@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes as an archive: measured, then unpacked into a small image that is finished if it went well.
- * Whatever comes of it, both ways agree on what is refused before an image is looked at. So that inputs
- * get past tar's checksums, each block that has "ustar" in its place is given the right one first.
+ * Bytes as an archive: measured, then unpacked into a small image that is finished if it went
+ * well. Whatever comes of it, both ways agree on what is refused before an image is looked at. So
+ * that inputs get past tar's checksums, each block that has "ustar" in its place is given the
+ * right one first.
  */
 #include <stdint.h>
 #include <stdlib.h>

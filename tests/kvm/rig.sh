@@ -61,7 +61,7 @@ cp -r "$recipes" "$work/parbake/recipes"
 mkdir -p "$work/home/cache"
 cp -r "$PARBAKE_HOME/cache/stages" "$work/home/cache/stages"
 find "$work/home" -size +64M ! -name 'source*' -delete # disks are made anew, and must come out the same
-"$parbake" inspect tiny --config | python3 -c 'import json,sys; print(json.load(sys.stdin)["disk"]["raw_digest"])' \
+"$parbake" inspect tiny --config | python3 -c 'import json,sys; print(json.load(sys.stdin)["disk_raw_digest"])' \
 	>"$work/parbake/disk-digest"
 cp "$kernel"/*.ko "$work/modules/"
 cp /bin/busybox "$work/bin/busybox"

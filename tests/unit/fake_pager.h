@@ -2,7 +2,10 @@
 #ifndef PARBAKE_TESTS_FAKE_PAGER_H
 #define PARBAKE_TESTS_FAKE_PAGER_H
 
-/* A pager as small as can be: one thread, one machine, one page a fault, out of a memfd that is already filled. */
+/*
+ * A pager as small as can be: one thread, one machine, one page a fault, out of a memfd that is
+ * already filled.
+ */
 #include <errno.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
@@ -21,7 +24,7 @@
 
 struct fake_pager {
 	int sock, stop_fd;
-	bool serve;        /* answer faults */
+	bool serve; /* answer faults */
 	const char *answer;
 	pthread_t thread;
 	uint64_t base, size;
@@ -109,7 +112,9 @@ static int pager_start(struct fake_pager *p, const char *answer, bool serve)
 
 	if (sock_pair(pair, NULL) < 0)
 		abort();
-	*p = (struct fake_pager){.sock = pair[0], .answer = answer, .serve = serve,
+	*p = (struct fake_pager){.sock = pair[0],
+		.answer = answer,
+		.serve = serve,
 		.stop_fd = eventfd(0, EFD_CLOEXEC)};
 	if (pthread_create(&p->thread, NULL, pager_main, p))
 		abort();

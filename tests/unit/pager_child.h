@@ -3,12 +3,13 @@
 #define PARBAKE_TESTS_PAGER_CHILD_H
 
 /*
- * A machine for the pager's tests: this test's own program started again, `test machine MODE …`. It does what the
- * preload library does in a monitor: maps the sealed memory privately, registers it, hands the
- * userfaultfd over and keeps its own, and kills itself when the pager's socket ends. Then it reads and
- * writes its memory, byte for byte against an oracle that never saw the pager.
+ * A machine for the pager's tests: this test's own program started again, `test machine MODE …`. It
+ * does what the preload library does in a monitor: maps the sealed memory privately, registers it,
+ * hands the userfaultfd over and keeps its own, and kills itself when the pager's socket ends. Then
+ * it reads and writes its memory, byte for byte against an oracle that never saw the pager.
  *
- * Descriptors: 3 the memory, 4 the pager's socket (absent: the private way), 5 a pipe for one byte of news.
+ * Descriptors: 3 the memory, 4 the pager's socket (absent: the private way), 5 a pipe for one byte
+ * of news.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +27,7 @@
 #include <unistd.h>
 
 #include "common/sock.h"
-#include "restore/uffd.h"
+#include "restore/uffd_impl.h"
 
 #define PAGE 4096ul
 #define CHILD_BLOCK 4 /* pages that one thread has to itself */
@@ -88,7 +89,8 @@ static inline void child_die(const char *what)
 	_exit(3);
 }
 
-/* The preload library's watch. With linger it gives a thread that should be blocked time to prove otherwise. */
+/* The preload library's watch. With linger it gives a thread that should be blocked time to prove
+ * otherwise. */
 static inline void *child_watch(void *arg)
 {
 	struct child *c = arg;
@@ -237,7 +239,7 @@ static inline int child_run_chaos(struct child *c)
  */
 static inline int child_main(int argc, char **argv)
 {
-	struct child c = {.sock = 4, .news = 5, .threads = 1, .uffd = -1};
+	static struct child c = {.sock = 4, .news = 5, .threads = 1, .uffd = -1};
 	const char *mode = argc > 2 ? argv[2] : "";
 	struct stat st;
 
@@ -245,7 +247,8 @@ static inline int child_main(int argc, char **argv)
 	if (fstat(3, &st) < 0)
 		child_die("memory");
 	c.pages = (uint64_t)st.st_size / PAGE;
-	c.map = mmap(NULL, c.pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, 3, 0);
+	c.map = mmap(
+		NULL, c.pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, 3, 0);
 	c.shadow = malloc(c.pages * PAGE);
 	if (c.map == MAP_FAILED || !c.shadow)
 		child_die("memory");

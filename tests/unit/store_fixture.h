@@ -74,7 +74,8 @@ static inline int fixture_publish(struct store *s, const char *name, const char 
 	struct store_manifest *ret, struct err *err)
 {
 	cleanup_snapshot_config struct snapshot_config c = fixture_config(seed);
-	struct store_layer layers[4] = { { .media = STORE_MEDIA_STATE }, { .media = STORE_MEDIA_KERNEL } };
+	struct store_layer layers[4] = {
+		{.media = STORE_MEDIA_STATE}, {.media = STORE_MEDIA_KERNEL}};
 	cleanup_json json_t *config = NULL;
 	char state[64];
 	int r;
@@ -88,8 +89,8 @@ static inline int fixture_publish(struct store *s, const char *name, const char 
 		r = fixture_image(s, STORE_MEDIA_MEMORY, c.memory_bytes, seed, c.memory_raw_digest,
 			&layers[2], err);
 	if (r == 0)
-		r = fixture_image(s, STORE_MEDIA_DISK, c.disk_bytes, seed + 100, c.disk_raw_digest, &layers[3],
-			err);
+		r = fixture_image(s, STORE_MEDIA_DISK, c.disk_bytes, seed + 100, c.disk_raw_digest,
+			&layers[3], err);
 	if (r < 0)
 		return r;
 	config = snapshot_config_to_json(&c);

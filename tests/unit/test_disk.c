@@ -77,7 +77,8 @@ static void write_range(const struct snapshot_range *range, bool zero)
 
 static void test_delta(struct snapshot_config *c, int root_fd)
 {
-	/* whole clusters, half pages, one sector at the very end; every second one written with zeros */
+	/* whole clusters, half pages, one sector at the very end; every second one written with
+	 * zeros */
 	static const struct snapshot_range ranges[] = {{65536, 65536}, {196608, 131072},
 		{400 * 1024 + 512, 1536}, {1048576, 4096}, {5 * 1048576 + 2048, 200 * 512},
 		{8 * 1048576, 3 * 1048576}, {DISK - 512, 512}};
@@ -96,7 +97,8 @@ static void test_delta(struct snapshot_config *c, int root_fd)
 	is_int(tmp, 0, "nothing else");
 
 	c->delta_raw_digest[10] ^= 1;
-	is_int(disk_open(root_fd, delta_fd, c, NULL, &fd, &err), -EBADMSG, "a delta of another digest");
+	is_int(disk_open(root_fd, delta_fd, c, NULL, &fd, &err), -EBADMSG,
+		"a delta of another digest");
 	has_str(err.text, "delta", "the error says which");
 	is_int(files(&tmp), 2, "publishes nothing");
 	is_int(tmp, 0, "and leaves nothing");

@@ -102,8 +102,8 @@ static struct ext4_meta meta(mode_t mode)
 		}                                                                                  \
 	} while (0)
 
-static void put_file(struct ext4 *fs, const char *path, const struct ext4_meta *m, const void *data,
-	size_t len)
+static void put_file(
+	struct ext4 *fs, const char *path, const struct ext4_meta *m, const void *data, size_t len)
 {
 	MUST(ext4_file_begin(fs, path, m, must));
 	MUST(ext4_file_write(fs, 0, data, len, must));
@@ -112,11 +112,10 @@ static void put_file(struct ext4 *fs, const char *path, const struct ext4_meta *
 
 /* user::rw- user:1000:r-- group::r-- mask::r-- other::r--, as setxattr(2) takes it */
 static const unsigned char acl[] = {2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 2, 0, 4, 0, 0xe8, 3,
-	0, 0, 4, 0, 4, 0, 255, 255, 255, 255, 16, 0, 4, 0, 255, 255, 255, 255, 32, 0, 4, 0, 255, 255,
-	255, 255};
+	0, 0, 4, 0, 4, 0, 255, 255, 255, 255, 16, 0, 4, 0, 255, 255, 255, 255, 32, 0, 4, 0, 255,
+	255, 255, 255};
 /* cap_net_raw=ep, version 2 */
-static const unsigned char cap[] = {
-	1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+static const unsigned char cap[] = {1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 
 static void add_types(struct ext4 *fs)
 {
@@ -400,6 +399,36 @@ static void test_mount(void)
 	umount2(at, MNT_DETACH);
 }
 
+/* The kernel goes on where we left off: it splits full leaves and index blocks. */
+static void test_written_on(void)
+{
+	cleanup_free char *at = str_printf("%s/mnt", dir), *out = NULL, *fifo = NULL;
+	int status, made = 0;
+	char path[512];
+
+	out = run(&status, "mount -t ext4 -o rw,loop %s/b %s 2>&1", dir, at);
+	if (status) {
+		tap_skip("no loop mount of ext4 is allowed here");
+		return;
+	}
+	fifo = str_printf("%s/fifo", at);
+	for (int i = 0; i < 3000; i++) {
+		snprintf(path, sizeof(path), "%s/big/more-%d", at, i);
+		made += link(fifo, path) == 0;
+		snprintf(path, sizeof(path), "%s/long/%0255d", at, LONG_NAMES + i);
+		made += link(fifo, path) == 0;
+	}
+	is_int(made, 6000, "the kernel adds names to both indexed directories");
+	for (int i = 0; i < BIG; i += 2) {
+		snprintf(path, sizeof(path), "%s/big/file-%d", at, i);
+		made -= unlink(path) == 0;
+	}
+	is_int(made, 6000 - BIG / 2, "and removes some");
+	umount2(at, 0);
+	is_clean("b");
+	debugfs_has("b", "stat /fifo", "Links: 13001");
+}
+
 static void expect(int r, int want, const struct err *err, const char *part, const char *what)
 {
 	is_int(r, want, "%s", what);
@@ -410,7 +439,8 @@ static void test_refused(void)
 {
 	cleanup_fd int fd = image_open("refused");
 	struct ext4_meta f = meta(S_IFREG | 0644), d = meta(S_IFDIR | 0755);
-	struct ext4_xattr bad_name = {"weird.x", "", 0}, bad_acl = {"system.posix_acl_access", acl, 11};
+	struct ext4_xattr bad_name = {"weird.x", "", 0},
+			  bad_acl = {"system.posix_acl_access", acl, 11};
 	struct err err = {""};
 	struct ext4 *fs;
 	char path[5000];
@@ -427,33 +457,41 @@ static void test_refused(void)
 	expect(ext4_add_symlink(fs, "/dir", "x", &f, &err), -EISDIR, &err, "/dir: a directory",
 		"a link for a directory with entries");
 	expect(ext4_add_symlink(fs, "/s", "", &f, &err), -EINVAL, &err, "/s", "an empty target");
-	expect(ext4_add_hardlink(fs, "/h", "/nothing", &err), -ENOENT, &err, "/h: a hard link to /nothing",
-		"a hard link to nothing");
-	expect(ext4_add_hardlink(fs, "/h", "/dir", &err), -EPERM, &err, "/dir", "a hard link to a directory");
+	expect(ext4_add_hardlink(fs, "/h", "/nothing", &err), -ENOENT, &err,
+		"/h: a hard link to /nothing", "a hard link to nothing");
+	expect(ext4_add_hardlink(fs, "/h", "/dir", &err), -EPERM, &err, "/dir",
+		"a hard link to a directory");
 	expect(ext4_remove(fs, "/nothing", &err), -ENOENT, &err, "/nothing", "removing nothing");
-	expect(ext4_remove(fs, "/lost+found", &err), -EBUSY, &err, "/lost+found", "removing lost+found");
+	expect(ext4_remove(fs, "/lost+found", &err), -EBUSY, &err, "/lost+found",
+		"removing lost+found");
 	memset(path, 'n', 257);
 	path[0] = '/', path[257] = 0;
-	expect(ext4_add_dir(fs, path, &d, &err), -ENAMETOOLONG, &err, "256 bytes", "a name of 256 bytes");
+	expect(ext4_add_dir(fs, path, &d, &err), -ENAMETOOLONG, &err, "256 bytes",
+		"a name of 256 bytes");
 	for (int i = 0; i < 200; i++)
 		memcpy(path + 2 * i, "/d", 3);
-	expect(ext4_add_dir(fs, path, &d, &err), -ENAMETOOLONG, &err, "deep", "200 directories deep");
+	expect(ext4_add_dir(fs, path, &d, &err), -ENAMETOOLONG, &err, "deep",
+		"200 directories deep");
 	memset(path, '/', sizeof(path));
 	path[sizeof(path) - 1] = 0;
 	expect(ext4_add_dir(fs, path, &d, &err), -ENAMETOOLONG, &err, "path", "a long path");
 	f.xattrs = &bad_name, f.n_xattrs = 1;
-	expect(ext4_file_begin(fs, "/f", &f, &err), -EOPNOTSUPP, &err, "weird.x", "an unknown namespace");
+	expect(ext4_file_begin(fs, "/f", &f, &err), -EOPNOTSUPP, &err, "weird.x",
+		"an unknown namespace");
 	f.xattrs = &bad_acl;
 	expect(ext4_file_begin(fs, "/f", &f, &err), -EINVAL, &err, "/f: system.posix_acl_access",
 		"a cut access control list");
 	f.n_xattrs = 0;
 	MUST(ext4_file_begin(fs, "/f", &f, must));
 	MUST(ext4_file_write(fs, 100, "abc", 3, must));
-	expect(ext4_file_write(fs, 102, "abc", 3, &err), -EINVAL, &err, "/f", "data that goes back");
-	expect(ext4_file_write(fs, UINT64_MAX - 1, "abc", 3, &err), -EFBIG, &err, "/f", "an offset of exabytes");
+	expect(ext4_file_write(fs, 102, "abc", 3, &err), -EINVAL, &err, "/f",
+		"data that goes back");
+	expect(ext4_file_write(fs, UINT64_MAX - 1, "abc", 3, &err), -EFBIG, &err, "/f",
+		"an offset of exabytes");
 	expect(ext4_file_end(fs, 102, &err), -EINVAL, &err, "/f", "a size less than the data");
 	expect(ext4_file_end(fs, UINT64_MAX, &err), -EFBIG, &err, "/f", "a size of exabytes");
-	expect(ext4_add_dir(fs, "/new", &d, &err), -EBUSY, &err, "/f is still", "an entry while a file is open");
+	expect(ext4_add_dir(fs, "/new", &d, &err), -EBUSY, &err, "/f is still",
+		"an entry while a file is open");
 	MUST(ext4_file_end(fs, 103, must));
 	MUST(ext4_finish(fs, NULL, must));
 	is_clean("refused");
@@ -561,6 +599,7 @@ int main(void)
 	test_whole();
 	test_debugfs();
 	test_mount();
+	test_written_on();
 	test_refused();
 	test_freed();
 	test_full();

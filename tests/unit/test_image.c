@@ -40,7 +40,8 @@ static uint32_t lcg(uint32_t *state)
 /* Text-like bytes. */
 static void fill(void *buf, size_t len, uint32_t seed)
 {
-	static const char words[] = "the page that a fault finds is a frame that a thread has read ";
+	static const char words[] =
+		"the page that a fault finds is a frame that a thread has read ";
 	uint8_t *p = buf;
 
 	for (size_t i = 0; i < len; i++)
@@ -68,8 +69,8 @@ static uint64_t file_bytes(int fd)
 /* sha256 of what a program prints given @fd as its standard input. */
 static void judge(const char *line, int fd, char *ret)
 {
-	const char *const argv[] = { "sh", "-c", line, NULL };
-	struct proc_spec spec = { .argv = argv };
+	const char *const argv[] = {"sh", "-c", line, NULL};
+	struct proc_spec spec = {.argv = argv};
 	char *out = NULL;
 
 	ret[0] = '\0';
@@ -83,8 +84,8 @@ static void judge(const char *line, int fd, char *ret)
 }
 
 /* Write, judge, read back in every way. Returns the image file. */
-static int roundtrip(const char *name, int raw, uint64_t raw_bytes,
-	const struct image_options *opt, struct image_stats *stats)
+static int roundtrip(const char *name, int raw, uint64_t raw_bytes, const struct image_options *opt,
+	struct image_stats *stats)
 {
 	int out = scratch(), back = scratch();
 	cleanup_image struct image *img = NULL;
@@ -145,19 +146,19 @@ static void test_shapes(void)
 			size_t len;
 		} data[4];
 	} shapes[] = {
-		{ "empty", 0, { { 0, 0 } } },
-		{ "one byte", 1, { { 0, 1 } } },
-		{ "one zero byte", 1, { { 0, 0 } } },
-		{ "a page", 4096, { { 0, 4096 } } },
-		{ "a byte past a page", 4097, { { 0, 4097 } } },
-		{ "a byte past a page, data in it alone", 4097, { { 4096, 1 } } },
-		{ "all holes", 16 * MIB, { { 0, 0 } } },
-		{ "a hole at the front", 3 * MIB, { { 2 * MIB, MIB } } },
-		{ "a hole at the end", 3 * MIB, { { 0, MIB } } },
-		{ "a byte in the middle", 64 * MIB + 77, { { 33 * MIB + 5, 1 } } },
-		{ "data across frames", 8 * MIB, { { 65530, 12 }, { 1 * MIB - 1, 2 }, { 5 * MIB, 131072 } } },
-		{ "the last byte", 5 * MIB + 1, { { 5 * MIB, 1 } } },
-		{ "dense", 4 * MIB + 100, { { 0, 4 * MIB + 100 } } },
+		{"empty", 0, {{0, 0}}},
+		{"one byte", 1, {{0, 1}}},
+		{"one zero byte", 1, {{0, 0}}},
+		{"a page", 4096, {{0, 4096}}},
+		{"a byte past a page", 4097, {{0, 4097}}},
+		{"a byte past a page, data in it alone", 4097, {{4096, 1}}},
+		{"all holes", 16 * MIB, {{0, 0}}},
+		{"a hole at the front", 3 * MIB, {{2 * MIB, MIB}}},
+		{"a hole at the end", 3 * MIB, {{0, MIB}}},
+		{"a byte in the middle", 64 * MIB + 77, {{33 * MIB + 5, 1}}},
+		{"data across frames", 8 * MIB, {{65530, 12}, {1 * MIB - 1, 2}, {5 * MIB, 131072}}},
+		{"the last byte", 5 * MIB + 1, {{5 * MIB, 1}}},
+		{"dense", 4 * MIB + 100, {{0, 4 * MIB + 100}}},
 	};
 
 	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
@@ -168,7 +169,8 @@ static void test_shapes(void)
 			abort();
 		for (int j = 0; j < 4; j++)
 			if (shapes[i].data[j].len)
-				put(raw, shapes[i].data[j].at, shapes[i].data[j].len, 7 + (uint32_t)j);
+				put(raw, shapes[i].data[j].at, shapes[i].data[j].len,
+					7 + (uint32_t)j);
 		close(roundtrip(shapes[i].name, raw, shapes[i].bytes, NULL, &stats));
 	}
 }
@@ -196,10 +198,10 @@ static int machine(void)
 static void test_options(void)
 {
 	cleanup_fd int raw = machine();
-	static const uint32_t frames[] = { 4096, 16384, 65536, 1 << 20, 4 << 20 };
+	static const uint32_t frames[] = {4096, 16384, 65536, 1 << 20, 4 << 20};
 
 	for (size_t i = 0; i < sizeof(frames) / sizeof(frames[0]); i++) {
-		struct image_options opt = { .frame_bytes = frames[i], .threads = 3 };
+		struct image_options opt = {.frame_bytes = frames[i], .threads = 3};
 		struct image_stats stats;
 		char name[32];
 
@@ -211,11 +213,11 @@ static void test_options(void)
 static void test_same_bytes(void)
 {
 	cleanup_fd int raw = machine(), dense = scratch();
-	struct image_stats first = { 0 }, stats;
+	struct image_stats first = {0}, stats;
 	char *all = malloc(24 * MIB);
 
 	for (unsigned threads = 1; threads <= 9; threads += 2) {
-		struct image_options opt = { .threads = threads };
+		struct image_options opt = {.threads = threads};
 		cleanup_fd int out = scratch();
 
 		is_int(image_write(raw, 24 * MIB, &opt, out, NULL, &stats, &err), 0, "%u threads",
@@ -232,14 +234,15 @@ static void test_same_bytes(void)
 		cleanup_fd int out = scratch();
 
 		is_int(image_write(dense, 24 * MIB, NULL, out, NULL, &stats, &err), 0, "no holes");
-		is_str(stats.digest, first.digest, "holes of the file or zeros in it: the same bytes");
+		is_str(stats.digest, first.digest,
+			"holes of the file or zeros in it: the same bytes");
 	}
 }
 
 static void test_tebibyte(void)
 {
 	cleanup_fd int raw = memfd_create("tebibyte", MFD_CLOEXEC), out = scratch();
-	struct image_options opt = { .no_raw_digest = true };
+	struct image_options opt = {.no_raw_digest = true};
 	cleanup_image struct image *img = NULL;
 	struct image_stats stats;
 	uint64_t start, bytes;
@@ -269,7 +272,7 @@ static void test_tebibyte(void)
 static void test_beyond_4gib(void)
 {
 	cleanup_fd int raw = memfd_create("big", MFD_CLOEXEC), out = scratch(), back = scratch();
-	struct image_options opt = { .no_raw_digest = true };
+	struct image_options opt = {.no_raw_digest = true};
 	cleanup_image struct image *img = NULL;
 	struct image_stats stats;
 	char digest[DIGEST_TEXT_SIZE], want[9000], got[9000];
@@ -298,12 +301,14 @@ static void test_beyond_4gib(void)
 
 static void test_refused(void)
 {
-	cleanup_fd int raw = scratch(), out = scratch(), full = open("/dev/full", O_RDWR | O_CLOEXEC);
+	cleanup_fd int raw = scratch(), out = scratch(),
+		       full = open("/dev/full", O_RDWR | O_CLOEXEC);
 	struct image_stats stats;
-	struct image_options odd = { .frame_bytes = 5000 }, deep = { .level = 99 };
+	struct image_options odd = {.frame_bytes = 5000}, deep = {.level = 99};
 
 	put(raw, 0, 3 * MIB, 5);
-	is_int(image_write(raw, 4 * MIB, NULL, out, NULL, &stats, &err), -EINVAL, "a raw file cut short");
+	is_int(image_write(raw, 4 * MIB, NULL, out, NULL, &stats, &err), -EINVAL,
+		"a raw file cut short");
 	has_str(err.text, "3145728 bytes", "… with its size");
 	is_int(image_write(raw, 3 * MIB, &odd, out, NULL, &stats, &err), -EINVAL, "frames of 5000");
 	is_int(image_write(raw, 3 * MIB, &deep, out, NULL, &stats, &err), -EINVAL, "level 99");
@@ -381,7 +386,7 @@ static void test_damage(void)
 {
 	enum { RAW = 40 * IMAGE_PAGE + 50 };
 	cleanup_fd int fd = scratch(), out = scratch();
-	struct image_options opt = { .frame_bytes = 8192 };
+	struct image_options opt = {.frame_bytes = 8192};
 	struct image_stats stats;
 	uint8_t *raw, *file;
 	size_t len, wrong = 0, refused = 0, right = 0;
@@ -437,7 +442,7 @@ static void forge(struct forged *f, const void *body, size_t body_len,
 	uint8_t *p = f->bytes, *head, *table;
 	uint8_t rows[64 * IMAGE_TABLE_ENTRY];
 	/* a zstd frame of one raw block, without checksum: 8-byte content size */
-	uint8_t bits[13 + 3 + 256] = { 0x28, 0xB5, 0x2F, 0xFD, 0xE0 };
+	uint8_t bits[13 + 3 + 256] = {0x28, 0xB5, 0x2F, 0xFD, 0xE0};
 	size_t bits_len = 13 + 3 + map_bytes;
 
 	image_put64(bits + 5, map_bytes);
@@ -513,7 +518,7 @@ static size_t rle_frame(uint8_t *p, uint8_t fill_byte, uint32_t claim)
 
 static void test_forged_tables(void)
 {
-	static uint8_t map[256] = { 1 }, none[256];
+	static uint8_t map[256] = {1}, none[256];
 	struct image_entry e[4];
 	struct forged f;
 	uint8_t body[64];
@@ -522,7 +527,7 @@ static void test_forged_tables(void)
 	cleanup_image struct image *img = NULL;
 	uint8_t page[2 * IMAGE_PAGE];
 
-	e[0] = (struct image_entry){ (uint32_t)len, IMAGE_PAGE, sum };
+	e[0] = (struct image_entry){(uint32_t)len, IMAGE_PAGE, sum};
 	forge(&f, body, len, e, 1, IMAGE_PAGE, map, 1);
 	is_int(open_forged(&f, &img), 0, "a forged image that is right opens");
 	is_int(image_read_frame(img, 0, page, &err), 0, "… and reads");
@@ -533,17 +538,17 @@ static void test_forged_tables(void)
 	e[0].raw = 0;
 	forge(&f, body, len, e, 1, IMAGE_PAGE, map, 1);
 	refused_forged(&f, "empty", "an empty frame");
-	e[0] = (struct image_entry){ (uint32_t)len - 1, IMAGE_PAGE, sum };
+	e[0] = (struct image_entry){(uint32_t)len - 1, IMAGE_PAGE, sum};
 	forge(&f, body, len, e, 1, IMAGE_PAGE, map, 1);
 	refused_forged(&f, "sizes", "a gap between frames and tables");
 	e[0].stored = UINT32_MAX;
 	forge(&f, body, len, e, 1, IMAGE_PAGE, map, 1);
 	refused_forged(&f, "sizes", "a frame longer than the file");
-	e[0] = (struct image_entry){ 9, 100, sum };
-	e[1] = (struct image_entry){ (uint32_t)len - 9, IMAGE_PAGE - 100, sum };
+	e[0] = (struct image_entry){9, 100, sum};
+	e[1] = (struct image_entry){(uint32_t)len - 9, IMAGE_PAGE - 100, sum};
 	forge(&f, body, len, e, 2, IMAGE_PAGE, map, 1);
 	refused_forged(&f, "page", "a frame that begins within a page");
-	e[0] = (struct image_entry){ (uint32_t)len, IMAGE_PAGE, sum };
+	e[0] = (struct image_entry){(uint32_t)len, IMAGE_PAGE, sum};
 	forge(&f, body, len, e, 1, 2 * IMAGE_PAGE, map, 1);
 	refused_forged(&f, "differ", "another size in the page map");
 	forge(&f, body, len, e, 1, IMAGE_PAGE, map, 2);
@@ -563,18 +568,18 @@ static void test_forged_tables(void)
 
 static void test_forged_frames(void)
 {
-	static uint8_t map[256] = { 1 }, second[256] = { 2 };
-	static const char *const names[] = { "another checksum than the table's",
+	static uint8_t map[256] = {1}, second[256] = {2};
+	static const char *const names[] = {"another checksum than the table's",
 		"a raw size that is not the table's", "no checksum", "two frames in one",
-		"more data than it says", "data where the map has a hole" };
-	static const char *const parts[] = { "checksum is not", "raw size", "no checksum", "one zstd frame",
-		"raw offset 0", "page map has a hole" };
+		"more data than it says", "data where the map has a hole"};
+	static const char *const parts[] = {"checksum is not", "raw size", "no checksum",
+		"one zstd frame", "raw offset 0", "page map has a hole"};
 
 	for (int i = 0; i < 6; i++) {
 		cleanup_image struct image *img = NULL;
 		uint8_t body[64], page[2 * IMAGE_PAGE];
 		size_t len = rle_frame(body, 'y', i == 1 ? 100 : i == 4 ? 4095 : IMAGE_PAGE);
-		struct image_entry e = { (uint32_t)len, IMAGE_PAGE, image_get32(body + len - 4) };
+		struct image_entry e = {(uint32_t)len, IMAGE_PAGE, image_get32(body + len - 4)};
 		struct forged f;
 
 		if (i == 0)
@@ -596,7 +601,8 @@ static void test_forged_frames(void)
 			image_put32(body + 13, e.check);
 		}
 		forge(&f, body, len, &e, 1, e.raw, i == 5 ? second : map, 1);
-		if (!is_int(open_forged(&f, &img), 0, "frame with %s: the tables are right", names[i])) {
+		if (!is_int(open_forged(&f, &img), 0, "frame with %s: the tables are right",
+			    names[i])) {
 			printf("# %s\n", err.text);
 			continue;
 		}
@@ -648,8 +654,10 @@ static void test_threads(void)
 	for (int i = 0; i < 6; i++)
 		pthread_join(threads[i], NULL);
 	is_int(shared_wrong, 0, "six threads read one image rightly");
-	is_int(image_check_all(shared, "sha256:0000000000000000000000000000000000000000000000000000000000000000",
-		NULL, &err), -EBADMSG, "a digest that it has not");
+	is_int(image_check_all(shared,
+		       "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+		       NULL, &err),
+		-EBADMSG, "a digest that it has not");
 	has_str(err.text, stats.raw_digest, "… says which it has");
 	image_free(shared);
 	free(all);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A real machine: booted, captured, restored (plainly and through a pager that is played here by a thread), and
- * killed in every state. That a machine is restored and not booted again shows in the agent's HELLO: its nonce
- * is made at boot, its counter goes on.
+ * A real machine: booted, captured, restored (plainly and through a pager that is played here by a
+ * thread), and killed in every state. That a machine is restored and not booted again shows in the
+ * agent's HELLO: its nonce is made at boot, its counter goes on.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -60,7 +60,8 @@ static void count_console(void *user, const char *bytes, size_t len)
 	*(uint64_t *)user += len;
 }
 
-static int start(bool boot, int pager_fd, const char *cmdline, struct machine **ret, struct err *err)
+static int start(
+	bool boot, int pager_fd, const char *cmdline, struct machine **ret, struct err *err)
 {
 	cleanup_fd int overlay = memfd_create("overlay", MFD_CLOEXEC);
 	struct machine_spec spec = {
@@ -122,7 +123,8 @@ static void test_boot_and_capture(void)
 	ok(fix.printed > 1000, "the console was told: %" PRIu64 " bytes", fix.printed);
 	console = machine_console(m);
 	has_str(console, "Linux version", "and is kept");
-	is_int(machine_resume(m, SOON, &err), -EINVAL, "a running machine cannot be resumed: %s", err.text);
+	is_int(machine_resume(m, SOON, &err), -EINVAL, "a running machine cannot be resumed: %s",
+		err.text);
 	is_int(machine_restore(m, fix.state, SOON, &err), -EINVAL, "nor restored: %s", err.text);
 	is_int(machine_capture(m, fix.state, SOON, &err), -EINVAL, "nor captured: %s", err.text);
 	is_int(machine_pause(m, SOON, &err), 0, "it is paused");
@@ -181,7 +183,8 @@ static void test_restore_plain(void)
 	works(restore(b, &gb, &hello, &err), "the second too");
 	check_hello(&hello);
 	is_int(machine_pause(a, SOON, &err), 0, "the first is paused");
-	is_int(machine_capture(a, fix.state, SOON, &err), -ENOTSUP, "but not captured: %s", err.text);
+	is_int(machine_capture(a, fix.state, SOON, &err), -ENOTSUP, "but not captured: %s",
+		err.text);
 	is_int(machine_resume(a, SOON, &err), 0, "it goes on");
 	is_int(guest_sync(ga, SOON, machine_pidfd(a), &hello, &err), 0, "and answers again");
 	is_int((int64_t)hello.counter, (int64_t)captured.counter + 2, "with a count of its own");
@@ -260,19 +263,23 @@ static void test_no_preload(void)
 	struct err err = {""};
 	int pair[2];
 
-	if (file_publish(fix.dir, "libparbake-uffd.so", "", 0, 0755, &err) < 0 || sock_pair(pair, &err) < 0)
+	if (file_publish(fix.dir, "libparbake-uffd.so", "", 0, 0755, &err) < 0 ||
+		sock_pair(pair, &err) < 0)
 		abort();
 	setenv("PARBAKE_LIBDIR", fix.dir, 1);
-	is_int(start(false, pair[1], NULL, &m, &err), 0, "a shell whose preload library does nothing");
+	is_int(start(false, pair[1], NULL, &m, &err), 0,
+		"a shell whose preload library does nothing");
 	setenv("PARBAKE_LIBDIR", fix.libdir, 1);
-	is_int(machine_restore(m, fix.state, SOON, &err), -ENOTSUP, "is not restored: %s", err.text);
+	is_int(machine_restore(m, fix.state, SOON, &err), -ENOTSUP, "is not restored: %s",
+		err.text);
 	close(pair[0]);
 	close(pair[1]);
 }
 
 static void test_bad_state(void)
 {
-	cleanup_fd int cut = memfd_create("cut", MFD_CLOEXEC), other = memfd_create("x", MFD_CLOEXEC);
+	cleanup_fd int cut = memfd_create("cut", MFD_CLOEXEC),
+		       other = memfd_create("x", MFD_CLOEXEC);
 	char buf[4096] = "#!/bin/sh\n";
 	struct machine *m = NULL;
 	struct err err = {""};
@@ -281,7 +288,8 @@ static void test_bad_state(void)
 	file_pread_full(fix.state, buf, sizeof(buf), 0);
 	file_pwrite_full(cut, buf, sizeof(buf), 0);
 	is_int(start(false, -1, NULL, &m, &err), 0, "a shell");
-	is_int(machine_restore(m, other, SOON, &err), -EBADMSG, "another file is refused: %s", err.text);
+	is_int(machine_restore(m, other, SOON, &err), -EBADMSG, "another file is refused: %s",
+		err.text);
 	is_int(machine_restore(m, cut, SOON, &err), -ECONNABORTED, "half a state too");
 	has_str(err.text, "the monitor said last", "with the monitor's words: %s", err.text);
 	is_int(machine_get_state(m), MACHINE_ENDED, "that machine is over");
@@ -305,7 +313,8 @@ static void test_killed(void)
 	is_int(start(false, -1, NULL, &m, &err), 0, "a shell");
 	pid = machine_pid(m);
 	kill(pid, SIGSTOP);
-	is_int(machine_ready(m, clock_deadline(50), &err), -ETIMEDOUT, "stopped, it is late: %s", err.text);
+	is_int(machine_ready(m, clock_deadline(50), &err), -ETIMEDOUT, "stopped, it is late: %s",
+		err.text);
 	before = clock_now_ns();
 	pthread_create(&thread, NULL, kill_it, &pid);
 	is_int(machine_restore(m, fix.state, clock_deadline(100000), &err), -ECONNABORTED,
@@ -317,7 +326,8 @@ static void test_killed(void)
 	is_int(machine_restore(n, fix.state, SOON, &err), 0, "is restored");
 	kill(machine_pid(n), SIGKILL);
 	ok(ends(n, 5000), "and killed");
-	is_int(machine_resume(n, SOON, &err), -ECONNABORTED, "which its next call tells: %s", err.text);
+	is_int(machine_resume(n, SOON, &err), -ECONNABORTED, "which its next call tells: %s",
+		err.text);
 }
 
 /* kill −9 of the owner takes the machine along. */
@@ -429,7 +439,8 @@ static int compare(const void *a, const void *b)
 static void measure(bool with_pager)
 {
 	enum { N = 40, PARTS = 4 };
-	static const char *const names[] = {"process started", "monitor answers", "state loaded", "agent answers"};
+	static const char *const names[] = {
+		"process started", "monitor answers", "state loaded", "agent answers"};
 	int64_t took[PARTS][N];
 	int n = getenv("PARBAKE_MEASURE") ? atoi(getenv("PARBAKE_MEASURE")) : 3;
 
@@ -449,7 +460,8 @@ static void measure(bool with_pager)
 		at[1] = clock_now_ns();
 		good = good && machine_ready(m, SOON, &err) == 0;
 		at[2] = clock_now_ns();
-		good = good && machine_restore(m, fix.state, SOON, &err) == 0 && channel_guest(m, &g, &err) == 0;
+		good = good && machine_restore(m, fix.state, SOON, &err) == 0 &&
+			channel_guest(m, &g, &err) == 0;
 		at[3] = clock_now_ns();
 		if (good)
 			guest_sync_send(g);
@@ -466,8 +478,9 @@ static void measure(bool with_pager)
 	}
 	for (int k = 0; k < PARTS; k++) {
 		qsort(took[k], (size_t)n, sizeof(took[k][0]), compare);
-		printf("# %s, %s: p50 %.1f ms, max %.1f ms (n = %d)\n", with_pager ? "pager" : "plain",
-			names[k], (double)took[k][n / 2] / 1e6, (double)took[k][n - 1] / 1e6, n);
+		printf("# %s, %s: p50 %.1f ms, max %.1f ms (n = %d)\n",
+			with_pager ? "pager" : "plain", names[k], (double)took[k][n / 2] / 1e6,
+			(double)took[k][n - 1] / 1e6, n);
 	}
 }
 
@@ -515,8 +528,8 @@ static bool set_up(void)
 	for (int i = 0; i < 2; i++)
 		*strrchr(self, '/') = '\0'; /* …/build/tests/test_machine → …/build */
 	fix.libdir = str_dup(self);
-	fix.initrd = getenv("PARBAKE_INITRD") ? str_dup(getenv("PARBAKE_INITRD")) :
-		str_printf("%s/initramfs.cpio", self);
+	fix.initrd = getenv("PARBAKE_INITRD") ? str_dup(getenv("PARBAKE_INITRD"))
+					      : str_printf("%s/initramfs.cpio", self);
 	*strrchr(self, '/') = '\0';
 	fix.kernel = built_kernel(self);
 	snprintf(fix.dir, sizeof(fix.dir), "/tmp/parbake-machine-XXXXXX");

@@ -6,32 +6,32 @@
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
-static const char *const keys[] = { "memory", "vcpus", "disk", NULL, "packages", "source",
-	"description" };
+static const char *const keys[] = {
+	"memory", "vcpus", "disk", NULL, "packages", "source", "description"};
 
 static const struct {
 	const char *word, *want;
 } cases[] = {
-	{ "memory", "memory" },
-	{ "memroy", "memory" }, /* a swap */
-	{ "mem0ry", "memory" },
-	{ "vcpu", "vcpus" },
-	{ "vcpuss", "vcpus" },
-	{ "dsk", "disk" },
-	{ "package", "packages" },
-	{ "pakcages", "packages" },
-	{ "discription", "description" },
-	{ "descrpton", "description" },
-	{ "zzzzzz", NULL },
-	{ "m", NULL },
-	{ "", NULL },
-	{ "xy", NULL },
+	{"memory", "memory"},
+	{"memroy", "memory"}, /* a swap */
+	{"mem0ry", "memory"},
+	{"vcpu", "vcpus"},
+	{"vcpuss", "vcpus"},
+	{"dsk", "disk"},
+	{"package", "packages"},
+	{"pakcages", "packages"},
+	{"discription", "description"},
+	{"descrpton", "description"},
+	{"zzzzzz", NULL},
+	{"m", NULL},
+	{"", NULL},
+	{"xy", NULL},
 };
 
 int main(void)
 {
-	static const char *const twins[] = { "bat", "cat" };
-	static const char *const later[] = { "cart", "cat" };
+	static const char *const twins[] = {"bat", "cat"};
+	static const char *const later[] = {"cart", "cat"};
 	char long_word[200];
 
 	for (size_t i = 0; i < COUNT(cases); i++) {
@@ -51,7 +51,7 @@ int main(void)
 	long_word[sizeof(long_word) - 1] = '\0';
 	ok(nearest_name(long_word, keys, COUNT(keys)) == NULL, "a word of 199 bytes is no typo");
 	{
-		const char *const one[] = { long_word };
+		const char *const one[] = {long_word};
 
 		ok(nearest_name("memory", one, 1) == NULL, "nor is it a suggestion");
 	}

@@ -76,7 +76,8 @@ static void test_refusals(void)
 	struct err err;
 
 	is_int(machine_overlay_init(fd, 0, &err), -EINVAL, "no bytes are refused");
-	is_int(machine_overlay_init(fd, LIMIT_DISK_MAX + 512, &err), -EINVAL, "too many are refused");
+	is_int(machine_overlay_init(fd, LIMIT_DISK_MAX + 512, &err), -EINVAL,
+		"too many are refused");
 	is_int(machine_overlay_init(fd, 1000, &err), -EINVAL, "half a sector is refused");
 	is_int(machine_overlay_init(fd, MIB, &err), 0, "a good size is taken");
 	is_int(machine_overlay_init(fd, MIB, &err), -EEXIST, "a file with content is refused");
@@ -143,8 +144,10 @@ static char *qemu_io_script(const char *image)
 		len = (x >> 8) % (3 * CLUSTER / 512) * 512 + 512;
 		if (at + len > DISK)
 			len = DISK - at;
-		lines[n_lines] = str_printf(n_lines % 5 == 3 ? "write -z %lu %lu" :
-			n_lines % 5 == 4 ? "discard %lu %lu" : "write -P 165 %lu %lu", at, len);
+		lines[n_lines] = str_printf(n_lines % 5 == 3 ? "write -z %lu %lu"
+				: n_lines % 5 == 4           ? "discard %lu %lu"
+							     : "write -P 165 %lu %lu",
+			at, len);
 		argv[n++] = "-c";
 		argv[n++] = lines[n_lines++];
 	}
@@ -164,7 +167,8 @@ static void test_walk(void)
 	cleanup_fd int base = new_file("base"), overlay = new_file("overlay");
 	cleanup_fd int disk = new_file("disk");
 	cleanup_free char *image = str_printf("driver=qcow2,file.filename=%s/overlay,"
-		"backing.driver=raw,backing.file.filename=%s/base", dir, dir);
+					      "backing.driver=raw,backing.file.filename=%s/base",
+		dir, dir);
 	cleanup_free char *disk_path = str_printf("%s/disk", dir);
 	cleanup_free char *wanted = str_printf("driver=raw,file.filename=%s", disk_path);
 	cleanup_free char *overlay_path = str_printf("%s/overlay", dir);
@@ -266,10 +270,12 @@ static void test_hostile(void)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		is_int(hostile(cases[i].at, cases[i].value, cases[i].bytes, &err), -EBADMSG, "%s",
 			cases[i].what);
-	is_int(machine_overlay_walk(empty, DISK, count_runs, &runs, &err), -EBADMSG, "an empty file");
+	is_int(machine_overlay_walk(empty, DISK, count_runs, &runs, &err), -EBADMSG,
+		"an empty file");
 	if (ftruncate(empty, 1l << 50) < 0)
 		printf("# no sparse petabyte here\n");
-	is_int(machine_overlay_walk(empty, DISK, count_runs, &runs, &err), -EBADMSG, "a sparse petabyte");
+	is_int(machine_overlay_walk(empty, DISK, count_runs, &runs, &err), -EBADMSG,
+		"a sparse petabyte");
 }
 
 int main(void)

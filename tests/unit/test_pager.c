@@ -29,7 +29,8 @@ static int image_file(void)
 		child_die("memfd");
 	for (uint64_t page = 0; page < PAGES; page++) {
 		oracle_page(page, buf);
-		if (oracle_has_data(page) && pwrite(raw, buf, PAGE, (off_t)(page * PAGE)) != (ssize_t)PAGE)
+		if (oracle_has_data(page) &&
+			pwrite(raw, buf, PAGE, (off_t)(page * PAGE)) != (ssize_t)PAGE)
 			child_die("pwrite");
 	}
 	if (image_write(raw, PAGES * PAGE, &opt, out, NULL, &stats, &err) < 0) {
@@ -127,7 +128,8 @@ static uint64_t data_pages(void)
 	return n;
 }
 
-/* The memory itself, seen from outside, is the image still: data where it was filled, never anything else. */
+/* The memory itself, seen from outside, is the image still: data where it was filled, never
+ * anything else. */
 static void check_memory(struct pager *p, const char *when, bool all)
 {
 	uint8_t want[PAGE], got[PAGE], zero[PAGE] = {0};
@@ -145,8 +147,8 @@ static void check_memory(struct pager *p, const char *when, bool all)
 	ok(wrong == 0 && (!all || empty == 0), "%s, the shared memory is the image's", when);
 }
 
-static void test_chaos(struct image *img, uint32_t window, unsigned machines, const char *ops,
-	uint64_t min_faults)
+static void test_chaos(
+	struct image *img, uint32_t window, unsigned machines, const char *ops, uint64_t min_faults)
 {
 	struct pager_options opt = {.threads = 3, .window_bytes = window};
 	cleanup_pager struct pager *p = pager_of(img, NULL, PAGER_UFFD, &opt);
@@ -162,11 +164,11 @@ static void test_chaos(struct image *img, uint32_t window, unsigned machines, co
 		m[i] = attached(p, NULL, ARGS("chaos", seed, (char *)ops, "3"));
 	}
 	for (unsigned i = 0; i < machines; i++)
-		is_int(ended(&m[i]), 0, "window %u: machine %u of %u agrees with the oracle", window,
-			i + 1, machines);
+		is_int(ended(&m[i]), 0, "window %u: machine %u of %u agrees with the oracle",
+			window, i + 1, machines);
 	pager_get_stats(p, &s);
-	printf("# %" PRIu64 " faults (%" PRIu64 " minor, %" PRIu64 " missing, %" PRIu64 " holes, %" PRIu64
-	       " removed), %" PRIu64 " frames, %" PRIu64 " ms\n",
+	printf("# %" PRIu64 " faults (%" PRIu64 " minor, %" PRIu64 " missing, %" PRIu64
+	       " holes, %" PRIu64 " removed), %" PRIu64 " frames, %" PRIu64 " ms\n",
 		s.faults, s.faults_minor, s.faults_missing, s.faults_hole, s.faults_removed,
 		s.frames_filled, (uint64_t)(clock_now_ns() - begin) / 1000000);
 	ok(s.faults >= min_faults, "at least %" PRIu64 " faults", min_faults);
@@ -186,14 +188,15 @@ static void test_chaos(struct image *img, uint32_t window, unsigned machines, co
 
 static void test_wset(struct image *img)
 {
-	struct snapshot_range ranges[] = {{700 * PAGE, 40 * PAGE}, {0, 64 * PAGE}, {60 * PAGE, 8 * PAGE},
-		{300 * PAGE, 10 * PAGE}};
+	struct snapshot_range ranges[] = {{700 * PAGE, 40 * PAGE}, {0, 64 * PAGE},
+		{60 * PAGE, 8 * PAGE}, {300 * PAGE, 10 * PAGE}};
 	struct snapshot_wset wset = {.ranges = ranges, .n = 4}, got = {0}, bad = wset;
 	struct snapshot_range outside[] = {{(PAGES - 1) * PAGE, 2 * PAGE}};
 	struct pager_options opt = {.threads = 2};
 	struct pager_stats s;
 	struct pager *p = pager_of(img, &wset, PAGER_UFFD, &opt);
-	struct proc m = attached(p, NULL, ARGS("read", "705", "0", "63", "67", "305", "739", "700"));
+	struct proc m =
+		attached(p, NULL, ARGS("read", "705", "0", "63", "67", "305", "739", "700"));
 	struct err err;
 
 	is_int(ended(&m), 0, "a machine reads its working set");
@@ -234,7 +237,8 @@ static void test_private(struct image *img)
 	is_int(ended(&m), 0, "private way: the whole memory is there");
 	check_memory(p, "private way", true);
 	ok(pwrite(fd, "x", 1, 0) < 0 && errno == EPERM, "the memory cannot be written");
-	ok(mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED && errno == EPERM,
+	ok(mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED &&
+			errno == EPERM,
 		"nor mapped shared");
 	ok(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, PAGE) < 0, "nor punched");
 	ok(ftruncate(fd, 0) < 0, "nor cut");
@@ -279,7 +283,8 @@ static void test_damage(int image_fd)
 	struct err err;
 	char page[24];
 
-	if (lseek(image_fd, 0, SEEK_SET) != 0 || sendfile(fd, image_fd, NULL, (size_t)size) != size ||
+	if (lseek(image_fd, 0, SEEK_SET) != 0 ||
+		sendfile(fd, image_fd, NULL, (size_t)size) != size ||
 		pread(fd, &byte, 1, size / 4) != 1)
 		child_die("copy the image");
 	byte ^= 1;
@@ -364,8 +369,13 @@ static int engine_main(void)
 static void test_handshakes(struct image *img)
 {
 	static const char *const bad[] = {
-		"", "[]", "{}", "[1]", "[{\"base_host_virt_addr\":4096}]",
-		"[{\"base_host_virt_addr\":4096,\"size\":4096,\"offset\":16777216,\"page_size\":4096}]",
+		"",
+		"[]",
+		"{}",
+		"[1]",
+		"[{\"base_host_virt_addr\":4096}]",
+		"[{\"base_host_virt_addr\":4096,\"size\":4096,\"offset\":16777216,\"page_size\":"
+		"4096}]",
 		"[{\"base_host_virt_addr\":4097,\"size\":4096,\"offset\":0,\"page_size\":4096}]",
 		"[{\"base_host_virt_addr\":4096,\"size\":8192,\"offset\":0,\"page_size\":4096},"
 		"{\"base_host_virt_addr\":65536,\"size\":8192,\"offset\":4096,\"page_size\":4096}]",
@@ -376,7 +386,8 @@ static void test_handshakes(struct image *img)
 	struct pager_stats s;
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad) + 2; i++) {
-		bool no_fd = i == sizeof(bad) / sizeof(*bad), not_uffd = i > sizeof(bad) / sizeof(*bad);
+		bool no_fd = i == sizeof(bad) / sizeof(*bad),
+		     not_uffd = i > sizeof(bad) / sizeof(*bad);
 		const char *text = i < sizeof(bad) / sizeof(*bad) ? bad[i] : "[]";
 		int pair[2];
 		struct err err;
@@ -387,7 +398,9 @@ static void test_handshakes(struct image *img)
 			    not_uffd ? &null : &uffd, no_fd ? 0 : 1) < 0)
 			child_die("send");
 		is_int(hear(pair[1]), 0, "handshake refused: %s",
-			no_fd ? "no descriptor" : not_uffd ? "not a userfaultfd" : text);
+			no_fd              ? "no descriptor"
+				: not_uffd ? "not a userfaultfd"
+					   : text);
 		close(pair[1]);
 	}
 	for (int i = 0; i < 2000; i++) {

@@ -28,7 +28,8 @@ static int image_file(void)
 		child_die("memfd");
 	for (uint64_t page = 0; page < PAGES; page++) {
 		oracle_page(page, buf);
-		if (oracle_has_data(page) && pwrite(raw, buf, PAGE, (off_t)(page * PAGE)) != (ssize_t)PAGE)
+		if (oracle_has_data(page) &&
+			pwrite(raw, buf, PAGE, (off_t)(page * PAGE)) != (ssize_t)PAGE)
 			child_die("pwrite");
 	}
 	if (image_write(raw, PAGES * PAGE, &opt, out, NULL, &stats, &err) < 0) {

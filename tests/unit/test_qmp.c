@@ -70,7 +70,8 @@ static void test_pipeline(void)
 	is_int(qmp_send(q, "stop", NULL, -1, &b, &err), 0, "and one more");
 	n = recv(peer, buf, sizeof(buf) - 1, 0);
 	buf[n > 0 ? n : 0] = '\0';
-	is_str(buf, "{\"execute\":\"qmp_capabilities\",\"id\":1}\n{\"execute\":\"stop\",\"id\":2}\n",
+	is_str(buf,
+		"{\"execute\":\"qmp_capabilities\",\"id\":1}\n{\"execute\":\"stop\",\"id\":2}\n",
 		"both are lines with ids");
 	is_int(qmp_send(q, "getfd", json_pack("{s:s}", "fdname", "x"), fds[0], &c, &err), 0,
 		"one with a descriptor");
@@ -78,14 +79,17 @@ static void test_pipeline(void)
 	buf[n > 0 ? n : 0] = '\0';
 	is_int((int64_t)n_fds, 1, "it arrives");
 	has_str(buf, "\"arguments\":{\"fdname\":\"x\"}", "with its arguments");
-	say(peer, GREETING "{\"return\": {}, \"id\": 1}\r\n{\"event\": \"STOP\", \"timestamp\": {}}\r\n");
+	say(peer,
+		GREETING
+		"{\"return\": {}, \"id\": 1}\r\n{\"event\": \"STOP\", \"timestamp\": {}}\r\n");
 	say(peer, "{\"return\": {\"n\": 5}, \"id\": 2}\r\n{\"return\": {\"n\": 6},");
 	is_int(qmp_wait(q, a, SOON, NULL, &err), 0, "the first is answered");
 	ok(qmp_greeted(q), "the greeting was seen");
 	is_int(qmp_wait(q, b, SOON, &value, &err), 0, "the second is answered");
 	is_int(json_integer_value(json_object_get(value, "n")), 5, "with its value");
 	is_str(seen.last, "STOP", "the event between was told");
-	is_int(qmp_wait(q, c, clock_deadline(0), NULL, &err), -ETIMEDOUT, "half a line is no answer");
+	is_int(qmp_wait(q, c, clock_deadline(0), NULL, &err), -ETIMEDOUT,
+		"half a line is no answer");
 	say(peer, " \"id\": 3}\n");
 	is_int(qmp_wait(q, c, SOON, NULL, &err), 0, "the rest of it makes one");
 	say(peer, "{\"event\":\"DONE\"}\n");
@@ -97,9 +101,9 @@ static void test_pipeline(void)
 static void test_refusal(void)
 {
 	cleanup_fd int peer = -1;
-	cleanup_qmp struct qmp *q = connect_to(&peer, GREETING
-		"{\"error\":{\"class\":\"GenericError\",\"desc\":\"no such\"},\"id\":1}\n"
-		"{\"return\":{},\"id\":2}\n");
+	cleanup_qmp struct qmp *q = connect_to(&peer,
+		GREETING "{\"error\":{\"class\":\"GenericError\",\"desc\":\"no such\"},\"id\":1}\n"
+			 "{\"return\":{},\"id\":2}\n");
 	uint64_t b = 0, c = 0;
 	struct err err;
 
@@ -121,8 +125,10 @@ static void test_hostile(void)
 		{"an answer to nothing", GREETING "{\"return\":{},\"id\":2}\n", -EPROTO},
 		{"an answer with a negative id", GREETING "{\"return\":{},\"id\":-1}\n", -EPROTO},
 		{"an answer without an id", GREETING "{\"return\":{}}\n", -EPROTO},
-		{"an answer with a text for an id", GREETING "{\"return\":{},\"id\":\"1\"}\n", -EPROTO},
-		{"an answer twice", GREETING "{\"return\":{},\"id\":1}\n{\"return\":{},\"id\":1}\nx", -EPROTO},
+		{"an answer with a text for an id", GREETING "{\"return\":{},\"id\":\"1\"}\n",
+			-EPROTO},
+		{"an answer twice",
+			GREETING "{\"return\":{},\"id\":1}\n{\"return\":{},\"id\":1}\nx", -EPROTO},
 		{"no greeting", "{\"return\":{},\"id\":1}\n", -EPROTO},
 		{"two greetings", GREETING GREETING, -EPROTO},
 		{"no JSON", GREETING "hello\n", -EPROTO},
@@ -130,7 +136,8 @@ static void test_hostile(void)
 		{"an object of nothing known", GREETING "{\"x\":1}\n", -EPROTO},
 		{"the same key twice", GREETING "{\"event\":\"A\",\"event\":\"B\"}\n", -EPROTO},
 		{"a refusal without a reason", GREETING "{\"error\":3,\"id\":1}\n", -EREMOTEIO},
-		{"an event with a number for data", GREETING "{\"event\":\"X\",\"data\":3}\n", -ETIMEDOUT},
+		{"an event with a number for data", GREETING "{\"event\":\"X\",\"data\":3}\n",
+			-ETIMEDOUT},
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -143,7 +150,8 @@ static void test_hostile(void)
 			r = qmp_poll(q, &err);
 		is_int(r, cases[i].want, "%s: %s", cases[i].what, err.text);
 		if (r == -EPROTO)
-			is_int(qmp_send(q, "cont", NULL, -1, NULL, &err), -EPROTO, "… and for ever");
+			is_int(qmp_send(q, "cont", NULL, -1, NULL, &err), -EPROTO,
+				"… and for ever");
 	}
 }
 
@@ -158,7 +166,8 @@ static void test_deep(void)
 	deep[60000] = '\0';
 	say(peer, deep);
 	say(peer, "\n");
-	is_int(qmp_call(q, "stop", NULL, SOON, NULL, &err), -EPROTO, "60,000 brackets: %s", err.text);
+	is_int(qmp_call(q, "stop", NULL, SOON, NULL, &err), -EPROTO, "60,000 brackets: %s",
+		err.text);
 }
 
 /* Writes without end, until nobody reads. */
@@ -220,7 +229,8 @@ static void test_end(void)
 
 	q = connect_to(&peer, GREETING);
 	close(peer);
-	is_int(qmp_call(q, "stop", NULL, SOON, NULL, &err), -ECONNABORTED, "a closed socket: %s", err.text);
+	is_int(qmp_call(q, "stop", NULL, SOON, NULL, &err), -ECONNABORTED, "a closed socket: %s",
+		err.text);
 	qmp_free(q);
 
 	/* the peer's end stays open here, so only the pidfd can tell */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sandboxes of a real machine: a kernel, the agent and an empty root, booted once, captured frozen, put
- * into a store, and made into clones: each itself, all of one memory, dead when their pager is.
+ * Sandboxes of a real machine: a kernel, the agent and an empty root, booted once, captured frozen,
+ * put into a store, and made into clones: each itself, all of one memory, dead when their pager is.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -23,7 +23,8 @@
 #define SOON clock_deadline(60000)
 #define CLONES 4
 #define CMDLINE                                                                                    \
-	"console=ttyS0 reboot=t panic=-1 tsc=reliable no_timer_check lapic_timer_khz=1000000"
+	"console=ttyS0 reboot=t panic=-1 tsc=reliable no_timer_check lapic_timer_khz=1000000 "     \
+	"parbake.root=/dev/vda"
 
 static char home[] = "/tmp/parbake-sandbox-XXXXXX";
 static char *kernel, *initrd;
@@ -41,9 +42,11 @@ static struct err err;
 
 static int make_root(void)
 {
-	cleanup_free char *path = str_printf("%s/root.ext4", home), *tree = str_printf("%s/tree", home);
+	cleanup_free char *path = str_printf("%s/root.ext4", home),
+			  *tree = str_printf("%s/tree", home);
 	cleanup_free char *line = str_printf(
-		"mkdir -p %s/proc %s/sys %s/dev %s/run %s/tmp %s/etc %s/root && touch %s/etc/machine-id "
+		"mkdir -p %s/proc %s/sys %s/dev %s/run %s/tmp %s/etc %s/root && touch "
+		"%s/etc/machine-id "
 		"%s/etc/hostname %s/etc/hosts && truncate -s %lu %s && mkfs.ext4 -q -F -d %s %s",
 		tree, tree, tree, tree, tree, tree, tree, tree, tree, tree, DISK, path, tree, path);
 	const char *argv[] = {"sh", "-c", line, NULL};
@@ -94,21 +97,36 @@ static void put_image(struct store *s, int fd, uint64_t bytes, const char *media
 /* Boot, wait for the root, freeze, capture. */
 static void boot_and_capture(int root, int overlay, int memory, int state, uint8_t nonce[static 16])
 {
-	struct machine_spec spec = {.shape = {.memory_bytes = MEMORY, .vcpus = 1, .accel = MACHINE_TCG},
-		.memory_fd = memory, .pager_fd = -1, .disk_fd = root, .overlay_fd = overlay,
-		.kernel = kernel, .initrd = initrd, .cmdline = CMDLINE};
+	struct machine_spec spec = {
+		.shape = {.memory_bytes = MEMORY, .vcpus = 1, .accel = MACHINE_TCG},
+		.memory_fd = memory,
+		.pager_fd = -1,
+		.disk_fd = root,
+		.overlay_fd = overlay,
+		.kernel = kernel,
+		.initrd = initrd,
+		.cmdline = CMDLINE};
 	cleanup_machine struct machine *m = NULL;
 	cleanup_guest struct guest *g = NULL;
 	struct proto_hello hello;
 	uint8_t buf[64];
 	struct proto_out body = {.buf = buf, .max = sizeof(buf)};
-	int64_t deadline = clock_deadline(180000);
+	int64_t deadline = clock_deadline(60000);
 
 	MUST(machine_start(&spec, &m, &err));
 	MUST(guest_new(machine_take_channel(m), &g, &err));
-	do
-		MUST(guest_sync(g, deadline, machine_pidfd(m), &hello, &err));
-	while (!(hello.flags & PROTO_HELLO_ROOT) && poll(NULL, 0, 20) == 0);
+	do {
+		int r = guest_sync(g, deadline, machine_pidfd(m), &hello, &err);
+
+		if (r < 0) {
+			cleanup_free char *console = machine_console(m);
+
+			size_t len = console ? strlen(console) : 0;
+
+			err_append(&err, "\n%s", len > 1500 ? console + len - 1500 : console);
+		}
+		MUST(r);
+	} while (!(hello.flags & PROTO_HELLO_ROOT) && poll(NULL, 0, 20) == 0);
 	memcpy(nonce, hello.boot, 16);
 	proto_put_u64(&body, PROTO_T_TIMEOUT_MS, 30000);
 	MUST(guest_call(g, PROTO_FREEZE, &body, deadline, machine_pidfd(m), NULL, NULL, &err));
@@ -119,13 +137,17 @@ static void boot_and_capture(int root, int overlay, int memory, int state, uint8
 static void bake(struct store *s)
 {
 	const struct monitor_facts *facts;
-	struct snapshot_config c = {.memory_bytes = MEMORY, .vcpus = 1, .page_bytes = 4096,
-		.protocol = PROTO_VERSION, .disk_bytes = DISK};
+	struct snapshot_config c = {.memory_bytes = MEMORY,
+		.vcpus = 1,
+		.page_bytes = 4096,
+		.protocol = PROTO_VERSION,
+		.disk_bytes = DISK};
 	struct store_layer layers[4] = {0};
 	struct store_manifest m;
 	static struct walk w;
 	int root = make_root(), overlay = memfd_create("overlay", MFD_CLOEXEC);
-	int memory = memfd_create("memory", MFD_CLOEXEC), state = memfd_create("state", MFD_CLOEXEC);
+	int memory = memfd_create("memory", MFD_CLOEXEC),
+	    state = memfd_create("state", MFD_CLOEXEC);
 	json_t *config;
 
 	MUST(monitor_probe(&facts, &err));
@@ -176,7 +198,8 @@ static void publish_wset(struct store *s, const struct snapshot_wset *wset)
 	MUST(store_resolve(s, "tiny", &m, &err));
 	MUST(store_blob_put(s, text, strlen(text), &m.layers[m.n_layers], &err));
 	snprintf(m.layers[m.n_layers].media, sizeof(m.layers[0].media), "%s", STORE_MEDIA_WSET);
-	MUST(store_publish(s, "tiny", NULL, m.config, m.layers, m.n_layers + 1, 1700000000, &again, &err));
+	MUST(store_publish(
+		s, "tiny", NULL, m.config, m.layers, m.n_layers + 1, 1700000000, &again, &err));
 	store_manifest_clear(&m);
 	store_manifest_clear(&again);
 }
@@ -210,8 +233,8 @@ static bool read_file(struct sandbox *sb, const char *path, char ret[static 80])
 	ssize_t n = -1;
 
 	memset(ret, 0, 80);
-	if (guest_get_file(sandbox_guest(sb), path, fd, 79, SOON, machine_pidfd(sandbox_machine(sb)),
-		    &err) == 0)
+	if (guest_get_file(sandbox_guest(sb), path, fd, 79, SOON,
+		    machine_pidfd(sandbox_machine(sb)), &err) == 0)
 		n = pread(fd, ret, 79, 0);
 	close(fd);
 	return n > 0;
@@ -219,7 +242,8 @@ static bool read_file(struct sandbox *sb, const char *path, char ret[static 80])
 
 static void test_record(struct store *s)
 {
-	struct template_options opt = {.own_pager = true, .pager = {.record = true, .no_premap = true}};
+	struct template_options opt = {
+		.own_pager = true, .pager = {.record = true, .no_premap = true}};
 	cleanup_template struct template *t = open_template(s, &opt);
 	cleanup_sandbox struct sandbox *sb = create(t, NULL);
 	struct snapshot_wset wset = {0};
@@ -230,7 +254,8 @@ static void test_record(struct store *s)
 	is_int(pagerd_recorded(template_pager(t), &wset, &err), 0, "its faults were recorded");
 	for (size_t i = 0; i < wset.n; i++)
 		bytes += wset.ranges[i].bytes;
-	ok(bytes > 100 * 4096 && bytes < MEMORY / 2, "%" PRIu64 " KiB in %zu ranges", bytes / 1024, wset.n);
+	ok(bytes > 100 * 4096 && bytes < MEMORY / 2, "%" PRIu64 " KiB in %zu ranges", bytes / 1024,
+		wset.n);
 	publish_wset(s, &wset);
 	snapshot_wset_clear(&wset);
 }
@@ -252,18 +277,24 @@ static void test_clones(struct template *t)
 		int also = machine_pidfd(sandbox_machine(sb[i]));
 
 		ok(read_file(sb[i], "/etc/machine-id", id[i]), "clone %d has a machine id", i);
-		is_int(guest_info(sandbox_guest(sb[i]), SOON, also, &info[i], &err), 0, "and answers");
+		is_int(guest_info(sandbox_guest(sb[i]), SOON, also, &info[i], &err), 0,
+			"and answers");
 		text[6] = (char)('0' + i);
-		ok(pwrite(fd, text, 7, 0) == 7 && guest_put_file(sandbox_guest(sb[i]), fd, "/root/mine", 0600,
-			   NULL, SOON, also, &err) == 0, "its root is thawed and can be written");
+		ok(pwrite(fd, text, 7, 0) == 7 &&
+				guest_put_file(sandbox_guest(sb[i]), fd, "/root/mine", 0600, NULL,
+					SOON, also, &err) == 0,
+			"its root is thawed and can be written");
 		for (int j = 0; j < i; j++)
 			ok(strcmp(id[i], id[j]) != 0, "no id twice");
-		ok(memcmp(info[i].nonce, template_config(t)->boot_nonce, 16) == 0, "memory is the snapshot's");
+		ok(memcmp(info[i].nonce, template_config(t)->boot_nonce, 16) == 0,
+			"memory is the snapshot's");
 	}
-	ok(read_file(sb[0], "/etc/hostname", name) && strncmp(name, "first", 5) == 0, "named as asked");
+	ok(read_file(sb[0], "/etc/hostname", name) && strncmp(name, "first", 5) == 0,
+		"named as asked");
 	for (int i = 0; i < CLONES; i++) {
 		text[6] = (char)('0' + i);
-		ok(read_file(sb[i], "/root/mine", name) && strcmp(name, text) == 0, "each has its own disk");
+		ok(read_file(sb[i], "/root/mine", name) && strcmp(name, text) == 0,
+			"each has its own disk");
 	}
 	is_int(pagerd_get_stats(template_pager(t), &st, &err), 0, "the pager counts");
 	is_int(st.machines, CLONES, "all of them");
@@ -285,7 +316,8 @@ static void test_pager_killed(struct template *t)
 	pfd[1].fd = machine_pidfd(sandbox_machine(b));
 	kill(pagerd_pid(template_pager(t)), SIGKILL);
 	ok(poll(&pfd[0], 1, 1000) == 1 && poll(&pfd[1], 1, 1000) == 1 &&
-			clock_now_ns() - begin < 1000000000, "without their pager, both are dead within a second");
+			clock_now_ns() - begin < 1000000000,
+		"without their pager, both are dead within a second");
 	err_set(&err, EIO, "it went");
 	sandbox_explain(a, &err);
 	has_str(err.text, "pager is gone", "which the error says");
@@ -305,7 +337,8 @@ static void test_spare(struct template *t)
 	is_int(sandbox_prepare(sb, SOON, &err), 0, "a shell becomes a spare");
 	is_int(machine_get_state(sandbox_machine(sb)), MACHINE_PAUSED, "paused");
 	is_int(sandbox_prepare(sb, SOON, &err), -EALREADY, "once");
-	is_int(sandbox_activate(sb, "not a name", SOON, &err), -EINVAL, "a bad host name is refused");
+	is_int(sandbox_activate(sb, "not a name", SOON, &err), -EINVAL,
+		"a bad host name is refused");
 	is_int(sandbox_activate(sb, NULL, SOON, &err), -EINVAL, "and there is one try");
 }
 
@@ -319,8 +352,10 @@ static int compare(const void *a, const void *b)
 static void measure(struct template *t, const char *what)
 {
 	double total[15], part[4] = {0};
+	struct pager_stats before = {0}, after = {0};
 	int n = 0;
 
+	pagerd_get_stats(template_pager(t), &before, &err);
 	for (int i = 0; i < 15; i++) {
 		struct sandbox *sb;
 		const struct sandbox_trace *tr;
@@ -341,8 +376,14 @@ static void measure(struct template *t, const char *what)
 	if (!n)
 		return;
 	qsort(total, (size_t)n, sizeof(*total), compare);
-	printf("# %s: p50 %.1f ms, max %.1f ms; mean parts: start %.1f, ready %.1f, state %.1f, answer %.1f\n",
-		what, total[n / 2], total[n - 1], part[0] / n, part[1] / n, part[2] / n, part[3] / n);
+	pagerd_get_stats(template_pager(t), &after, &err);
+	printf("# %s: faults a create: %.1f, pages premapped: %.1f\n", what,
+		(double)(after.faults - before.faults) / n,
+		(double)(after.pages_premapped - before.pages_premapped) / n);
+	printf("# %s: p50 %.1f ms, max %.1f ms; mean parts: start %.1f, ready %.1f, state %.1f, "
+	       "answer %.1f\n",
+		what, total[n / 2], total[n - 1], part[0] / n, part[1] / n, part[2] / n,
+		part[3] / n);
 }
 
 /* A config that does not fit this host is refused with a way out. */
@@ -350,8 +391,9 @@ static void test_refused(struct store *s)
 {
 	static const struct {
 		const char *field, *value, *says;
-	} wrong[] = {{"monitor_version", "0.1 (nowhere)", "PARBAKE_QEMU"}, {"monitor", "other", "rebake"},
-		{"machine", "pc-1.0", "rebake"}, {"accel", "xen", "rebake"}, {"cpu", "486", "rebake"}};
+	} wrong[] = {{"monitor_version", "0.1 (nowhere)", "PARBAKE_QEMU"},
+		{"monitor", "other", "rebake"}, {"machine", "pc-1.0", "rebake"},
+		{"accel", "xen", "rebake"}, {"cpu", "486", "rebake"}};
 
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
 		struct snapshot_config c;
@@ -362,15 +404,17 @@ static void test_refused(struct store *s)
 
 		MUST(store_resolve(s, "tiny", &m, &err));
 		MUST(snapshot_config_from_json(m.config, &c, &err));
-		field = strcmp(wrong[i].field, "monitor_version") == 0 ? c.monitor_version :
-			strcmp(wrong[i].field, "monitor") == 0 ? c.monitor :
-			strcmp(wrong[i].field, "machine") == 0 ? c.machine :
-			strcmp(wrong[i].field, "accel") == 0 ? c.accel : c.cpu;
+		field = strcmp(wrong[i].field, "monitor_version") == 0 ? c.monitor_version
+			: strcmp(wrong[i].field, "monitor") == 0       ? c.monitor
+			: strcmp(wrong[i].field, "machine") == 0       ? c.machine
+			: strcmp(wrong[i].field, "accel") == 0         ? c.accel
+								       : c.cpu;
 		room = field == c.accel ? sizeof(c.accel) : 32;
 		snprintf(field, room, "%s", wrong[i].value);
 		json_decref(m.config);
 		m.config = snapshot_config_to_json(&c);
-		is_int(template_open(s, &m, NULL, &t, &err), -ENOEXEC, "another %s is refused", wrong[i].field);
+		is_int(template_open(s, &m, NULL, &t, &err), -ENOEXEC, "another %s is refused",
+			wrong[i].field);
 		has_str(err.text, wrong[i].says, "with a way out");
 		snapshot_config_clear(&c);
 		store_manifest_clear(&m);

@@ -32,7 +32,7 @@ static struct snapshot_config full_config(void)
 
 static void test_there_and_back(void)
 {
-	cleanup_snapshot_config struct snapshot_config c = full_config(), back = { 0 };
+	cleanup_snapshot_config struct snapshot_config c = full_config(), back = {0};
 	cleanup_json json_t *obj = snapshot_config_to_json(&c), *again = NULL;
 	cleanup_free char *text = json_text(obj), *text_again = NULL;
 
@@ -55,47 +55,47 @@ static void test_each_field(void)
 	static const struct {
 		const char *key, *value; /* JSON; NULL: without the key */
 	} cases[] = {
-		{ "format", "2" },
-		{ "format", NULL },
-		{ "format", "\"1\"" },
-		{ "memory_bytes", "0" },
-		{ "memory_bytes", "-1" },
-		{ "memory_bytes", "67108865" },
-		{ "memory_bytes", "9223372036854775807" },
-		{ "memory_bytes", "1e9" },
-		{ "memory_bytes", NULL },
-		{ "vcpus", "0" },
-		{ "vcpus", "9" },
-		{ "page_bytes", "4097" },
-		{ "page_bytes", "0" },
-		{ "protocol", "4294967296" },
-		{ "disk_bytes", "1099511627777" },
-		{ "memory_data_bytes", "67112960" },
-		{ "exec_pids", "-5" },
-		{ "accel", "\"kvmkvmkv\"" },
-		{ "accel", "7" },
-		{ "machine", "\"micro\\u001bvm\"" },
-		{ "cpu", NULL },
-		{ "kernel_digest", "\"\"" },
-		{ "disk_raw_digest", "\"\"" },
-		{ "memory_raw_digest", "\"sha256:../../../../etc/passwd\"" },
-		{ "delta_raw_digest", "\"sha256:00\"" },
-		{ "recipe_digest", NULL },
-		{ "boot_nonce", "\"00\"" },
-		{ "boot_nonce", "\"0000000000000000000000000000000g\"" },
-		{ "env", "{}" },
-		{ "env", "[1]" },
-		{ "env", "[\"novalue\"]" },
-		{ "env", "[\"=x\"]" },
-		{ "env", NULL },
-		{ "description", "[]" },
-		{ "ready", "null" },
-		{ "context", "1" },
-		{ "extra", "[]" },
+		{"format", "2"},
+		{"format", NULL},
+		{"format", "\"1\""},
+		{"memory_bytes", "0"},
+		{"memory_bytes", "-1"},
+		{"memory_bytes", "67108865"},
+		{"memory_bytes", "9223372036854775807"},
+		{"memory_bytes", "1e9"},
+		{"memory_bytes", NULL},
+		{"vcpus", "0"},
+		{"vcpus", "9"},
+		{"page_bytes", "4097"},
+		{"page_bytes", "0"},
+		{"protocol", "4294967296"},
+		{"disk_bytes", "1099511627777"},
+		{"memory_data_bytes", "67112960"},
+		{"exec_pids", "-5"},
+		{"accel", "\"kvmkvmkv\""},
+		{"accel", "7"},
+		{"machine", "\"micro\\u001bvm\""},
+		{"cpu", NULL},
+		{"kernel_digest", "\"\""},
+		{"disk_raw_digest", "\"\""},
+		{"memory_raw_digest", "\"sha256:../../../../etc/passwd\""},
+		{"delta_raw_digest", "\"sha256:00\""},
+		{"recipe_digest", NULL},
+		{"boot_nonce", "\"00\""},
+		{"boot_nonce", "\"0000000000000000000000000000000g\""},
+		{"env", "{}"},
+		{"env", "[1]"},
+		{"env", "[\"novalue\"]"},
+		{"env", "[\"=x\"]"},
+		{"env", NULL},
+		{"description", "[]"},
+		{"ready", "null"},
+		{"context", "1"},
+		{"extra", "[]"},
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		cleanup_snapshot_config struct snapshot_config c = full_config(), back = { 0 };
+		cleanup_snapshot_config struct snapshot_config c = full_config(), back = {0};
 		cleanup_json json_t *obj = snapshot_config_to_json(&c);
 		char quoted[64];
 
@@ -111,10 +111,11 @@ static void test_each_field(void)
 		has_str(err.text, quoted, "… and named");
 	}
 	{
-		cleanup_snapshot_config struct snapshot_config back = { 0 };
+		cleanup_snapshot_config struct snapshot_config back = {0};
 		cleanup_json json_t *array = json_array(), *obj = json_pack("{s:i}", "format", 9);
 
-		is_int(snapshot_config_from_json(array, &back, &err), -EINVAL, "an array is no config");
+		is_int(snapshot_config_from_json(array, &back, &err), -EINVAL,
+			"an array is no config");
 		snapshot_config_from_json(obj, &back, &err);
 		has_str(err.text, "bake the template again", "an unknown format says the way out");
 	}
@@ -147,8 +148,8 @@ static void test_working_set(void)
 		"{\"version\":1,\"ranges\":[[0,65536],[0,4096]]}",
 		"{\"version\":1,\"ranges\":[[0,4096.0]]}",
 	};
-	struct snapshot_range ranges[] = { { 8192, 4096 }, { 0, 8192 }, { 61440, 4096 } };
-	struct snapshot_wset w = { ranges, 3 }, back = { 0 };
+	struct snapshot_range ranges[] = {{8192, 4096}, {0, 8192}, {61440, 4096}};
+	struct snapshot_wset w = {ranges, 3}, back = {0};
 	cleanup_json json_t *obj = snapshot_wset_to_json(&w);
 	cleanup_free char *text = json_text(obj);
 
@@ -160,15 +161,16 @@ static void test_working_set(void)
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
 		is_int(read_wset(wrong[i], 65536, &back), -EINVAL, "%s is refused", wrong[i]);
 	ok(back.ranges == NULL, "nothing is returned on failure");
-	is_int(read_wset("{\"version\":1,\"ranges\":[]}", 65536, &back), 0, "an empty one is right");
+	is_int(read_wset("{\"version\":1,\"ranges\":[]}", 65536, &back), 0,
+		"an empty one is right");
 	snapshot_wset_clear(&back);
 }
 
 static void test_delta(void)
 {
-	cleanup_snapshot_config struct snapshot_config c = full_config(), back = { 0 };
-	struct snapshot_range ranges[] = { { 0, 512 }, { 4096, 1024 } };
-	cleanup_with(snapshot_wset_clear) struct snapshot_wset got = { 0 };
+	cleanup_snapshot_config struct snapshot_config c = full_config(), back = {0};
+	struct snapshot_range ranges[] = {{0, 512}, {4096, 1024}};
+	cleanup_with(snapshot_wset_clear) struct snapshot_wset got = {0};
 	cleanup_json json_t *obj = NULL;
 
 	is_int(snapshot_delta_get(&c, &got, &err), 0, "no delta");

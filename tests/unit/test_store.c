@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The store: what is published is found, verified and collected; what is damaged, forged or
- * half-written is refused with its name and hides nothing else. (test_store_faults.c: dying at every step.)
+ * half-written is refused with its name and hides nothing else. (test_store_faults.c: dying at
+ * every step.)
  */
 #include "store/store.h"
 
@@ -49,10 +50,11 @@ static unsigned mode_of(const char *path)
 
 static void test_names(void)
 {
-	static const char *const good[] = { "base", "a", "0", "code-interpreter", "a.b_c-d", "x1", "a--b" };
-	static const char *const wrong[] = { "", "Base", "-a", ".a", "_a", "a/b", "a:b", "a b", "ä", "..", "a.", "a..b", "a__b", "a.-b", "a-.b",
-		"a---b", "a-",
-		"0123456789012345678901234567890123456789012345678901234567890123" };
+	static const char *const good[] = {
+		"base", "a", "0", "code-interpreter", "a.b_c-d", "x1", "a--b"};
+	static const char *const wrong[] = {"", "Base", "-a", ".a", "_a", "a/b", "a:b", "a b", "ä",
+		"..", "a.", "a..b", "a__b", "a.-b", "a-.b", "a---b", "a-",
+		"0123456789012345678901234567890123456789012345678901234567890123"};
 
 	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
 		ok(store_name_valid(good[i]), "\"%s\" is a name", good[i]);
@@ -64,7 +66,7 @@ static void test_life(void)
 {
 	cleanup_free char *dir = NULL, *index = NULL, *blob = NULL, *blobs = NULL, *pinned = NULL;
 	cleanup_store struct store *s = NULL;
-	cleanup_manifest struct store_manifest one = { 0 }, two = { 0 }, got = { 0 };
+	cleanup_manifest struct store_manifest one = {0}, two = {0}, got = {0};
 	struct store_manifest *list;
 	unsigned gone = 0;
 	uint64_t bytes = 0;
@@ -134,7 +136,8 @@ static void test_life(void)
 		is_int(store_gc(s, 0, false, &real, &bytes, &err), 0, "gc");
 		is_int(real, gone, "… removes as many");
 	}
-	ok(!store_blob_has(s, one.config_blob.digest, one.config_blob.bytes), "the old config is gone");
+	ok(!store_blob_has(s, one.config_blob.digest, one.config_blob.bytes),
+		"the old config is gone");
 	ok(store_blob_has(s, one.layers[1].digest, 6), "the kernel that all share is there");
 	{
 		char first = 0;
@@ -155,9 +158,10 @@ static void test_unknown(void)
 	cleanup_free char *dir = NULL, *pinned = NULL;
 	cleanup_store struct store *s = new_store(&dir);
 	cleanup_store struct store *none = NULL;
-	cleanup_manifest struct store_manifest m = { 0 }, got = { 0 };
-	static const char *const wrong[] = { "", "Base", "base:", "base:a/b", "base@", "base@sha256:12",
-		"base@sha256:../../../etc/passwd", "../base", "base:latest:x", "a@b@c" };
+	cleanup_manifest struct store_manifest m = {0}, got = {0};
+	static const char *const wrong[] = {"", "Base", "base:", "base:a/b", "base@",
+		"base@sha256:12", "base@sha256:../../../etc/passwd", "../base", "base:latest:x",
+		"a@b@c"};
 
 	is_int(fixture_publish(s, "base", NULL, 1, &m, &err), 0, "publish");
 	is_int(fixture_publish(s, "code-interpreter", NULL, 1, NULL, &err), 0, "publish");
@@ -168,11 +172,13 @@ static void test_unknown(void)
 	is_int(store_resolve(s, "zzz", &got, &err), -ENOENT, "another name");
 	has_str(err.text, "parbake ls", "… says what to do");
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-		is_int(store_resolve(s, wrong[i], &got, &err), -EINVAL, "\"%s\" is no ref", wrong[i]);
+		is_int(store_resolve(s, wrong[i], &got, &err), -EINVAL, "\"%s\" is no ref",
+			wrong[i]);
 	pinned = str_printf("code-interpreter@%s", m.digest);
 	is_int(store_resolve(s, pinned, &got, &err), -ENOENT, "a digest of another name");
 	has_str(err.text, "version of \"base\"", "… says whose it is");
-	is_int(store_open("/nonexistent/store", false, &none, &err), -ENOENT, "a store there is not");
+	is_int(store_open("/nonexistent/store", false, &none, &err), -ENOENT,
+		"a store there is not");
 	has_str(err.text, "parbake bake", "… says what makes one");
 	is_int(store_open(top, false, &none, &err), -ENOENT, "a directory that is no store");
 }
@@ -181,26 +187,30 @@ static void test_blobs(void)
 {
 	cleanup_free char *dir = NULL, *path = NULL, *victim = NULL;
 	cleanup_store struct store *s = new_store(&dir);
-	struct store_layer layer = { 0 }, again = { 0 };
+	struct store_layer layer = {0}, again = {0};
 	struct store_blob *b = NULL;
 	struct stat before, after;
 	cleanup_fd int fd = -1, file = -1;
 	char digest[DIGEST_TEXT_SIZE];
 
 	is_int(store_blob_put(s, "hello", 5, &layer, &err), 0, "put a blob");
-	is_str(layer.digest, "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
+	is_str(layer.digest,
+		"sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
 		"its digest");
 	path = blob_path(dir, layer.digest);
 	stat(path, &before);
 	is_int(store_blob_put(s, "hello", 5, &again, &err), 0, "put it again");
 	stat(path, &after);
 	is_int((int64_t)after.st_ino, (int64_t)before.st_ino, "… the first is kept");
-	ok(after.st_mtim.tv_sec > before.st_mtim.tv_sec || after.st_mtim.tv_nsec > before.st_mtim.tv_nsec,
+	ok(after.st_mtim.tv_sec > before.st_mtim.tv_sec ||
+			after.st_mtim.tv_nsec > before.st_mtim.tv_nsec,
 		"… and young again");
 	is_int(store_blob_open(s, layer.digest, 5, &fd, &err), 0, "open it");
-	is_int(store_blob_open(s, layer.digest, 6, &fd, &err), -EBADMSG, "with another size: refused");
+	is_int(store_blob_open(s, layer.digest, 6, &fd, &err), -EBADMSG,
+		"with another size: refused");
 	has_str(err.text, "5 bytes, not 6", "… says which");
-	is_int(store_blob_open(s, "sha256:../../index.json", 5, &fd, &err), -EINVAL, "a path for a digest");
+	is_int(store_blob_open(s, "sha256:../../index.json", 5, &fd, &err), -EINVAL,
+		"a path for a digest");
 	is_int(store_blob_begin(s, &b, &err), 0, "begin one");
 	store_blob_abort(b);
 	store_blob_abort(NULL);
@@ -242,7 +252,7 @@ static void test_damage(void)
 {
 	cleanup_free char *dir = NULL;
 	cleanup_store struct store *s = new_store(&dir);
-	cleanup_manifest struct store_manifest m = { 0 }, got = { 0 };
+	cleanup_manifest struct store_manifest m = {0}, got = {0};
 	struct store_manifest *list;
 	unsigned gone;
 	size_t n;
@@ -264,7 +274,8 @@ static void test_damage(void)
 		cleanup_free char *path = blob_path(dir, m.config_blob.digest);
 
 		flip(path, 5);
-		is_int(store_resolve(s, "base", &got, &err), -EBADMSG, "config flipped: not resolved");
+		is_int(store_resolve(s, "base", &got, &err), -EBADMSG,
+			"config flipped: not resolved");
 		has_str(err.text, m.config_blob.digest, "… names the blob");
 		is_int(store_list(s, &list, &n, &err), 0, "list");
 		is_int((int64_t)n, 1, "… the other one is still there");
@@ -283,10 +294,13 @@ static void test_damage(void)
 		cleanup_free char *path = blob_path(dir, m.digest);
 
 		flip(path, 5);
-		is_int(store_resolve(s, "base", &got, &err), -EBADMSG, "manifest flipped: not resolved");
-		is_int(store_gc(s, 0, false, &gone, NULL, &err), -EBADMSG, "… gc removes nothing at all");
+		is_int(store_resolve(s, "base", &got, &err), -EBADMSG,
+			"manifest flipped: not resolved");
+		is_int(store_gc(s, 0, false, &gone, NULL, &err), -EBADMSG,
+			"… gc removes nothing at all");
 		has_str(err.text, "base", "… and says because of what");
-		ok(store_blob_has(s, m.layers[0].digest, m.layers[0].bytes), "… the layers are there");
+		ok(store_blob_has(s, m.layers[0].digest, m.layers[0].bytes),
+			"… the layers are there");
 		is_int(store_remove(s, "base", &err), 0, "a damaged one can be removed");
 		is_int(store_gc(s, 0, false, &gone, NULL, &err), 0, "… then gc works");
 		ok(gone >= 4, "… and removes its blobs");
@@ -296,11 +310,12 @@ static void test_damage(void)
 /* Put @text as a manifest and point "forged" at it. */
 static void forge(struct store *s, const char *dir, const char *text)
 {
-	struct store_layer layer = { 0 };
+	struct store_layer layer = {0};
 	cleanup_free char *index = NULL;
 
 	store_blob_put(s, text, strlen(text), &layer, &err);
-	index = str_printf("{\"schemaVersion\":2,\"manifests\":[{\"mediaType\":"
+	index = str_printf(
+		"{\"schemaVersion\":2,\"manifests\":[{\"mediaType\":"
 		"\"application/vnd.oci.image.manifest.v1+json\",\"digest\":\"%s\",\"size\":%zu,"
 		"\"annotations\":{\"org.opencontainers.image.ref.name\":\"forged\"}}]}",
 		layer.digest, strlen(text));
@@ -313,40 +328,64 @@ static void forge(struct store *s, const char *dir, const char *text)
 static void test_forged(void)
 {
 	static const char *const manifests[] = {
-		"", "[]", "{}", "null", "{\"schemaVersion\":1}", "{\"schemaVersion\":2}",
+		"",
+		"[]",
+		"{}",
+		"null",
+		"{\"schemaVersion\":1}",
+		"{\"schemaVersion\":2}",
 		"{\"schemaVersion\":2,\"artifactType\":\"x\"}",
 		HEAD "\"layers\":[]}",
 		HEAD "\"config\":7,\"layers\":[]}",
-		HEAD "\"config\":{\"mediaType\":\"" STORE_MEDIA_CONFIG "\",\"digest\":\"sha256:../../oci-layout\","
-			"\"size\":30},\"layers\":[]}",
-		HEAD "\"config\":{\"mediaType\":\"" STORE_MEDIA_CONFIG "\",\"digest\":\"" EMPTY "\",\"size\":-1},"
-			"\"layers\":[]}",
-		HEAD "\"config\":{\"mediaType\":\"" STORE_MEDIA_CONFIG "\",\"digest\":\"" EMPTY "\",\"size\":0},"
-			"\"layers\":{}}",
-		HEAD "\"config\":{\"mediaType\":\"x\",\"digest\":\"" EMPTY "\",\"size\":0},\"layers\":[]}",
-		HEAD "\"config\":{\"mediaType\":\"" STORE_MEDIA_CONFIG "\",\"digest\":\"" EMPTY "\",\"size\":0},"
-			"\"layers\":[{\"mediaType\":\"a\\nb\",\"digest\":\"" EMPTY "\",\"size\":0}]}",
-		HEAD "\"config\":{\"mediaType\":\"" STORE_MEDIA_CONFIG "\",\"digest\":\"" EMPTY "\",\"size\":0},"
-			"\"layers\":[{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}]}",
-		HEAD "\"config\":{\"mediaType\":\"" STORE_MEDIA_CONFIG "\",\"digest\":\"" EMPTY "\",\"size\":0},"
-			"\"layers\":[],\"annotations\":{\"org.opencontainers.image.created\":\"\\u001b[2J\"}}",
+		HEAD "\"config\":{\"mediaType\":\"" STORE_MEDIA_CONFIG
+		     "\",\"digest\":\"sha256:../../oci-layout\","
+		     "\"size\":30},\"layers\":[]}",
+		HEAD "\"config\":{\"mediaType\":\"" STORE_MEDIA_CONFIG "\",\"digest\":\"" EMPTY
+		     "\",\"size\":-1},"
+		     "\"layers\":[]}",
+		HEAD "\"config\":{\"mediaType\":\"" STORE_MEDIA_CONFIG "\",\"digest\":\"" EMPTY
+		     "\",\"size\":0},"
+		     "\"layers\":{}}",
+		HEAD "\"config\":{\"mediaType\":\"x\",\"digest\":\"" EMPTY
+		     "\",\"size\":0},\"layers\":[]}",
+		HEAD "\"config\":{\"mediaType\":\"" STORE_MEDIA_CONFIG "\",\"digest\":\"" EMPTY
+		     "\",\"size\":0},"
+		     "\"layers\":[{\"mediaType\":\"a\\nb\",\"digest\":\"" EMPTY "\",\"size\":0}]}",
+		HEAD "\"config\":{\"mediaType\":\"" STORE_MEDIA_CONFIG "\",\"digest\":\"" EMPTY
+		     "\",\"size\":0},"
+		     "\"layers\":[{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}]}",
+		HEAD "\"config\":{\"mediaType\":\"" STORE_MEDIA_CONFIG "\",\"digest\":\"" EMPTY
+		     "\",\"size\":0},"
+		     "\"layers\":[{\"mediaType\":\"x\",\"digest\":\"" EMPTY "\",\"size\":0},"
+		     "{\"mediaType\":\"x\",\"digest\":\"" EMPTY "\",\"size\":0}]}",
+		HEAD "\"config\":{\"mediaType\":\"" STORE_MEDIA_CONFIG "\",\"digest\":\"" EMPTY
+		     "\",\"size\":0},"
+		     "\"layers\":[],\"annotations\":{\"org.opencontainers.image.created\":"
+		     "\"\\u001b[2J\"}}",
 	};
 	static const char *const indexes[] = {
-		"", "[]", "{}", "{\"manifests\":{}}", "{\"manifests\":[1]}", "{\"manifests\":[],\"manifests\":[]}",
-		"{\"manifests\":[{\"annotations\":{\"org.opencontainers.image.ref.name\":\"forged\"}}]}",
+		"",
+		"[]",
+		"{}",
+		"{\"manifests\":{}}",
+		"{\"manifests\":[1]}",
+		"{\"manifests\":[],\"manifests\":[]}",
+		"{\"manifests\":[{\"annotations\":{\"org.opencontainers.image.ref.name\":"
+		"\"forged\"}}]}",
 		"{\"manifests\":[{\"mediaType\":\"x\",\"digest\":\"sha256:../../x\",\"size\":1,"
-			"\"annotations\":{\"org.opencontainers.image.ref.name\":\"forged\"}}]}",
+		"\"annotations\":{\"org.opencontainers.image.ref.name\":\"forged\"}}]}",
 	};
 	cleanup_free char *dir = NULL;
 	cleanup_store struct store *s = new_store(&dir);
-	cleanup_manifest struct store_manifest got = { 0 };
-	struct store_layer empty = { 0 };
+	cleanup_manifest struct store_manifest got = {0};
+	struct store_layer empty = {0};
 
 	store_blob_put(s, "", 0, &empty, &err);
 	is_str(empty.digest, EMPTY, "an empty blob");
 	for (size_t i = 0; i < sizeof(manifests) / sizeof(manifests[0]); i++) {
 		forge(s, dir, manifests[i]);
-		if (!is_int(store_resolve(s, "forged", &got, &err), -EBADMSG, "forged manifest %zu", i))
+		if (!is_int(store_resolve(s, "forged", &got, &err), -EBADMSG, "forged manifest %zu",
+			    i))
 			printf("# %s\n", err.text);
 	}
 	for (size_t i = 0; i < sizeof(indexes) / sizeof(indexes[0]); i++) {
@@ -363,13 +402,15 @@ static void test_forged(void)
 /* What other tools put into the layout is kept and left alone. */
 static void test_foreign(void)
 {
-	static const char manifest[] = "{\"schemaVersion\":2,\"config\":{\"mediaType\":"
-		"\"application/vnd.oci.image.config.v1+json\",\"digest\":\"" EMPTY "\",\"size\":0},\"layers\":[]}";
+	static const char manifest[] =
+		"{\"schemaVersion\":2,\"config\":{\"mediaType\":"
+		"\"application/vnd.oci.image.config.v1+json\",\"digest\":\"" EMPTY
+		"\",\"size\":0},\"layers\":[]}";
 	cleanup_free char *dir = NULL, *text = NULL;
 	cleanup_store struct store *s = new_store(&dir);
-	cleanup_manifest struct store_manifest got = { 0 };
+	cleanup_manifest struct store_manifest got = {0};
 	cleanup_json json_t *index = NULL;
-	struct store_layer empty = { 0 };
+	struct store_layer empty = {0};
 	struct store_manifest *list;
 	unsigned gone;
 	size_t n;
@@ -386,8 +427,10 @@ static void test_foreign(void)
 	is_int(store_gc(s, 0, false, &gone, NULL, &err), 0, "gc");
 	ok(store_blob_has(s, EMPTY, 0), "… keeps what the other one names");
 	is_int(store_remove(s, "base", &err), 0, "remove ours");
-	is_int(json_read_file(AT_FDCWD, (text = in(dir, "index.json")), &index, &err), 0, "index.json");
-	is_int((int64_t)json_array_size(json_object_get(index, "manifests")), 1, "… still has theirs");
+	is_int(json_read_file(AT_FDCWD, (text = in(dir, "index.json")), &index, &err), 0,
+		"index.json");
+	is_int((int64_t)json_array_size(json_object_get(index, "manifests")), 1,
+		"… still has theirs");
 }
 
 static void test_publish_refused(void)
@@ -395,17 +438,20 @@ static void test_publish_refused(void)
 	cleanup_free char *dir = NULL;
 	cleanup_store struct store *s = new_store(&dir);
 	cleanup_json json_t *config = json_object();
-	struct store_layer layer = { .media = STORE_MEDIA_STATE, .digest = EMPTY, .bytes = 10 };
-	struct store_layer many[STORE_LAYERS_MAX + 1] = { 0 };
+	struct store_layer layer = {.media = STORE_MEDIA_STATE, .digest = EMPTY, .bytes = 10};
+	struct store_layer many[STORE_LAYERS_MAX + 1] = {0};
 
 	is_int(store_publish(s, "base", NULL, config, &layer, 1, 0, NULL, &err), -ENOENT,
 		"a layer that is not there");
 	has_str(err.text, EMPTY, "… is named");
-	is_int(store_publish(s, "Base", NULL, config, NULL, 0, 0, NULL, &err), -EINVAL, "a bad name");
-	is_int(store_publish(s, "base", "a b", config, NULL, 0, 0, NULL, &err), -EINVAL, "a bad tag");
-	is_int(store_publish(s, "base", NULL, config, NULL, 0, -1, NULL, &err), -EINVAL, "a bad time");
-	is_int(store_publish(s, "base", NULL, config, many, STORE_LAYERS_MAX + 1, 0, NULL, &err), -E2BIG,
-		"too many layers");
+	is_int(store_publish(s, "Base", NULL, config, NULL, 0, 0, NULL, &err), -EINVAL,
+		"a bad name");
+	is_int(store_publish(s, "base", "a b", config, NULL, 0, 0, NULL, &err), -EINVAL,
+		"a bad tag");
+	is_int(store_publish(s, "base", NULL, config, NULL, 0, -1, NULL, &err), -EINVAL,
+		"a bad time");
+	is_int(store_publish(s, "base", NULL, config, many, STORE_LAYERS_MAX + 1, 0, NULL, &err),
+		-E2BIG, "too many layers");
 }
 
 static void test_many_writers(void)
@@ -460,7 +506,7 @@ static void test_layout(void)
 {
 	cleanup_free char *dir = NULL, *path = NULL, *layout = NULL;
 	cleanup_store struct store *s = new_store(&dir);
-	cleanup_manifest struct store_manifest m = { 0 };
+	cleanup_manifest struct store_manifest m = {0};
 	cleanup_json json_t *index = NULL, *manifest = NULL, *version = NULL;
 	json_t *item;
 
@@ -468,12 +514,15 @@ static void test_layout(void)
 	path = in(dir, "index.json");
 	layout = in(dir, "oci-layout");
 	is_int(json_read_file(AT_FDCWD, layout, &version, &err), 0, "oci-layout");
-	is_str(json_string_value(json_object_get(version, "imageLayoutVersion")), "1.0.0", "its version");
+	is_str(json_string_value(json_object_get(version, "imageLayoutVersion")), "1.0.0",
+		"its version");
 	json_read_file(AT_FDCWD, path, &index, &err);
 	item = json_array_get(json_object_get(index, "manifests"), 0);
-	is_str(json_string_value(json_object_get(json_object_get(item, "annotations"),
-			"org.opencontainers.image.ref.name")), "base:v2", "the ref's name");
-	is_str(json_string_value(json_object_get(item, "digest")), m.digest, "the manifest's digest");
+	is_str(json_string_value(json_object_get(
+		       json_object_get(item, "annotations"), "org.opencontainers.image.ref.name")),
+		"base:v2", "the ref's name");
+	is_str(json_string_value(json_object_get(item, "digest")), m.digest,
+		"the manifest's digest");
 	free(path);
 	path = blob_path(dir, m.digest);
 	is_int(json_read_file(AT_FDCWD, path, &manifest, &err), 0, "the manifest");
@@ -482,14 +531,15 @@ static void test_layout(void)
 	is_str(json_string_value(json_object_get(manifest, "artifactType")), STORE_ARTIFACT_TYPE,
 		"its artifact type");
 	item = json_array_get(json_object_get(manifest, "layers"), 2);
-	is_str(json_string_value(json_object_get(json_object_get(item, "annotations"),
-			"org.opencontainers.image.title")), "memory.raw.zst", "a layer's title");
+	is_str(json_string_value(json_object_get(
+		       json_object_get(item, "annotations"), "org.opencontainers.image.title")),
+		"memory.raw.zst", "a layer's title");
 }
 
 /* Standard output of a program, or NULL. */
 static char *output_of(const char *const *argv)
 {
-	struct proc_spec spec = { .argv = argv };
+	struct proc_spec spec = {.argv = argv};
 	char *out = NULL;
 
 	if (proc_output(&spec, 60000, MIB, &out, &err) < 0) {
@@ -503,17 +553,19 @@ static char *output_of(const char *const *argv)
 static void test_skopeo(void)
 {
 	cleanup_free char *dir = NULL, *from = NULL, *copy_dir = str_printf("%s/copied", top);
-	cleanup_free char *to = str_printf("oci:%s:elsewhere:v1", copy_dir), *out = NULL, *copied = NULL;
+	cleanup_free char *to = str_printf("oci:%s:elsewhere:v1", copy_dir), *out = NULL,
+			  *copied = NULL;
 	cleanup_store struct store *s = new_store(&dir), *copy = NULL;
-	cleanup_manifest struct store_manifest m = { 0 }, got = { 0 };
+	cleanup_manifest struct store_manifest m = {0}, got = {0};
 	char digest[DIGEST_TEXT_SIZE] = "";
 
 	is_int(fixture_publish(s, "base", NULL, 1, &m, &err), 0, "publish");
 	from = str_printf("oci:%s:base", dir);
 	{
-		const char *const probe[] = { "skopeo", "--version", NULL };
-		const char *const inspect[] = { "skopeo", "inspect", "--raw", from, NULL };
-		const char *const copies[] = { "skopeo", "--insecure-policy", "copy", from, to, NULL };
+		const char *const probe[] = {"skopeo", "--version", NULL};
+		const char *const inspect[] = {"skopeo", "inspect", "--raw", from, NULL};
+		const char *const copies[] = {
+			"skopeo", "--insecure-policy", "copy", from, to, NULL};
 		cleanup_free char *version = output_of(probe);
 
 		if (!version) {

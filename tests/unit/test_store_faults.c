@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Dying and failing at every step of a publish: a child bakes a new version with a fault armed,
- * at every fault point, each time that it is reached, once as kill -9 and once as a full
- * disk. Afterwards the old version (or, past the last step, the new one) is whole, gc leaves nothing
+ * at every fault point, each time that it is reached, once as kill -9 and once as a full disk.
+ * Afterwards the old version (or, past the last step, the new one) is whole, gc leaves nothing
  * behind, and the next try works.
  */
 #include "common/fault.h"
@@ -19,8 +19,12 @@
 #include "tests/unit/tap.h"
 
 static struct err err;
-/* in memory where there is such a place: hundreds of fsyncs wait for a disk that no kill -9 needs */
-static char in_memory[] = "/dev/shm/parbake-test-faults-XXXXXX", in_tmp[] = "/tmp/parbake-test-faults-XXXXXX";
+/*
+ * in memory where there is such a place: hundreds of fsyncs wait for a disk that no kill -9
+ * needs
+ */
+static char in_memory[] = "/dev/shm/parbake-test-faults-XXXXXX",
+	    in_tmp[] = "/tmp/parbake-test-faults-XXXXXX";
 static const char *top;
 
 /* ---- the child: this program again, as `test_store_faults ACTION DIR` ---- */
@@ -43,7 +47,8 @@ static int child_main(const char *action, const char *dir)
 }
 
 /* Exit status, 128+N for a signal; what it wrote to standard error in @text (may be NULL). */
-static int run_child(const char *action, const char *dir, const char *fault, char *text, size_t size)
+static int run_child(
+	const char *action, const char *dir, const char *fault, char *text, size_t size)
 {
 	int pipe_fds[2], status;
 	size_t len = 0;
@@ -102,13 +107,13 @@ static bool no_litter(const char *dir)
 	return false;
 }
 
-static const char *const modes[] = { "", "=ENOSPC" };
+static const char *const modes[] = {"", "=ENOSPC"};
 static char digest_of[3][DIGEST_TEXT_SIZE]; /* of version 1 and 2 */
 
 /* Which version is "base"? 0: none. It must be whole. */
 static unsigned present(const char *dir)
 {
-	cleanup_manifest struct store_manifest m = { 0 };
+	cleanup_manifest struct store_manifest m = {0};
 	cleanup_store struct store *s = NULL;
 
 	if (store_open(dir, false, &s, &err) < 0 || store_resolve(s, "base", &m, &err) < 0)
@@ -127,14 +132,13 @@ static int collect(const char *dir)
 {
 	cleanup_store struct store *s = NULL;
 
-	return store_open(dir, true, &s, &err) < 0 ||
-	       store_gc(s, 0, false, NULL, NULL, &err) < 0;
+	return store_open(dir, true, &s, &err) < 0 || store_gc(s, 0, false, NULL, NULL, &err) < 0;
 }
 
 static void publish_version(const char *dir, unsigned version)
 {
 	cleanup_store struct store *s = NULL;
-	cleanup_manifest struct store_manifest m = { 0 };
+	cleanup_manifest struct store_manifest m = {0};
 
 	if (store_open(dir, true, &s, &err) < 0 ||
 		fixture_publish(s, "base", NULL, version, &m, &err) < 0) {
@@ -145,10 +149,11 @@ static void publish_version(const char *dir, unsigned version)
 }
 
 /* One fault. @before: the version there at first, 0: no store at all. */
-static void one_fault(const char *action, const char *point, unsigned nth, const char *mode,
-	unsigned before)
+static void one_fault(
+	const char *action, const char *point, unsigned nth, const char *mode, unsigned before)
 {
-	cleanup_free char *dir = str_printf("%s/s", top), *fault = str_printf("%s:%u%s", point, nth, mode);
+	cleanup_free char *dir = str_printf("%s/s", top),
+			  *fault = str_printf("%s:%u%s", point, nth, mode);
 	bool last = !strcmp(point, "store.index.after-rename");
 	bool bakes = !strcmp(action, "bake");
 	int status;
@@ -161,7 +166,8 @@ static void one_fault(const char *action, const char *point, unsigned nth, const
 	if (*mode == '\0')
 		is_int(status, 137, "%s, %s: dies", action, fault);
 	else
-		is_int(status, last ? 0 : 1, "%s, %s: %s", action, fault, last ? "too late to fail" : "fails");
+		is_int(status, last ? 0 : 1, "%s, %s: %s", action, fault,
+			last ? "too late to fail" : "fails");
 	now = present(dir);
 	if (bakes)
 		is_int(now, last ? 2 : before, "… version %u is whole", last ? 2 : before);
@@ -183,13 +189,14 @@ static void all_faults(const char *action, unsigned before)
 	struct {
 		char name[64];
 		unsigned hits;
-	} seen[32] = { 0 };
+	} seen[32] = {0};
 	size_t n = 0;
 
 	file_remove_tree(AT_FDCWD, dir, &err);
 	if (before)
 		publish_version(dir, before);
-	is_int(run_child(action, dir, "?", trace, sizeof(trace)), 0, "%s with every point named", action);
+	is_int(run_child(action, dir, "?", trace, sizeof(trace)), 0, "%s with every point named",
+		action);
 	for (line = strtok_r(trace, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
 		size_t i;
 
@@ -216,9 +223,9 @@ static void test_temporary_files(void)
 {
 	cleanup_free char *dir = str_printf("%s/t", top), *path = NULL, *tmp = NULL;
 	cleanup_store struct store *s = NULL;
-	struct store_layer layer = { 0 };
+	struct store_layer layer = {0};
 	struct store_blob *b = NULL;
-	struct timeval old[2] = { { .tv_sec = 1000 }, { .tv_sec = 1000 } };
+	struct timeval old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
 	cleanup_dir DIR *d = NULL;
 	struct dirent *e;
 
@@ -231,7 +238,8 @@ static void test_temporary_files(void)
 	path = str_printf("%s/.tmp-1-1", dir);
 	close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
 	is_int(store_gc(s, 0, false, NULL, NULL, &err), 0, "gc");
-	is_int(count_entries(dir, "tmp"), 1, "the dead writer's file is gone, the live one's is not");
+	is_int(count_entries(dir, "tmp"), 1,
+		"the dead writer's file is gone, the live one's is not");
 	ok(access(path, F_OK) < 0, "the dead index is gone");
 	is_int(store_blob_finish(b, NULL, &layer, &err), 0, "the blob is finished");
 	is_int((int64_t)layer.bytes, 5, "… whole");
@@ -254,7 +262,7 @@ static void test_temporary_files(void)
 static int put_random(struct store *s, size_t len, struct err *why)
 {
 	cleanup_free char *buf = malloc(len);
-	struct store_layer layer = { 0 };
+	struct store_layer layer = {0};
 	uint32_t x = 1;
 
 	for (size_t i = 0; i < len; i++) {
@@ -268,7 +276,7 @@ static int put_random(struct store *s, size_t len, struct err *why)
 static int full_disk(const char *dir)
 {
 	cleanup_store struct store *s = NULL;
-	struct store_layer layer = { 0 };
+	struct store_layer layer = {0};
 
 	if (store_open(dir, true, &s, &err) < 0)
 		return 1;
@@ -281,7 +289,7 @@ static int full_disk(const char *dir)
 	{
 		cleanup_free char *path = str_printf("%s/filler", dir);
 		cleanup_fd int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-		char page[4096] = { 1 };
+		char page[4096] = {1};
 
 		while (write(fd, page, sizeof(page)) == sizeof(page))
 			;
@@ -309,7 +317,8 @@ static void test_full_disk(void)
 	fflush(stdout);
 	pid = fork();
 	if (pid == 0) {
-		if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+		if (unshare(CLONE_NEWNS) < 0 ||
+			mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
 			mount("tmpfs", dir, "tmpfs", 0, "size=1M") < 0)
 			_exit(77);
 		status = full_disk(dir);
@@ -327,12 +336,14 @@ static void test_full_disk(void)
 
 static void test_bad_faults(void)
 {
-	static const char *const wrong[] = { ":", "=EIO", "a:0", "a:x", "a=EWHAT", "a:1b" };
+	static const char *const wrong[] = {":", "=EIO", "a:0", "a:x", "a=EWHAT", "a:1b"};
 	cleanup_free char *dir = str_printf("%s/s", top);
 
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-		is_int(run_child("bake", dir, wrong[i], NULL, 0), 2, "PARBAKE_FAULT=%s is refused", wrong[i]);
-	is_int(run_child("bake", dir, "no.such.point", NULL, 0), 0, "a point that is never reached");
+		is_int(run_child("bake", dir, wrong[i], NULL, 0), 2, "PARBAKE_FAULT=%s is refused",
+			wrong[i]);
+	is_int(run_child("bake", dir, "no.such.point", NULL, 0), 0,
+		"a point that is never reached");
 }
 
 int main(int argc, char **argv)
@@ -365,7 +376,8 @@ int main(int argc, char **argv)
 
 			if (run_child("gc", dir, fault, NULL, 0) == 0)
 				break;
-			is_int(present(dir), 2, "gc dies before removal %u: the tagged version is whole", n);
+			is_int(present(dir), 2,
+				"gc dies before removal %u: the tagged version is whole", n);
 		}
 		ok(n > 2, "gc was stopped %u times", n - 1);
 		ok(no_litter(dir), "… and came to its end");

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Archives into images: every one of tests/hostile/archives.txt has the outcome that stands beside it and
- * changes nothing on the host; a good one loses nothing, whatever its compression and the locale.
+ * Archives into images: every one of tests/hostile/archives.txt has the outcome that stands
+ * beside it and changes nothing on the host; a good one loses nothing, whatever its compression
+ * and the locale.
  */
 #include <fcntl.h>
 #include <locale.h>
@@ -50,8 +51,10 @@ static char *run(int *ret_status, const char *fmt, ...)
 /* All names, sizes, times and contents below a directory. */
 static char *tree_text(const char *sub)
 {
-	return run(NULL, "cd %s/%s && find . -printf '%%p %%y %%s %%m %%T@ %%C@ %%l\n' | sort && "
-			 "find . -type f | sort | xargs -r sha256sum", dir, sub);
+	return run(NULL,
+		"cd %s/%s && find . -printf '%%p %%y %%s %%m %%T@ %%C@ %%l\n' | sort && "
+		"find . -type f | sort | xargs -r sha256sum",
+		dir, sub);
 }
 
 static int image_open(const char *name)
@@ -61,7 +64,10 @@ static int image_open(const char *name)
 	return open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 }
 
-/* Unpack one archive of the directory into @name; what the unpacking, then the finishing returned. */
+/*
+ * Unpack one archive of the directory into @name; what the unpacking, then the finishing
+ * returned.
+ */
 static int unpack_to(const char *name, int fd, const char *what, const struct unpack_options *opt,
 	struct unpack_stats *stats, struct err *err)
 {
@@ -97,8 +103,7 @@ static void is_clean(const char *name)
 
 static void debugfs_has(const char *name, const char *request, const char *part)
 {
-	cleanup_free char *out =
-		run(NULL, "debugfs -R '%s' %s/%s 2>&1", request, dir, name);
+	cleanup_free char *out = run(NULL, "debugfs -R '%s' %s/%s 2>&1", request, dir, name);
 
 	has_str(out, part, "debugfs %s: %s", request, part);
 }
@@ -115,7 +120,8 @@ static void hostile_one(const char *name, const char *want)
 	if (strcmp(want, "ok") == 0) {
 		if (!ok(r == 0 && r2 == 0, "%s is taken", name))
 			printf("# %s %s\n", err.text, err2.text);
-		is_int(measured.entries, stats.entries, "%s: looking counts the same entries", name);
+		is_int(measured.entries, stats.entries, "%s: looking counts the same entries",
+			name);
 		is_int(measured.bytes, stats.bytes, "and the same bytes");
 		is_clean("hostile");
 		return;
@@ -127,7 +133,8 @@ static void hostile_one(const char *name, const char *want)
 
 static void test_hostile(void)
 {
-	cleanup_free char *before = tree_text("victim"), *cwd_before = tree_text("cwd"), *text = NULL;
+	cleanup_free char *before = tree_text("victim"), *cwd_before = tree_text("cwd"),
+			  *text = NULL;
 	cleanup_free char *after = NULL, *cwd_after = NULL, *cwd = str_printf("%s/cwd", dir);
 	cleanup_fd int here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct err err;
@@ -172,14 +179,16 @@ static void test_faithful(void)
 	struct unpack_stats stats;
 	struct err err = {""};
 
-	if (!is_int(unpack_to("faithful", fd, "faithful.tar", &plain, &stats, &err), 0, "a good archive"))
+	if (!is_int(unpack_to("faithful", fd, "faithful.tar", &plain, &stats, &err), 0,
+		    "a good archive"))
 		printf("# %s\n", err.text);
 	is_clean("faithful");
 	is_int(lseek(fd, 0, SEEK_CUR), 0, "the descriptor's offset is left alone");
 	debugfs_has("faithful", "ea_list /ping", "security.capability (20)");
 	/* debugfs gives 0 for the numbers of entries that have none */
 	debugfs_has("faithful", "ea_get -x /ping system.posix_acl_access",
-		"02 00 00 00 01 00 06 00 00 00 00 00 02 00 04 00 e8 03 00 00 04 00 04 00 00 00 00 00 08 00 07 00 "
+		"02 00 00 00 01 00 06 00 00 00 00 00 02 00 04 00 e8 03 00 00 04 00 04 00 00 00 00 "
+		"00 08 00 07 00 "
 		"05 00 00 00 10 00 07 00 00 00 00 00 20 00 00 00 00 00 00 00");
 	debugfs_has("faithful", "ea_list /acl", "system.posix_acl_default");
 	debugfs_has("faithful", "stat /ping", "Mode:  04670");
@@ -265,7 +274,8 @@ static void test_gnu_sparse(void)
 		debugfs_has("holes", "stat /holes", "Size: 5368709123");
 		debugfs_has("holes", "stat /holes", "Blockcount: 8");
 		ok(stats.bytes < 64 * KIB, "its holes are not counted");
-		is_int(unpack_measure(fd, names[i], NULL, &measured, &err), 0, "it can be measured");
+		is_int(unpack_measure(fd, names[i], NULL, &measured, &err), 0,
+			"it can be measured");
 		is_int(measured.bytes, stats.bytes, "to the same size");
 	}
 }
@@ -280,8 +290,8 @@ static void test_full(void)
 	struct ext4 *fs;
 	int r;
 
-	cmd = str_printf("head -c 30000000 /dev/zero >%s/zeros && tar -C %s -cf %s/zeros.tar zeros", dir,
-		dir, dir);
+	cmd = str_printf("head -c 30000000 /dev/zero >%s/zeros && tar -C %s -cf %s/zeros.tar zeros",
+		dir, dir, dir);
 	out = run(NULL, "%s", cmd);
 	close_fd(&fd);
 	free(steal_ptr(&cmd));
@@ -303,9 +313,12 @@ int main(void)
 
 	if (!mkdtemp(dir))
 		return 1;
-	free(run(NULL, "mkdir %s/archives %s/victim %s/cwd; echo precious >%s/victim/evil; "
-		       "echo mine >%s/cwd/hello", dir, dir, dir, dir, dir));
-	made = run(&status, "python3 tests/hostile/make_archives.py %s/archives %s/victim 2>&1", dir, dir);
+	free(run(NULL,
+		"mkdir %s/archives %s/victim %s/cwd; echo precious >%s/victim/evil; "
+		"echo mine >%s/cwd/hello",
+		dir, dir, dir, dir, dir));
+	made = run(&status, "python3 tests/hostile/make_archives.py %s/archives %s/victim 2>&1",
+		dir, dir);
 	if (!ok(status == 0, "the archives are made"))
 		printf("# %s\n", made);
 	test_hostile();
