@@ -55,7 +55,7 @@ fails() { # NAME PATTERN RECIPE-TEXT
 	is "$(litter)" "" "$1: no litter"
 }
 recipe=$(cat "$tiny")
-fails "a failing install step" "exit status 3" "$recipe
+fails "a failing install step" "exit status 1" "$recipe
 [install]
 50 = false | cat; echo said-so; sh -c 'exit 3'; true"
 like "$(cat "$scratch/err")" "tiny.ini:[0-9]+" "it names file and line"
