@@ -242,8 +242,7 @@ void code_gone(struct context *c)
 	struct cell *l = c->cell;
 
 	queue_gone(c);
-	if (told && !c->restart)
-		c->stopping = true; /* nobody is left to be told: it need not stay as dead */
+	c->told = told;
 	timer_stop(&c->timer);
 	if (l)
 		timer_arm(&c->timer, AGENT_DRAIN_MS, cell_drop, c);
@@ -345,7 +344,7 @@ static void code_was_gone(struct stream *s, struct context *c)
 
 	put_gone(c, &o);
 	stream_reply(s, &o);
-	context_free(c);
+	c->told = true;
 }
 
 void code_request(struct stream *s, unsigned type, struct request *r)
@@ -359,11 +358,11 @@ void code_request(struct stream *s, unsigned type, struct request *r)
 		stream_reply_error(s, EINVAL, "CODE without code");
 		return;
 	}
-	if (c && c->state == CONTEXT_DEAD) {
+	if (c && c->state == CONTEXT_DEAD && !c->told) {
 		code_was_gone(s, c);
 		return;
 	}
-	if (!c)
+	if (!c || c->state == CONTEXT_DEAD)
 		c = context_make(r, &f);
 	else if (c->queued >= AGENT_CODE_QUEUE_MAX)
 		fail_set(&f, EBUSY, "%u cells wait for this context already", c->queued);

@@ -3,7 +3,7 @@
  * The processes of contexts. Each is a Python interpreter with our driver (context.py)
  * in a tree of its own. The end of the process is what ends a context, in whatever way it came
  * about: its cells are told, its tree is killed, and it goes, starts again, or stays as
- * dead until a CODE has been told so.
+ * dead: then a CODE is told so, and the one after starts it anew as it was started before.
  *
  * Everything the driver sends is bounded: the user's code can reach its socket.
  */
@@ -32,26 +32,10 @@ struct waiter {
 	struct waiter *next;
 };
 
-/* One context_ask_all(), and its message to one context. */
-struct gather {
-	unsigned left;
-	bool over;
-	struct timer timer;
-	void (*done)(void *user, const char *late);
-	void *user;
-	char late[AGENT_CONTEXT_NAME_MAX + 1];
-};
-
-struct ask {
-	char kind;
-	struct gather *gather;
-	struct ask *next;
-};
-
-static struct context *contexts;
+struct context *contexts;
 static int context_driver = -1; /* a memfd of context.py */
 
-static bool context_alive(const struct context *c)
+bool context_alive(const struct context *c)
 {
 	return c->state != CONTEXT_DYING && c->state != CONTEXT_DEAD;
 }
@@ -87,76 +71,6 @@ void context_kill(struct context *c, const char *why)
 	if (!c->why[0])
 		snprintf(c->why, sizeof(c->why), "%s", why);
 	tree_kill(&c->tree);
-}
-
-/* ---- asking all ----------------------------------------------------------------------- */
-
-static void gather_end(struct gather *g, const char *late)
-{
-	if (g->over)
-		return;
-	g->over = true;
-	timer_stop(&g->timer);
-	g->done(g->user, late);
-}
-
-/* One answer, or (@late) the lack of one. */
-static void gather_answer(struct gather *g, const char *late)
-{
-	if (late && !g->late[0])
-		snprintf(g->late, sizeof(g->late), "%s", late);
-	if (--g->left > 0)
-		return;
-	gather_end(g, g->late[0] ? g->late : NULL);
-	free(g);
-}
-
-static void gather_late(void *user)
-{
-	struct gather *g = user;
-
-	for (struct context *c = contexts; c; c = c->next)
-		for (struct ask *a = c->asks; a; a = a->next)
-			if (a->gather == g && !g->late[0])
-				snprintf(g->late, sizeof(g->late), "%s", c->name);
-	gather_end(g, g->late); /* freed with the last answer */
-}
-
-void context_ask_all(
-	enum context_ask what, uint64_t ms, void (*done)(void *user, const char *late), void *user)
-{
-	struct gather *g = agent_alloc(sizeof(*g));
-
-	*g = (struct gather){.left = 1, .done = done, .user = user};
-	timer_arm(&g->timer, ms, gather_late, g);
-	for (struct context *c = contexts; c; c = c->next) {
-		struct ask **end = &c->asks, *a;
-
-		if (!context_alive(c))
-			continue;
-		while (*end)
-			end = &(*end)->next;
-		a = agent_alloc(sizeof(*a));
-		*a = (struct ask){.kind = (char)what, .gather = g};
-		*end = a;
-		g->left++;
-		context_send(c, (char)what, NULL, 0);
-	}
-	gather_answer(g, NULL);
-}
-
-static bool ask_answer(struct context *c, char kind, const char *late)
-{
-	struct ask *a = c->asks;
-	struct gather *g;
-
-	if (!a || (!late && a->kind != kind))
-		return false;
-	g = a->gather;
-	c->asks = a->next;
-	free(a);
-	gather_answer(g, late);
-	return true;
 }
 
 /* ---- messages ------------------------------------------------------------------------- */
@@ -234,7 +148,7 @@ static bool context_message(struct context *c, char kind, const uint8_t *body, u
 		return c->state == CONTEXT_BUSY && code_done(c, body, len);
 	case CONTEXT_RESEED:
 	case CONTEXT_COLLECT:
-		return ask_answer(c, kind, NULL);
+		return context_answer(c, kind, NULL);
 	}
 	return false;
 }
@@ -361,7 +275,7 @@ static void context_exited(void *user, int status)
 	else if (!c->why[0])
 		snprintf(c->why, sizeof(c->why), "it exited with code %d", WEXITSTATUS(status));
 	tree_bury(&c->tree);
-	while (ask_answer(c, 0, c->name))
+	while (context_answer(c, 0, c->name))
 		continue;
 	if (starting && !c->stopping) {
 		waiters_end(c, true, ENOEXEC, c->why);
@@ -487,6 +401,18 @@ static int context_settings(struct context *c, struct request *r, struct fail *f
 	return 0;
 }
 
+/* Forget one that is dead and known to be. */
+static bool context_evict(void)
+{
+	struct context *c = contexts;
+
+	while (c && !(c->state == CONTEXT_DEAD && c->told))
+		c = c->next;
+	if (c)
+		context_free(c);
+	return c != NULL;
+}
+
 struct context *context_make(struct request *r, struct fail *f)
 {
 	struct context *c = context_find(r);
@@ -497,7 +423,7 @@ struct context *context_make(struct request *r, struct fail *f)
 	if (c) { /* a dead one: in its place */
 		c->why[0] = '\0';
 		c->stopping = false;
-	} else if (n >= AGENT_CONTEXTS_MAX) {
+	} else if (n >= AGENT_CONTEXTS_MAX && !context_evict()) {
 		fail_set(f, EMFILE, "there are %u contexts already: stop one", n);
 		return NULL;
 	} else {

@@ -170,6 +170,10 @@ class Shell(InteractiveShell):
     def ask_exit(self):
         print("exit() does not end this interpreter: stop or restart its context", file=sys.stderr)
 
+    def system(self, cmd):
+        sys.stdout.flush()
+        self.system_raw(cmd)  # by its descriptors, which are captured: no terminal in between
+
     def enable_gui(self, gui=None):
         pass
 

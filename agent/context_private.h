@@ -18,7 +18,7 @@ enum context_state {
 	CONTEXT_BUSY, /* a cell runs */
 	CONTEXT_EMPTYING, /* the cell is done, its output is not through */
 	CONTEXT_DYING, /* its process has ended, the cell's output is not through */
-	CONTEXT_DEAD, /* ended when nobody was waiting: the next CODE must learn of it */
+	CONTEXT_DEAD, /* no process; how it was started is kept for the next */
 };
 
 /* One CODE. */
@@ -50,6 +50,7 @@ struct context {
 	struct timer timer; /* of the cell: its timeout, then what follows an interrupt */
 	char why[160]; /* it is killed, or ended */
 	bool stopping, restart;
+	bool told; /* DEAD: a CODE has learned of it; else the next must */
 	bool ready; /* H has come */
 	bool hung_up; /* its end of the socket was closed */
 	bool finished; /* the cell's D came before the process ended */
@@ -63,6 +64,13 @@ struct context {
 	struct context *next;
 };
 
+extern struct context *contexts;
+
+/* Does its process run? */
+bool context_alive(const struct context *c);
+/* It has answered what it was asked first, by @kind; or (@late: its name) never will. False: it
+ * was not asked that. */
+bool context_answer(struct context *c, char kind, const char *late);
 /* Find a context by the request's name. */
 struct context *context_find(const struct request *r);
 /* Make and start one as @r asks (its lists are taken). NULL: *@f. */

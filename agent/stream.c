@@ -82,15 +82,14 @@ struct wire *stream_wire(const struct stream *s)
 
 /* ---- sending -------------------------------------------------------------------------- */
 
-uint32_t stream_room(const struct stream *s, unsigned channel)
+uint32_t stream_room(struct stream *s, unsigned channel)
 {
-	struct stream *changed = (struct stream *)s;
 	uint32_t room = s->credit[channel];
 
 	if (s->tx_eof[channel])
 		return 0;
 	if (!room)
-		changed->starved[channel] = true;
+		s->starved[channel] = true;
 	return room < PROTO_DATA_MAX ? room : PROTO_DATA_MAX;
 }
 

@@ -148,26 +148,6 @@ bool tree_remove(struct tree *t)
 	return true;
 }
 
-struct grave {
-	struct tree tree;
-	int events;
-	struct watch *watch;
-};
-
-static void grave_ready(void *user, uint32_t events)
-{
-	struct grave *g = user;
-	char text[256];
-
-	(void)events;
-	(void)!pread(g->events, text, sizeof(text), 0); /* so that the next change is an event */
-	if (!tree_remove(&g->tree))
-		return;
-	watch_remove(g->watch);
-	close_fd(&g->events);
-	free(g);
-}
-
 /* Remove the cgroups a program made within its own: they keep it from being removed. */
 static void children_remove(int dir, unsigned depth)
 {
@@ -192,6 +172,27 @@ static void children_remove(int dir, unsigned depth)
 		close_fd(&fd);
 }
 
+struct grave {
+	struct tree tree;
+	int events;
+	struct watch *watch;
+};
+
+static void grave_ready(void *user, uint32_t events)
+{
+	struct grave *g = user;
+	char text[256];
+
+	(void)events;
+	(void)!pread(g->events, text, sizeof(text), 0); /* so that the next change is an event */
+	children_remove(g->tree.fd, 0);
+	if (!tree_remove(&g->tree))
+		return;
+	watch_remove(g->watch);
+	close_fd(&g->events);
+	free(g);
+}
+
 void tree_bury(struct tree *t)
 {
 	struct grave *g;
@@ -205,7 +206,6 @@ void tree_bury(struct tree *t)
 	if (tree_remove(t))
 		return;
 	tree_kill(t);
-	children_remove(t->fd, 0);
 	g = agent_alloc(sizeof(*g));
 	g->tree = *t;
 	*t = (struct tree){.fd = -1};

@@ -66,7 +66,7 @@ void *stream_user(const struct stream *s);
 struct wire *stream_wire(const struct stream *s);
 
 /* How many bytes of DATA may go out on @channel now; 0 until ops->credit(). */
-uint32_t stream_room(const struct stream *s, unsigned channel);
+uint32_t stream_room(struct stream *s, unsigned channel);
 /* Where to put at most @len (≤ stream_room()) bytes of DATA; then stream_commit() what came.
  * Nothing else may be sent between the two. */
 uint8_t *stream_reserve(struct stream *s, uint32_t len);

@@ -96,8 +96,10 @@ static int take_option(int opt, struct request *rq, struct err *err)
 	case 't':
 		return cli_duration("--timeout", optarg, &rq->timeout_ms, err);
 	case 'M':
-		if (recipe_parse_size(optarg, &rq->max_output) < 0 || !rq->max_output)
-			return err_set(err, EINVAL, "--max-output %s: not a size; write 64K or 16M", optarg);
+		if (cli_number("--max-output", optarg, 1, LIMIT_ARCHIVE_BYTES, &rq->max_output, NULL) < 0 &&
+			(recipe_parse_size(optarg, &rq->max_output) < 0 || !rq->max_output))
+			return err_set(err, EINVAL, "--max-output %s: not a size; write 1000, 64K or 16M",
+				optarg);
 		return 0;
 	case 'C':
 		rq->cwd = optarg;

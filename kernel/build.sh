@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds the guest kernel and prints the path of its vmlinux, the only line on
 # standard output; all else goes to standard error.
 #

@@ -40,7 +40,7 @@ struct sandbox {
 	struct machine *machine;
 	struct guest *guest;
 	int overlay_fd;
-	bool prepared, active;
+	enum { SANDBOX_SHELL, SANDBOX_LOADED, SANDBOX_SPARE, SANDBOX_ACTIVE, SANDBOX_FAILED } stage;
 	struct sent identity, thaw;
 	bool answered; /* both */
 	struct sandbox_trace trace;
@@ -114,19 +114,19 @@ static int failed(struct sandbox *sb, int r, struct err *err)
 	return r;
 }
 
-int sandbox_prepare(struct sandbox *sb, int64_t deadline, struct err *err)
+static int load(struct sandbox *sb, int64_t deadline, struct err *err)
 {
 	int r;
 
-	if (sb->prepared)
-		return failed(sb, err_set(err, EALREADY, "it is restored already"), err);
+	if (sb->stage != SANDBOX_SHELL)
+		return err_set(err, EALREADY, "it is restored already");
 	r = machine_ready(sb->machine, deadline, err);
 	sb->trace.monitor_ready = clock_now_ns();
 	if (r == 0)
 		r = machine_restore(sb->machine, template_state_fd(sb->t), deadline, err);
 	sb->trace.state_loaded = clock_now_ns();
-	sb->prepared = r == 0;
-	return failed(sb, r, err);
+	sb->stage = r == 0 ? SANDBOX_LOADED : SANDBOX_FAILED;
+	return r;
 }
 
 static void sent_done(void *user, const struct guest_reply *reply)
@@ -197,10 +197,14 @@ static int why_ended(struct sandbox *sb, int r, struct err *err)
 	return -ECONNABORTED;
 }
 
+/* LOADED or SPARE → ACTIVE. Whatever comes of it, there is one try. */
 static int activate(struct sandbox *sb, const char *hostname, int64_t deadline, struct err *err)
 {
-	int r = send_ahead(sb, hostname, err);
+	int r;
 
+	sb->stage = SANDBOX_FAILED;
+	sb->answered = sb->identity.done = sb->thaw.done = false;
+	r = send_ahead(sb, hostname, err);
 	if (r < 0 || (r = machine_resume(sb->machine, deadline, err)) < 0)
 		return r;
 	sb->trace.resumed = clock_now_ns();
@@ -208,25 +212,43 @@ static int activate(struct sandbox *sb, const char *hostname, int64_t deadline, 
 	sb->trace.answered = clock_now_ns();
 	if (r == 0)
 		r = check_answers(sb, err);
-	return r < 0 ? why_ended(sb, r, err) : 0;
+	if (r < 0)
+		return why_ended(sb, r, err);
+	sb->stage = SANDBOX_ACTIVE;
+	return 0;
+}
+
+int sandbox_prepare(struct sandbox *sb, int64_t deadline, struct err *err)
+{
+	int r = load(sb, deadline, err);
+
+	/* an answer now makes the next one warm: pages are there, code is translated */
+	if (r == 0)
+		r = activate(sb, NULL, deadline, err);
+	if (r == 0) {
+		r = machine_pause(sb->machine, deadline, err);
+		sb->stage = r == 0 ? SANDBOX_SPARE : SANDBOX_FAILED;
+	}
+	return failed(sb, r, err);
 }
 
 int sandbox_activate(struct sandbox *sb, const char *hostname, int64_t deadline, struct err *err)
 {
 	int r;
 
-	if (!sb->prepared || sb->active)
+	if (sb->stage != SANDBOX_SPARE)
 		return failed(sb, err_set(err, EINVAL, "it is not a spare"), err);
-	sb->active = true; /* whatever comes of it: there is one try */
 	r = activate(sb, hostname, deadline, err);
 	return failed(sb, r, err);
 }
 
 int sandbox_restore(struct sandbox *sb, const char *hostname, int64_t deadline, struct err *err)
 {
-	int r = sandbox_prepare(sb, deadline, err);
+	int r = load(sb, deadline, err);
 
-	return r < 0 ? r : sandbox_activate(sb, hostname, deadline, err);
+	if (r == 0)
+		r = activate(sb, hostname, deadline, err);
+	return failed(sb, r, err);
 }
 
 int sandbox_create(struct template *t, const char *hostname, int64_t deadline, struct sandbox **ret,

@@ -55,7 +55,8 @@ int sandbox_shell(struct template *t, struct sandbox **ret, struct err *err);
  * its new identity, from memory proven restored (the boot nonce of the config). @hostname may be
  * NULL. */
 int sandbox_restore(struct sandbox *sb, const char *hostname, int64_t deadline, struct err *err);
-/* The same in two: restored but paused (a spare), then handed out. */
+/* The same in two: restored, answered once under a passing identity, and paused (a spare); then handed out under one
+ * of its own: clock, entropy, machine id and host name are fresh again. */
 int sandbox_prepare(struct sandbox *sb, int64_t deadline, struct err *err);
 int sandbox_activate(struct sandbox *sb, const char *hostname, int64_t deadline, struct err *err);
 /* shell + restore. */

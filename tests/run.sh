@@ -8,6 +8,8 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
+# Debian's own programs (python3 with IPython among them), whatever else a developer has in front
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin:$PATH
 build=${BUILD:-build}
 log=$build/log
 mkdir -p "$log"

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Boots the guest kernel, emulated, with kernel_init.c as its /init, and
 # reports in TAP each thing that program finds working or not.
 # The kernel is $PARBAKE_KERNEL, or what kernel/build.sh gives.

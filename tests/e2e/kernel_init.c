@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The /init of tests/e2e/kernel.sh: tries what parbake and its sandboxes need of
  * the guest kernel, by using it rather than by looking for its name, and

@@ -50,7 +50,7 @@ ok "bytes that are not UTF-8 in --json" eval \
 	"run tiny --json --shell 'printf \"\\\\377\\\\000\\\\033\"' | python3 -c 'import json,sys; json.load(sys.stdin)'"
 
 # hostile: a fork bomb and an out-of-memory kill take neither the agent nor us along
-is "$(status run tiny -t 5s --shell ':(){ :|:& };: ; sleep 100')" 124 "a fork bomb is ended by the timeout"
+is "$(status run tiny -t 5s --shell 'f() { f | f & }; f; sleep 100')" 124 "a fork bomb is ended by the timeout"
 run tiny -t 20s --shell 'tail /dev/zero; echo "after: $?"' >"$scratch/out" 2>"$scratch/err"
 like "$(cat "$scratch/out" "$scratch/err")" "after: 137|out of memory" "a memory hog is killed, the machine stays"
 
@@ -61,7 +61,7 @@ ok "its machine runs" await 10 eval "monitors $pid"
 qemu=$(monitors $pid)
 kill -9 $pid
 wait $pid 2>/dev/null
-ok "kill -9 of parbake ends the machine" await 2 eval "! kill -0 ${qemu:-1} 2>/dev/null"
+ok "kill -9 of parbake ends the machine" await 2 gone "${qemu:-1}"
 ok "and the pager follows" await 5 eval "[ -z \"\$(find $PARBAKE_HOME/run -type s)\" ]"
-is "$(find "$PARBAKE_HOME/run" -type f ! -name '*lock*' | wc -l)" 0 "no file is left"
+is "$(find "$PARBAKE_HOME/run" -type f ! -name '*lock*' ! -name tsc.json | wc -l)" 0 "no file is left"
 finish

@@ -346,6 +346,27 @@ static const char *out(const struct seen *s, unsigned channel)
 	return (const char *)s->out[channel];
 }
 
+/* A number of seconds to sleep for that no other process sleeps for: to find those of @line, in
+ * which it replaces each `%m`. */
+static const char *marked(const char *line, unsigned n, char ret_mark[32])
+{
+	static char text[512];
+	const char *at;
+	size_t len = 0;
+
+	snprintf(ret_mark, 32, "%u.%07d", 300 + n, (int)getpid());
+	for (at = line; *at && len < sizeof(text) - 40; at++) {
+		if (at[0] == '%' && at[1] == 'm') {
+			len += (size_t)snprintf(text + len, 32, "%s", ret_mark);
+			at++;
+		} else {
+			text[len++] = *at;
+		}
+	}
+	text[len] = '\0';
+	return text;
+}
+
 /* How many processes have @mark in their arguments; each is sent @sig where that is not 0. */
 static int processes_of(const char *mark, int sig)
 {
@@ -377,13 +398,13 @@ static int processes_of(const char *mark, int sig)
 	return n;
 }
 
-/* Until no process is left with @mark in its arguments, at most 5 s. */
-static int all_gone(const char *mark)
+/* Until no process is left with @mark in its arguments, at most 5 s. Each is sent @sig, if not 0. */
+static int all_gone(const char *mark, int sig)
 {
 	int64_t until = now_ms() + 5000;
 	int n;
 
-	while ((n = processes_of(mark, 0)) > 0 && now_ms() < until) {
+	while ((n = processes_of(mark, sig)) > 0 && now_ms() < until) {
 		int never = 0;
 
 		wait_for(&never, 20);

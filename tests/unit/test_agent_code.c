@@ -50,7 +50,7 @@ static int context_start(void)
 
 static void test_contexts(void)
 {
-	char first[64];
+	char first[64], mark[32];
 	struct seen *s;
 	uint8_t entropy[64];
 
@@ -76,12 +76,24 @@ static void test_contexts(void)
 	s = code("import time\nwhile True: time.sleep(0.01)", 300);
 	is_int(field(s, PROTO_T_TIMED_OUT), 1, "a timeout");
 	is_str(text(s, PROTO_T_ENAME, 0), "KeyboardInterrupt", "interrupts the code");
-	s = code("import subprocess; subprocess.Popen(['sleep', '306.25']); print(x)", 0);
+	s = code(marked("import subprocess; subprocess.Popen(['sleep', '%m']); print(x)", 6, mark),
+		0);
 	is_str(out(s, PROTO_OUT), "42\n", "and the variables are still there");
 	s = code("from IPython.display import display, HTML\ndisplay(HTML('<b>'))", 0);
 	has_str(out(s, PROTO_RESULT), "text/html", "display() gives a bundle");
 	s = code("print('a' * 100000)", 0);
 	is_int(s->total[PROTO_OUT], 100001, "long output is whole");
+	s = code("!echo bang", 0);
+	is_str(out(s, PROTO_OUT), "bang\n", "a shell escape");
+	s = code("import asyncio\nawait asyncio.sleep(0)\nprint('awaited')", 0);
+	is_str(out(s, PROTO_OUT), "awaited\n", "await at the top");
+	s = code("%%bash\necho from bash >&2", 0);
+	is_str(out(s, PROTO_ERR), "from bash\n", "a cell of another language");
+	s = code("import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\nprint('who')", 0);
+	has_str(out(s, PROTO_OUT), "who\n", "a cell that forks");
+	s = code("import os\nif os.fork() == 0: os.close(3); os.write(4, b'x' * 10)", 0);
+	s = code("print('in step')", 0);
+	is_str(out(s, PROTO_OUT), "in step\n", "is answered once");
 	s = code("import random, uuid; print(random.random())", 0);
 	snprintf(first, sizeof(first), "%.60s", out(s, PROTO_OUT));
 	code("random.seed(1); a = random.getstate()", 0);
@@ -99,14 +111,28 @@ static void test_contexts(void)
 	is_int(field(s, PROTO_T_TIMED_OUT), 1, "code that ignores the interrupt");
 	is_int(field(s, PROTO_T_CONTEXT_GONE), 1, "costs the interpreter");
 	is_int(field(s, PROTO_T_ERROR), ETIMEDOUT, "and is an error");
-	ok(all_gone("306.25"), "with the children of earlier cells");
-	ok(context_start(), "it starts again");
+	ok(all_gone(mark, 0), "with the children of earlier cells");
 	s = code("x", 0);
-	is_str(text(s, PROTO_T_ENAME, 0), "NameError", "afresh");
+	is_str(text(s, PROTO_T_ENAME, 0), "NameError", "the next code has a fresh one");
 	s = code("print('last', flush=True)\nimport os; os._exit(3)", 0);
 	is_int(field(s, PROTO_T_CONTEXT_GONE), 1, "an interpreter that ends itself is gone");
 	has_str(error_text(s), "code 3", "and it is said how");
 	is_str(out(s, PROTO_OUT), "last\n", "with its last words");
+	s = code("import os; print(os.getpid())", 0);
+	ok(kill(atoi(out(s, PROTO_OUT)), SIGSEGV) == 0, "an interpreter that dies between cells");
+	do {
+		begin();
+		s = call(PROTO_INFO);
+	} while (field(s, PROTO_T_CONTEXTS) > 0);
+	s = code("print('not run')", 0);
+	is_int(field(s, PROTO_T_CONTEXT_GONE), 1, "is told by the next");
+	is_int(s->total[PROTO_OUT], 0, "which is not run");
+	has_str(error_text(s), "signal 11", "and how");
+	s = code("print('run')", 0);
+	is_str(out(s, PROTO_OUT), "run\n", "the one after is");
+	proto_put_str(begin(), PROTO_T_ACTION, "stop");
+	s = call(PROTO_CONTEXT);
+	is_int(field(s, PROTO_T_ERROR), -1, "a context is stopped");
 	begin();
 	s = call(PROTO_INFO);
 	is_int(field(s, PROTO_T_CONTEXTS), 0, "none is left");

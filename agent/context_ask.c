@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Asking every context for something (to reseed, to collect garbage) and waiting for all, but
+ * not for ever. A driver answers its messages in order, so each context has a queue of
+ * what it owes; an answer that comes too late still takes its place in it.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "agent/context_private.h"
+
+/* One context_ask_all(), and its message to one context. */
+struct gather {
+	unsigned left;
+	bool over;
+	struct timer timer;
+	void (*done)(void *user, const char *late);
+	void *user;
+	char late[AGENT_CONTEXT_NAME_MAX + 1];
+};
+
+struct ask {
+	char kind;
+	struct gather *gather;
+	struct ask *next;
+};
+
+static void gather_end(struct gather *g, const char *late)
+{
+	if (g->over)
+		return;
+	g->over = true;
+	timer_stop(&g->timer);
+	g->done(g->user, late);
+}
+
+/* One answer, or (@late) the lack of one. */
+static void gather_answer(struct gather *g, const char *late)
+{
+	if (late && !g->late[0])
+		snprintf(g->late, sizeof(g->late), "%s", late);
+	if (--g->left > 0)
+		return;
+	gather_end(g, g->late[0] ? g->late : NULL);
+	free(g);
+}
+
+static void gather_late(void *user)
+{
+	struct gather *g = user;
+
+	for (struct context *c = contexts; c; c = c->next)
+		for (struct ask *a = c->asks; a; a = a->next)
+			if (a->gather == g && !g->late[0])
+				snprintf(g->late, sizeof(g->late), "%s", c->name);
+	gather_end(g, g->late); /* freed with the last answer */
+}
+
+void context_ask_all(
+	enum context_ask what, uint64_t ms, void (*done)(void *user, const char *late), void *user)
+{
+	struct gather *g = agent_alloc(sizeof(*g));
+
+	*g = (struct gather){.left = 1, .done = done, .user = user};
+	timer_arm(&g->timer, ms, gather_late, g);
+	for (struct context *c = contexts; c; c = c->next) {
+		struct ask **end = &c->asks, *a;
+
+		if (!context_alive(c))
+			continue;
+		while (*end)
+			end = &(*end)->next;
+		a = agent_alloc(sizeof(*a));
+		*a = (struct ask){.kind = (char)what, .gather = g};
+		*end = a;
+		g->left++;
+		context_send(c, (char)what, NULL, 0);
+	}
+	gather_answer(g, NULL);
+}
+
+bool context_answer(struct context *c, char kind, const char *late)
+{
+	struct ask *a = c->asks;
+	struct gather *g;
+
+	if (!a || (!late && a->kind != kind))
+		return false;
+	g = a->gather;
+	c->asks = a->next;
+	free(a);
+	gather_answer(g, late);
+	return true;
+}
