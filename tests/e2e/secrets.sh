@@ -18,7 +18,7 @@ EOF
 { for i in $(seq 4000); do echo "# ca-marker-zq81 $i"; done; cat /etc/ssl/certs/ca-certificates.crt; \
 	for i in $(seq 4000); do echo "# ca-marker-zq81 $i"; done; } >"$scratch/ca.pem"
 export PIP_CERT=$scratch/ca.pem PIP_INDEX_URL=https://user:pass-marker-zq82@index.example.org/simple
-ok "bake with a lent index and CA bundle" timeout 900 "$parbake" bake "$scratch/r/lent.ini"
+ok "bake with a lent index and CA bundle" timeout 900 "$parbake" bake --from-stage guest "$scratch/r/lent.ini"
 is "$(grep -c 'marker-zq' "$scratch/out" "$scratch/err" | awk -F: "{ n += \$2 } END { print n }")" 0 "nothing of them is printed"
 unset PIP_CERT PIP_INDEX_URL
 
