@@ -138,7 +138,8 @@ static int put_root(struct capture *c, const struct capture_spec *spec, struct e
 struct delta {
 	int overlay, raw;
 	json_t *ranges; /* [[offset, bytes], …], rising, neighbours joined */
-	uint64_t start, end, bytes;
+	uint64_t start, end;
+	uint64_t bytes; /* of all ranges so far: where the next one goes in the delta */
 	char *buf;
 	struct err *err;
 };
@@ -160,17 +161,17 @@ static int take_run(void *user, uint64_t offset, uint64_t len, bool zero, uint64
 		d->start = offset;
 	}
 	d->end = offset + len;
-	d->bytes += len;
 	for (uint64_t done = 0; !zero && done < len;) {
 		size_t n = len - done < COPY_BYTES ? (size_t)(len - done) : COPY_BYTES;
 		int rc = file_pread_full(d->overlay, d->buf, n, (off_t)(file_offset + done));
 
 		if (!rc)
-			rc = file_pwrite_full(d->raw, d->buf, n, (off_t)(offset + done));
+			rc = file_pwrite_full(d->raw, d->buf, n, (off_t)(d->bytes + done));
 		if (rc)
 			return err_sys(d->err, -rc, "copy what the bake wrote to its disk");
 		done += n;
 	}
+	d->bytes += len;
 	return 0;
 }
 
@@ -190,8 +191,6 @@ static int put_delta(struct oven *o, struct capture *c, const struct capture_spe
 	json_object_set_new(extra, "delta", d.ranges);
 	if (raw < 0)
 		return raw;
-	if (ftruncate(raw, (off_t)disk))
-		return err_sys(err, errno, "a file for the disk delta");
 	rc = machine_overlay_walk(o->overlay_fd, disk, take_run, &d, err);
 	if (rc)
 		return rc;
@@ -200,7 +199,9 @@ static int put_delta(struct oven *o, struct capture *c, const struct capture_spe
 		json_object_del(extra, "delta");
 		return 0;
 	}
-	rc = put_image(c, spec, STORE_MEDIA_DELTA, "disk delta", raw, disk, &stats, err);
+	if (ftruncate(raw, (off_t)d.bytes))
+		return err_sys(err, errno, "a file for the disk delta");
+	rc = put_image(c, spec, STORE_MEDIA_DELTA, "disk delta", raw, d.bytes, &stats, err);
 	if (rc)
 		return rc;
 	memcpy(ret_raw, stats.raw_digest, DIGEST_TEXT_SIZE);
