@@ -15,9 +15,11 @@
  * this process ends in whatever way, its end of a pipe closes, and the shell kills mmdebstrap (with all its
  * children: they are a PID namespace where we may make one) and removes the directory.
  */
+#include <assert.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -37,7 +39,7 @@ static const char supervise[] =
 	"\"$@\" 3<&- &\n"
 	"work=$!\n"
 	"{ cat <&3; kill -9 $work; } >/dev/null 2>&1 &\n"
-	"exec >&-\n"
+	"exec >&- 2>/dev/null\n"
 	"wait $work; rc=$?\n"
 	"rm -rf --one-file-system \"$dir\" || { sleep 1; rm -rf --one-file-system \"$dir\"; }\n"
 	"exit $rc\n";
@@ -261,79 +263,94 @@ static char *joined_packages(const struct recipe *r)
 	return out;
 }
 
+/* An argument list that owns its strings. */
+struct args {
+	char *items[64];
+	size_t n;
+};
+
+__attribute__((format(printf, 2, 3))) static void add(struct args *a, const char *fmt, ...)
+{
+	va_list list;
+
+	assert(a->n < sizeof(a->items) / sizeof(*a->items) - 1);
+	va_start(list, fmt);
+	if (vasprintf(&a->items[a->n++], fmt, list) < 0)
+		abort();
+	va_end(list);
+}
+
+static void args_clear(struct args *a)
+{
+	while (a->n)
+		free(a->items[--a->n]);
+}
+
+static void add_all(struct args *a, const char *const *words)
+{
+	for (; *words; words++)
+		add(a, "%s", *words);
+}
+
+static void make_args(struct args *a, const struct recipe *r, int64_t epoch, const char *dir)
+{
+	static const char *const alone[] = {
+		"unshare", "--pid", "--fork", "--kill-child", "--mount-proc", NULL};
+	static const char *const steady[] = {"LC_ALL=C.UTF-8", "TZ=UTC", "sh", "-c",
+		"umask 022; exec \"$@\"", "sh", NULL};
+	static const char *const mmdebstrap[] = {"mmdebstrap", "--mode=auto", "--variant=apt",
+		"--format=tar", "--skip=output/dev",
+		"--hook-dir=/usr/share/mmdebstrap/hooks/maybe-merged-usr", NULL};
+	cleanup_free char *include = joined_packages(r);
+
+	add_all(a, (const char *const[]){"sh", "-c", supervise, "sh", dir, NULL});
+	if (may_make_pid_namespace())
+		add_all(a, alone);
+	add(a, "env");
+	add(a, "SOURCE_DATE_EPOCH=%" PRId64, epoch);
+	add(a, "TMPDIR=%s", dir);
+	add_all(a, steady);
+	add_all(a, mmdebstrap);
+	add(a, "%s", include);
+	add(a, "--aptopt=%s/apt.conf", dir);
+	for (size_t i = 0; i < sizeof(excludes) / sizeof(*excludes); i++)
+		add(a, "--dpkgopt=path-exclude=%s", excludes[i]);
+	add(a, "--customize-hook=%s/tidy \"$1\"", dir);
+	add(a, "--customize-hook=perl %s/byte-code \"$1\"", dir);
+	add(a, "%s", r->suite);
+	add(a, "-");
+	add(a, "%s/host.list", dir);
+}
+
 /* Start the shell that runs mmdebstrap in @dir; *@ret_err_fd is its standard error, *@ret_hold the
  * pipe that must stay open while it is wanted. */
 static int start(const struct recipe *r, int64_t epoch, const char *dir, int out_fd,
 	struct proc *proc, int *ret_err_fd, int *ret_hold, struct err *err)
 {
-	cleanup_free char *include = joined_packages(r), *list = str_printf("%s/host.list", dir);
-	cleanup_free char *aptopt = str_printf("--aptopt=%s/apt.conf", dir);
-	cleanup_free char *hook = str_printf("--customize-hook=%s/tidy \"$1\"", dir);
-	cleanup_free char *code = str_printf("--customize-hook=perl %s/byte-code \"$1\"", dir);
-	cleanup_free char *sde = str_printf("SOURCE_DATE_EPOCH=%" PRId64, epoch);
-	cleanup_free char *tmpdir = str_printf("TMPDIR=%s", dir);
-	char *exclude[sizeof(excludes) / sizeof(*excludes)];
-	const char *argv[64] = {"sh", "-c", supervise, "sh", dir};
-	cleanup_fd int err_write = -1, hold_read = -1;
-	struct proc_spec spec = {.argv = argv, .new_session = true};
-	int pipes[2], rc, n = 5;
+	cleanup_with(args_clear) struct args args = {0};
+	cleanup_fd int err_read = -1, err_write = -1, hold_read = -1, hold_write = -1;
+	struct proc_spec spec = {
+		.argv = (const char *const *)args.items, .new_session = true};
+	int pipes[2], rc;
 
-	if (may_make_pid_namespace()) {
-		static const char *const alone[] = {"unshare", "--pid", "--fork", "--kill-child",
-			"--mount-proc"};
-
-		for (size_t i = 0; i < sizeof(alone) / sizeof(*alone); i++)
-			argv[n++] = alone[i];
-	}
-	argv[n++] = "env";
-	argv[n++] = sde;
-	argv[n++] = tmpdir;
-	argv[n++] = "LC_ALL=C.UTF-8";
-	argv[n++] = "TZ=UTC";
-	argv[n++] = "sh";
-	argv[n++] = "-c";
-	argv[n++] = "umask 022; exec \"$@\"";
-	argv[n++] = "sh";
-	argv[n++] = "mmdebstrap";
-	argv[n++] = "--mode=auto";
-	argv[n++] = "--variant=apt";
-	argv[n++] = "--format=tar";
-	argv[n++] = "--skip=output/dev";
-	argv[n++] = "--hook-dir=/usr/share/mmdebstrap/hooks/maybe-merged-usr";
-	argv[n++] = include;
-	argv[n++] = aptopt;
-	for (size_t i = 0; i < sizeof(excludes) / sizeof(*excludes); i++)
-		argv[n++] = exclude[i] = str_printf("--dpkgopt=path-exclude=%s", excludes[i]);
-	argv[n++] = hook;
-	argv[n++] = code;
-	argv[n++] = r->suite;
-	argv[n++] = "-";
-	argv[n++] = list;
-	if (pipe2(pipes, O_CLOEXEC)) {
-		rc = err_sys(err, errno, "pipe");
-		goto out;
-	}
-	*ret_err_fd = pipes[0];
+	make_args(&args, r, epoch, dir);
+	if (pipe2(pipes, O_CLOEXEC))
+		return err_sys(err, errno, "pipe");
+	err_read = pipes[0];
 	err_write = pipes[1];
-	if (pipe2(pipes, O_CLOEXEC)) {
-		rc = err_sys(err, errno, "pipe");
-		close_fd(ret_err_fd);
-		goto out;
-	}
+	if (pipe2(pipes, O_CLOEXEC))
+		return err_sys(err, errno, "pipe");
 	hold_read = pipes[0];
-	*ret_hold = pipes[1];
+	hold_write = pipes[1];
 	proc_map_fd(&spec, out_fd, 1);
 	proc_map_fd(&spec, err_write, 2);
 	proc_map_fd(&spec, hold_read, 3);
 	rc = proc_start(&spec, proc, err);
-	if (rc) {
-		close_fd(ret_err_fd);
-		close_fd(ret_hold);
-	}
-out:
-	for (size_t i = 0; i < sizeof(excludes) / sizeof(*excludes); i++)
-		free(exclude[i]);
-	return rc;
+	if (rc)
+		return rc;
+	*ret_err_fd = steal_fd(&err_read);
+	*ret_hold = steal_fd(&hold_write);
+	return 0;
 }
 
 static int write_helpers(const char *dir, const char *list, const char *aptopts, struct err *err)
