@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * [root] source = debian: a root made by mmdebstrap, at native speed, with all packages of the chain at once.
+ * [root] source = debian: a root made by mmdebstrap, at native speed, with all packages of the
+ * chain at once.
  *
- * Where the packages come from is the host's own affair: the lines for the suite are taken from what its apt
- * is configured with (`apt-get indextargets`), and so are its proxy and its rules on expired indexes. None
- * of that is an input of the result, and of it only the sources stay in the image, without user and password.
+ * Where the packages come from is the host's own affair: the lines for the suite are taken from
+ * what its apt is configured with (`apt-get indextargets`), and so are its proxy and its rules on
+ * expired indexes. None of that is an input of the result, and of it only the sources stay in the
+ * image, without user and password.
  *
- * The same packages give the same archive: SOURCE_DATE_EPOCH clamps times, mmdebstrap sorts names, and the hook
- * below removes what differs from host to host or run to run. Python's byte code needs care: under
- * SOURCE_DATE_EPOCH it is made to be checked by hash, which reads every source at every start; it is turned into
- * the usual kind, checked by time and size, with the time that the source has in the image.
+ * The same packages give the same archive: SOURCE_DATE_EPOCH clamps times, mmdebstrap sorts
+ * names, and the hook below removes what differs from host to host or run to run. Python's byte
+ * code needs care: under SOURCE_DATE_EPOCH it is made to be checked by hash, which reads every
+ * source at every start; it is turned into the usual kind, checked by time and size, with the
+ * time that the source has in the image.
  *
- * mmdebstrap unpacks into a directory of the host. A shell in a session of its own owns that directory: when
- * this process ends in whatever way, its end of a pipe closes, and the shell kills mmdebstrap (with all its
- * children: they are a PID namespace where we may make one) and removes the directory.
+ * mmdebstrap unpacks into a directory of the host. A shell in a session of its own owns that
+ * directory: when this process ends in whatever way, its end of a pipe closes, and the shell
+ * kills mmdebstrap (with all its children: they are a PID namespace where we may make one) and
+ * removes the directory.
  */
 #include <assert.h>
 #include <fcntl.h>
@@ -45,8 +49,9 @@ static const char supervise[] =
 	"exit $rc\n";
 
 /*
- * What must not stay, what must not differ. $1 is the root. Its /tmp holds the configuration by which mmdebstrap
- * keeps its last apt-get calls inside the root: nothing is removed there, mmdebstrap clears it itself.
+ * What must not stay, what must not differ. $1 is the root. Its /tmp holds the configuration by
+ * which mmdebstrap keeps its last apt-get calls inside the root: nothing is removed there,
+ * mmdebstrap clears it itself.
  */
 static const char tidy[] =
 	"set -e; cd \"$1\"\n"
@@ -64,7 +69,8 @@ static const char tidy[] =
 static const char byte_code[] =
 	"use strict; use File::Find; my $epoch = $ENV{SOURCE_DATE_EPOCH};\n"
 	"find({ no_chdir => 1, wanted => sub {\n"
-	"	return unless -f $_ && !-l $_ && m{^(.*)/__pycache__/([^/]+)\\.cpython-\\d+\\.pyc$};\n"
+	"	return unless -f $_ && !-l $_ && "
+	"m{^(.*)/__pycache__/([^/]+)\\.cpython-\\d+\\.pyc$};\n"
 	"	my @st = stat \"$1/$2.py\" or return;\n"
 	"	open my $f, '+<:raw', $_ or die \"$_: $!\"; my $head;\n"
 	"	return unless read($f, $head, 16) == 16 && (unpack 'x4V', $head) & 1;\n"
@@ -121,7 +127,8 @@ int source_debian_list(const char *targets, const char *suite, char **ret, struc
 		abort();
 	if (!base)
 		return err_set(err, ENOENT,
-			"the host's apt knows no Debian %s: add it to /etc/apt/sources.list.d and run "
+			"the host's apt knows no Debian %s: add it to /etc/apt/sources.list.d and "
+			"run "
 			"apt-get update",
 			suite);
 	*ret = steal_ptr(&out);
@@ -138,7 +145,8 @@ static int host_list(const char *suite, char **ret, struct err *err)
 
 	if (rc == -ENOENT)
 		return err_set(err, ENOENT,
-			"source = debian takes its packages through the host's apt, and there is no "
+			"source = debian takes its packages through the host's apt, and there is "
+			"no "
 			"apt-get here: bake on a Debian host, or write source = tar");
 	return rc ? rc : source_debian_list(out, suite, ret, err);
 }
@@ -188,8 +196,9 @@ static void take_line(struct run *run)
 	run->line[run->line_len] = '\0';
 	if (run->line_len) {
 		memcpy(run->tail[run->n_lines++ % TAIL_LINES], run->line, run->line_len + 1);
-		if (!strncmp(run->line, "I: ", 3) && (strstr(run->line, "ing packages") ||
-			strstr(run->line, "apt-get update") || strstr(run->line, "tarball")))
+		if (!strncmp(run->line, "I: ", 3) &&
+			(strstr(run->line, "ing packages") || strstr(run->line, "apt-get update") ||
+				strstr(run->line, "tarball")))
 			progress_note(run->progress, "mmdebstrap: %s", run->line + 3);
 	}
 	run->line_len = 0;
@@ -227,8 +236,7 @@ static int explain(struct run *run, int status, struct err *err)
 {
 	unsigned first = run->n_lines > TAIL_LINES ? run->n_lines - TAIL_LINES : 0;
 
-	err_set(err, EIO, "mmdebstrap failed (%s %d)",
-		WIFEXITED(status) ? "exit status" : "signal",
+	err_set(err, EIO, "mmdebstrap failed (%s %d)", WIFEXITED(status) ? "exit status" : "signal",
 		WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
 	for (unsigned i = first; i < run->n_lines; i++)
 		if (strncmp(run->tail[i % TAIL_LINES], "I: ", 3))
@@ -238,8 +246,8 @@ static int explain(struct run *run, int status, struct err *err)
 
 static bool may_make_pid_namespace(void)
 {
-	static const char *const argv[] = {"unshare", "--pid", "--fork", "--kill-child",
-		"--mount-proc", "true", NULL};
+	static const char *const argv[] = {
+		"unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "true", NULL};
 	struct proc_spec spec = {.argv = argv};
 	cleanup_free char *out = NULL;
 
@@ -296,8 +304,8 @@ static void make_args(struct args *a, const struct recipe *r, int64_t epoch, con
 {
 	static const char *const alone[] = {
 		"unshare", "--pid", "--fork", "--kill-child", "--mount-proc", NULL};
-	static const char *const steady[] = {"LC_ALL=C.UTF-8", "TZ=UTC", "sh", "-c",
-		"umask 022; exec \"$@\"", "sh", NULL};
+	static const char *const steady[] = {
+		"LC_ALL=C.UTF-8", "TZ=UTC", "sh", "-c", "umask 022; exec \"$@\"", "sh", NULL};
 	static const char *const mmdebstrap[] = {"mmdebstrap", "--mode=auto", "--variant=apt",
 		"--format=tar", "--skip=output/dev",
 		"--hook-dir=/usr/share/mmdebstrap/hooks/maybe-merged-usr", NULL};
@@ -329,8 +337,7 @@ static int start(const struct recipe *r, int64_t epoch, const char *dir, int out
 {
 	cleanup_with(args_clear) struct args args = {0};
 	cleanup_fd int err_read = -1, err_write = -1, hold_read = -1, hold_write = -1;
-	struct proc_spec spec = {
-		.argv = (const char *const *)args.items, .new_session = true};
+	struct proc_spec spec = {.argv = (const char *const *)args.items, .new_session = true};
 	int pipes[2], rc;
 
 	make_args(&args, r, epoch, dir);
