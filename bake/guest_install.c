@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "bake/pip_lend.h"
 #include "bake/proxy.h"
@@ -83,7 +84,7 @@ struct install {
 	struct pip_lend lend;
 	struct template_strings allow, env; /* env: on top of the recipe's */
 	struct proxy *proxy;
-	bool lent_file;
+	uint64_t lent_bytes; /* of the CA bundle in the guest */
 };
 
 /* What the recipe says of a variable stands. Returns how many were added. */
@@ -170,6 +171,7 @@ static void allow_trusted(struct install *in, const char *host)
 static int lend_ca(struct install *in, struct err *err)
 {
 	cleanup_fd int fd = -1;
+	struct stat st;
 	int rc;
 
 	if (!in->lend.ca_path)
@@ -177,7 +179,9 @@ static int lend_ca(struct install *in, struct err *err)
 	fd = open(in->lend.ca_path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return err_sys(err, errno, "the host's CA bundle %s", in->lend.ca_path);
-	in->lent_file = true;
+	if (fstat(fd, &st) || st.st_size <= 0)
+		return err_set(err, EIO, "the host's CA bundle %s is empty", in->lend.ca_path);
+	in->lent_bytes = (uint64_t)st.st_size;
 	rc = guest_put_file(in->o->guest, fd, LENT_CA, 0644, NULL, clock_deadline(CALL_MS),
 		in->o->alive_fd, err);
 	if (rc) {
@@ -189,16 +193,21 @@ static int lend_ca(struct install *in, struct err *err)
 	return 0;
 }
 
+/* Zeros over it first: what is merely freed lies in memory until somebody else needs the page. */
 static int take_back(struct install *in, struct err *err)
 {
 	uint8_t buf[256];
 	struct proto_out body = {.buf = buf, .max = sizeof(buf)};
+	cleanup_free char *line = str_printf(
+		"head -c %llu /dev/zero 1<>" LENT_CA, (unsigned long long)in->lent_bytes);
+	int rc;
 
-	if (!in->lent_file)
+	if (!in->lent_bytes)
 		return 0;
+	rc = oven_shell(in->o, "wipe the lent CA bundle", line, NULL, err);
 	proto_put_str(&body, PROTO_T_PATH, LENT_DIR);
 	proto_put_bool(&body, PROTO_T_RECURSIVE, 1);
-	return oven_call(in->o, PROTO_FILE_REMOVE, &body, CALL_MS, err);
+	return rc ? rc : oven_call(in->o, PROTO_FILE_REMOVE, &body, CALL_MS, err);
 }
 
 static int network_on(struct install *in, struct err *err)
