@@ -22,17 +22,20 @@ struct args {
 	char *dirs[DIRS_MAX]; /* where named recipes lie; NULL-terminated */
 };
 
+/* Takes @dir. What is no directory, or is there already by another name, is passed over. */
 static void add_dir(struct args *a, char *dir)
 {
+	char *real = dir ? realpath(dir, NULL) : NULL;
 	struct stat st;
 	size_t n = 0;
 
-	while (a->dirs[n])
+	free(dir);
+	while (real && a->dirs[n] && strcmp(a->dirs[n], real))
 		n++;
-	if (dir && n < DIRS_MAX - 1 && !stat(dir, &st) && S_ISDIR(st.st_mode))
-		a->dirs[n] = dir;
+	if (real && !a->dirs[n] && n < DIRS_MAX - 1 && !stat(real, &st) && S_ISDIR(st.st_mode))
+		a->dirs[n] = real;
 	else
-		free(dir);
+		free(real);
 }
 
 /* $PARBAKE_TEMPLATES, the templates beside the program (a source tree), those installed with it. */
