@@ -74,6 +74,7 @@ int qemu_copy_file(const char *path, struct err *err)
 static struct {
 	pthread_mutex_t lock;
 	int preload; /* -1: not yet */
+	char library[PATH_MAX]; /* that it is a copy of */
 	int files;   /* -1: not yet, or the host has no Landlock */
 	char program[PATH_MAX]; /* that `files` is for */
 } kept = {.lock = PTHREAD_MUTEX_INITIALIZER, .preload = -1, .files = -1};
@@ -81,13 +82,18 @@ static struct {
 int qemu_preload_fd(struct err *err)
 {
 	cleanup_free char *path = NULL;
-	int r = 0;
+	int r = paths_lib("libparbake-uffd.so", &path, err);
 
+	if (r < 0)
+		return r;
 	pthread_mutex_lock(&kept.lock);
-	if (kept.preload < 0) {
-		r = paths_lib("libparbake-uffd.so", &path, err);
-		if (r == 0)
-			r = kept.preload = qemu_copy_file(path, err);
+	if (strcmp(kept.library, path) != 0) {
+		r = qemu_copy_file(path, err);
+		if (r >= 0) {
+			close_fd(&kept.preload);
+			kept.preload = r;
+			snprintf(kept.library, sizeof(kept.library), "%s", path);
+		}
 	}
 	if (r >= 0)
 		r = kept.preload;
