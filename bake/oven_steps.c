@@ -41,7 +41,7 @@ static void end_line(struct lines *l, struct line *line)
 	l->tail[l->n++ % TAIL_LINES][len] = '\0';
 }
 
-static void take_output(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
+static int take_output(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
 {
 	struct lines *l = user;
 	struct line *line = &l->line[channel == PROTO_ERR];
@@ -56,6 +56,7 @@ static void take_output(void *user, enum proto_channel channel, const uint8_t *b
 		else if (c != '\n')
 			line->text[line->len++] = c < ' ' && c != '\t' ? '?' : (char)c;
 	}
+	return 0;
 }
 
 static void quote_tail(const struct lines *l, struct err *err)

@@ -9,6 +9,7 @@
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
 
+#include "bake/oven.h"
 #include "common/json.h"
 #include "common/paths.h"
 #include "common/progress.h"
@@ -92,6 +93,18 @@ static void check_lib(struct report *rep, const char *name, const char *what)
 		say(rep, BAD, what, "%s", err.text);
 }
 
+/* As a bake finds it. */
+static void check_kernel(struct report *rep)
+{
+	cleanup_free char *path = NULL;
+	struct err err = {0};
+
+	if (oven_kernel_path(&path, &err) == 0)
+		say(rep, GOOD, "kernel", "%s", path);
+	else
+		say(rep, WORSE, "kernel", "templates run, but none can be baked: %s", err.text);
+}
+
 static void check_place(struct report *rep, enum paths_place place, const char *what)
 {
 	struct err err = {0};
@@ -148,7 +161,7 @@ int cmd_doctor(int argc, char **argv)
 	check_uffd(&rep);
 	check_lib(&rep, "libparbake-uffd.so", "preload");
 	check_lib(&rep, "initramfs.cpio", "agent");
-	check_lib(&rep, "vmlinux", "kernel");
+	check_kernel(&rep);
 	check_place(&rep, PATHS_STORE, "store");
 	check_place(&rep, PATHS_CACHE, "cache");
 	check_place(&rep, PATHS_RUN, "run");
