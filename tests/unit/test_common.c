@@ -246,6 +246,26 @@ static void test_json(void)
 	has_str(e.text, "x.json:1", "with the place");
 }
 
+static void test_json_lossy(void)
+{
+	static const struct {
+		const char *in, *out;
+	} cases[] = {
+		{"", "\"\""},
+		{"K\xc3\xa4se", "\"K\xc3\xa4se\""},
+		{"cut \xc3", "\"cut \xef\xbf\xbd\""},
+		{"\xe2\x82", "\"\xef\xbf\xbd\xef\xbf\xbd\""},
+		{"\xff-\xc3\xa4", "\"\xef\xbf\xbd-\xc3\xa4\""},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		cleanup_json json_t *v = json_lossy(cases[i].in, strlen(cases[i].in));
+		cleanup_free char *text = json_text(v);
+
+		is_str(text, cases[i].out, "any bytes make a JSON string");
+	}
+}
+
 static void test_paths(void)
 {
 	struct err e = {0};
@@ -288,6 +308,7 @@ int main(void)
 	test_orphan();
 	test_fds();
 	test_json();
+	test_json_lossy();
 	test_paths();
 	test_progress_bytes();
 	file_remove_tree(tmp, dir + strlen("/tmp/"), NULL);
