@@ -219,6 +219,8 @@ int main(int argc, char **argv)
 		return CLI_FAILED;
 	/* a peer that went away is an error of one call, not the end of the program */
 	signal(SIGPIPE, SIG_IGN);
+	/* who started us may ignore it, and then children leave no status (sigaction(2)) */
+	signal(SIGCHLD, SIG_DFL);
 	status = dispatch(argc, argv);
 	/* what could not be written was not said */
 	if ((fflush(stdout) == 0 && !ferror(stdout)) || status != CLI_OK)

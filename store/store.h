@@ -78,7 +78,9 @@ int store_list(struct store *s, struct store_manifest **ret, size_t *ret_n, stru
  * the array.
  */
 int store_refs(struct store *s, char ***ret, size_t *ret_n, struct err *err);
-/* Open a blob for reading. Its size is checked, its digest only by store_verify(). */
+/* Open a blob for reading. Its size is checked (STORE_BYTES_ANY: not known), its digest only by
+ * store_verify(). */
+#define STORE_BYTES_ANY UINT64_MAX
 int store_blob_open(
 	struct store *s, const char *digest, uint64_t bytes, int *ret_fd, struct err *err);
 /* Is it there, with this size? */

@@ -12,7 +12,6 @@
 #define STORE_TITLE "org.opencontainers.image.title"
 
 #define STORE_TMP_PREFIX ".tmp-" /* common/file.h's publish, in the store's directory */
-#define STORE_BYTES_ANY UINT64_MAX
 
 struct store {
 	char *dir;
