@@ -18,6 +18,7 @@
 #include "common/file.h"
 #include "common/limits.h"
 #include "common/nearest.h"
+#include "store/store.h"
 
 #define DEFAULT_MEMORY (256 * MIB)
 #define DEFAULT_DISK (2 * GIB)
@@ -84,8 +85,9 @@ static int each_word(struct reader *rd, int (*fn)(struct reader *rd, const char 
 
 static int read_name(struct reader *rd)
 {
-	if (!template_name_valid(rd->e->value))
-		return bad(rd, "not a template name; write up to %d of a-z 0-9 . _ -, a letter or digit first",
+	if (!store_name_valid(rd->e->value))
+		return bad(rd,
+			"not a template name; write up to %d of a-z 0-9, between them single . _ -",
 			LIMIT_NAME);
 	set(&rd->r->name, rd->e->value);
 	return 0;
@@ -94,7 +96,7 @@ static int read_name(struct reader *rd)
 static int read_from(struct reader *rd)
 {
 	/* the chain is resolved before any file is applied */
-	return template_name_valid(rd->e->value) ? 0 : bad(rd, "not a template name");
+	return store_name_valid(rd->e->value) ? 0 : bad(rd, "not a template name");
 }
 
 static int read_description(struct reader *rd)
