@@ -160,6 +160,8 @@ static int read_timeout(struct reader *rd)
 
 	if (recipe_parse_time_ms(rd->e->value, &v))
 		return bad(rd, "not a time; write 500ms, 30s or 5m");
+	if (v < 1 || v > LIMIT_TIMEOUT_MS)
+		return bad(rd, "must be from 1ms to 8760h, a year");
 	rd->r->exec_timeout_ms = v;
 	return 0;
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "bake/template.h"
+#include "common/limits.h"
 #include "common/nearest.h"
 #include "restore/pager.h"
 
@@ -149,8 +150,9 @@ int cli_duration(const char *option, const char *text, uint64_t *ret, struct err
 {
 	uint64_t ms;
 
-	if (recipe_parse_time_ms(text, &ms) < 0 || ms == 0)
-		return err_set(err, EINVAL, "%s %s: not a duration; write 500ms, 30s or 5m", option, text);
+	if (recipe_parse_time_ms(text, &ms) < 0 || ms == 0 || ms > LIMIT_TIMEOUT_MS)
+		return err_set(err, EINVAL, "%s %s: not a duration up to a year; write 500ms, 30s or 5m",
+			option, text);
 	*ret = ms;
 	return 0;
 }

@@ -246,6 +246,17 @@ static void test_json(void)
 	has_str(e.text, "x.json:1", "with the place");
 }
 
+static void test_deadline(void)
+{
+	int64_t now = clock_now_ns();
+
+	ok(clock_deadline(1000) >= now + 1000000000LL, "a deadline lies ahead");
+	ok(clock_deadline(-1) == CLOCK_NEVER, "a negative one is never");
+	ok(clock_deadline(INT64_MAX) == CLOCK_NEVER, "and one that no clock can show");
+	ok(clock_deadline(INT64_MAX / 1000000) == CLOCK_NEVER, "or that the time until now makes too late");
+	is_int(clock_left_ms(clock_deadline(INT64_MAX)), -1, "which poll(2) waits for without an end");
+}
+
 static void test_json_lossy(void)
 {
 	static const struct {
@@ -308,6 +319,7 @@ int main(void)
 	test_orphan();
 	test_fds();
 	test_json();
+	test_deadline();
 	test_json_lossy();
 	test_paths();
 	test_progress_bytes();
