@@ -45,6 +45,7 @@ struct bake_result {
 	uint64_t boot_ms;
 };
 
+/* -EINVAL: opt->tag is none. Otherwise what failed, with what says so. */
 int bake_run(struct store *s, const struct recipe *r, const struct bake_options *opt,
 	struct bake_result *ret, struct err *err);
 void bake_result_clear(struct bake_result *r);

@@ -19,6 +19,7 @@
 #include "common/file.h"
 #include "common/limits.h"
 #include "common/nearest.h"
+#include "store/store.h"
 
 #define DEFAULT_MEMORY (256 * MIB)
 #define DEFAULT_DISK (2 * GIB)
@@ -85,10 +86,9 @@ static int each_word(struct reader *rd, int (*fn)(struct reader *rd, const char 
 
 static int read_name(struct reader *rd)
 {
-	if (!template_name_valid(rd->e->value))
+	if (!store_name_valid(rd->e->value))
 		return bad(rd,
-			"not a template name; write up to %d of a-z 0-9 . _ -, a letter or digit "
-			"first",
+			"not a template name; write up to %d of a-z 0-9, between them single . _ -",
 			LIMIT_NAME);
 	set(&rd->r->name, rd->e->value);
 	return 0;
@@ -97,7 +97,7 @@ static int read_name(struct reader *rd)
 static int read_from(struct reader *rd)
 {
 	/* the chain is resolved before any file is applied */
-	return template_name_valid(rd->e->value) ? 0 : bad(rd, "not a template name");
+	return store_name_valid(rd->e->value) ? 0 : bad(rd, "not a template name");
 }
 
 static int read_description(struct reader *rd)
@@ -161,6 +161,8 @@ static int read_timeout(struct reader *rd)
 
 	if (recipe_parse_time_ms(rd->e->value, &v))
 		return bad(rd, "not a time; write 500ms, 30s or 5m");
+	if (v < 1 || v > LIMIT_TIMEOUT_MS)
+		return bad(rd, "must be from 1ms to 8760h, a year");
 	rd->r->exec_timeout_ms = v;
 	return 0;
 }

@@ -13,6 +13,7 @@
 #include "common/file.h"
 #include "common/limits.h"
 #include "common/nearest.h"
+#include "store/store.h"
 
 struct chain {
 	struct template_ini ini[LIMIT_RECIPE_DEPTH]; /* newest first */
@@ -24,14 +25,6 @@ static void chain_clear(struct chain *c)
 {
 	for (size_t i = 0; i < c->n; i++)
 		template_ini_clear(&c->ini[i]);
-}
-
-bool template_name_valid(const char *name)
-{
-	size_t len = strlen(name);
-
-	return len && len <= LIMIT_NAME && *name != '.' && *name != '_' && *name != '-' &&
-		!name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789._-")];
 }
 
 void template_strings_add(struct template_strings *s, const char *text)
@@ -110,7 +103,7 @@ static int chain_follow(struct chain *c, const char *const *dirs, struct err *er
 
 		if (!from)
 			return 0;
-		if (!template_name_valid(from->value))
+		if (!store_name_valid(from->value))
 			return err_set(err, EINVAL,
 				"%s:%u: [template] from = %s: not a template name; write the name "
 				"alone, "
@@ -210,7 +203,7 @@ int recipe_check(struct recipe *r, const struct template_ini *ini, struct err *e
 		if (len > 4 && !strcmp(base + len - 4, ".ini"))
 			len -= 4;
 		r->name = str_printf("%.*s", (int)len, base);
-		if (!template_name_valid(r->name))
+		if (!store_name_valid(r->name))
 			return err_set(err, EINVAL,
 				"%s: the file's name is no template name; write [template] name =",
 				ini->path);
@@ -278,7 +271,7 @@ int recipe_read(const char *path, const char *const *dirs, struct recipe **ret, 
 	cleanup_free char *found = NULL;
 	int rc;
 
-	if (!strchr(path, '/') && template_name_valid(path))
+	if (!strchr(path, '/') && store_name_valid(path))
 		found = find_recipe(path, NULL, dirs);
 	if (!found && (strchr(path, '/') || is_file(path)))
 		found = str_dup(path);
