@@ -221,18 +221,28 @@ int file_remove_tree(int dirfd, const char *name, struct err *err)
 	return 0;
 }
 
-int publish_begin(struct publish *p, const char *dir, struct err *err)
+static void new_tmp_name(struct publish *p)
 {
 	static _Atomic unsigned serial;
+
+	snprintf(p->tmp, sizeof(p->tmp), ".tmp-%ld-%u", (long)getpid(), serial++);
+}
+
+int publish_begin(struct publish *p, const char *dir, struct err *err)
+{
 	cleanup_fd int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int fd;
 
 	if (dirfd < 0)
 		return err_sys(err, errno, "open directory %s", dir);
-	do {
-		snprintf(p->tmp, sizeof(p->tmp), ".tmp-%ld-%u", (long)getpid(), serial++);
-		fd = openat(dirfd, p->tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	} while (fd < 0 && errno == EEXIST);
+	p->tmp[0] = '\0';
+	fd = openat(dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT)) {
+		do {
+			new_tmp_name(p);
+			fd = openat(dirfd, p->tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		} while (fd < 0 && errno == EEXIST);
+	}
 	if (fd < 0)
 		return err_sys(err, errno, "make a file in %s", dir);
 	p->fd = fd;
@@ -240,10 +250,33 @@ int publish_begin(struct publish *p, const char *dir, struct err *err)
 	return 0;
 }
 
+/* Give a file without a name its temporary one: a link cannot replace, a rename can. */
+static int name_it(struct publish *p)
+{
+	char self[64];
+	int r;
+
+	if (p->tmp[0])
+		return 0;
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", p->fd);
+	do {
+		new_tmp_name(p);
+		r = linkat(AT_FDCWD, self, p->dirfd, p->tmp, AT_SYMLINK_FOLLOW);
+	} while (r < 0 && errno == EEXIST);
+	if (r < 0)
+		p->tmp[0] = '\0';
+	return r < 0 ? -errno : 0;
+}
+
 int publish_commit(struct publish *p, const char *name, mode_t mode, struct err *err)
 {
+	int r;
+
 	if (fchmod(p->fd, mode) < 0 || fsync(p->fd) < 0)
 		return err_sys(err, errno, "write %s", name);
+	r = name_it(p);
+	if (r < 0)
+		return err_sys(err, -r, "publish %s", name);
 	if (renameat(p->dirfd, p->tmp, p->dirfd, name) < 0)
 		return err_sys(err, errno, "publish %s", name);
 	close_fd(&p->fd);
@@ -255,7 +288,7 @@ int publish_commit(struct publish *p, const char *name, mode_t mode, struct err 
 
 void publish_end(struct publish *p)
 {
-	if (p->fd >= 0) {
+	if (p->fd >= 0 && p->tmp[0]) {
 		int saved = errno;
 
 		unlinkat(p->dirfd, p->tmp, 0);

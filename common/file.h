@@ -39,13 +39,15 @@ int file_mkdir_p(const char *path, mode_t mode, struct err *err);
 int file_remove_tree(int dirfd, const char *name, struct err *err);
 
 /*
- * A file that others see whole or not at all: written under a temporary name in
- * the directory of its final one, then fsync, rename, fsync of the directory.
+ * A file that others see whole or not at all: written without a name in the directory of its
+ * final one, then fsync, a temporary name, rename, fsync of the directory. So whatever ends the
+ * writer, nothing is left, but for the moment of a rename. Where the file system has no files
+ * without a name it has the temporary one from the beginning.
  */
 struct publish {
 	int fd;    /* write here; -1 once finished */
 	int dirfd; /* owned */
-	char tmp[64];
+	char tmp[64]; /* "": it has no name yet */
 };
 
 #define PUBLISH_INIT                                                                               \

@@ -70,6 +70,16 @@ static void test_digest(void)
 	is_str(sparse, got, "holes count as zeros");
 }
 
+static int count_names(void)
+{
+	cleanup_dir DIR *d = opendir(dir);
+	int n = 0;
+
+	for (struct dirent *de; (de = readdir(d));)
+		n += de->d_name[0] != '.' || !strncmp(de->d_name, ".tmp", 4);
+	return n;
+}
+
 static void test_publish(void)
 {
 	struct err e = {0};
@@ -88,16 +98,14 @@ static void test_publish(void)
 		cleanup_publish struct publish p = PUBLISH_INIT;
 
 		is_int(publish_begin(&p, dir, &e), 0, "begin");
-		ok(faccessat(p.dirfd, p.tmp, F_OK, 0) == 0, "a temporary file");
+		is_int(count_names(), 1, "what is not done has no name: dying now leaves nothing");
+		is_int(file_write_full(p.fd, "three", 5), 0, "write");
+		is_int(publish_commit(&p, "f", 0600, &e), 0, "commit");
 	}
-	{
-		cleanup_dir DIR *d = opendir(dir);
-		int n = 0;
-
-		for (struct dirent *de; (de = readdir(d));)
-			n += de->d_name[0] != '.' || !strncmp(de->d_name, ".tmp", 4);
-		is_int(n, 1, "nothing but the file is left");
-	}
+	free(steal_ptr(&text));
+	is_int(file_read_all(AT_FDCWD, path, 9, &text, &len, &e), 0, "read");
+	is_str(text, "three", "the content after the commit");
+	is_int(count_names(), 1, "nothing but the file is left");
 }
 
 static void test_remove_tree(void)
