@@ -36,8 +36,8 @@ __attribute__((format(printf, 4, 5))) static void say(struct report *rep, enum v
 	va_end(args);
 	rep->bad |= verdict == BAD;
 	if (rep->json)
-		json_array_append_new(rep->list, json_pack("{s:s, s:s, s:s}", "what", what, "verdict",
-			verdict_names[verdict], "text", text));
+		json_array_append_new(rep->list, json_pack("{s:s, s:s, s:o}", "what", what, "verdict",
+			verdict_names[verdict], "text", json_lossy(text, strlen(text))));
 	else
 		printf("%-6s %-14s %s\n", verdict_names[verdict], what, text);
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "bake/template.h"
+#include "common/limits.h"
 #include "common/nearest.h"
 #include "restore/pager.h"
 
@@ -149,8 +150,9 @@ int cli_duration(const char *option, const char *text, uint64_t *ret, struct err
 {
 	uint64_t ms;
 
-	if (recipe_parse_time_ms(text, &ms) < 0 || ms == 0)
-		return err_set(err, EINVAL, "%s %s: not a duration; write 500ms, 30s or 5m", option, text);
+	if (recipe_parse_time_ms(text, &ms) < 0 || ms == 0 || ms > LIMIT_TIMEOUT_MS)
+		return err_set(err, EINVAL, "%s %s: not a duration up to a year; write 500ms, 30s or 5m",
+			option, text);
 	*ret = ms;
 	return 0;
 }
@@ -219,6 +221,8 @@ int main(int argc, char **argv)
 		return CLI_FAILED;
 	/* a peer that went away is an error of one call, not the end of the program */
 	signal(SIGPIPE, SIG_IGN);
+	/* who started us may ignore it, and then children leave no status (sigaction(2)) */
+	signal(SIGCHLD, SIG_DFL);
 	status = dispatch(argc, argv);
 	/* what could not be written was not said */
 	if ((fflush(stdout) == 0 && !ferror(stdout)) || status != CLI_OK)

@@ -339,46 +339,10 @@ static int execute(struct template *t, struct sandbox *sb, const struct request 
 	return fetch_files(sb, rq, clock_deadline(LIMIT_EXEC_TIMEOUT_MS), err);
 }
 
-/* Text from a guest as JSON: as it is where it is UTF-8, else with U+FFFD for what is not. */
-static json_t *text_json(const char *text, size_t len)
-{
-	json_t *value = json_stringn(text, len);
-	char *clean;
-	size_t n = 0;
-
-	if (value)
-		return value;
-	clean = malloc(len * 3 + 1);
-	if (!clean)
-		abort();
-	for (size_t i = 0; i < len;) {
-		size_t step;
-
-		for (step = 1; step <= 4 && i + step <= len; step++) {
-			value = json_stringn(text + i, step);
-			if (value)
-				break;
-		}
-		if (value) {
-			json_decref(value);
-			memcpy(clean + n, text + i, step);
-			n += step;
-			i += step;
-		} else {
-			memcpy(clean + n, "\xef\xbf\xbd", 3);
-			n += 3;
-			i++;
-		}
-	}
-	value = json_stringn(clean, n);
-	free(clean);
-	return value;
-}
-
 static void set_text(json_t *obj, const char *key, const char *text)
 {
 	if (text)
-		json_object_set_new(obj, key, text_json(text, strlen(text)));
+		json_object_set_new(obj, key, json_lossy(text, strlen(text)));
 }
 
 static json_t *results_json(const char *lines)
@@ -409,8 +373,8 @@ static void print_json(const struct request *rq, const struct guest_result *res,
 	}
 	json_object_set_new(obj, "timed_out", json_boolean(res->timed_out));
 	json_object_set_new(obj, "out_of_memory", json_boolean(res->oom));
-	json_object_set_new(obj, "stdout", text_json(res->out ?: "", res->out_len));
-	json_object_set_new(obj, "stderr", text_json(res->err ?: "", res->err_len));
+	json_object_set_new(obj, "stdout", json_lossy(res->out ?: "", res->out_len));
+	json_object_set_new(obj, "stderr", json_lossy(res->err ?: "", res->err_len));
 	json_object_set_new(obj, "stdout_bytes", json_integer((json_int_t)res->total_out));
 	json_object_set_new(obj, "stderr_bytes", json_integer((json_int_t)res->total_err));
 	json_object_set_new(obj, "stdout_cut", json_boolean(res->cut_out));

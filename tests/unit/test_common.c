@@ -388,6 +388,37 @@ static void test_json(void)
 	has_str(e.text, "x.json:1", "with the place");
 }
 
+static void test_deadline(void)
+{
+	int64_t now = clock_now_ns();
+
+	ok(clock_deadline(1000) >= now + 1000000000LL, "a deadline lies ahead");
+	ok(clock_deadline(-1) == CLOCK_NEVER, "a negative one is never");
+	ok(clock_deadline(INT64_MAX) == CLOCK_NEVER, "and one that no clock can show");
+	ok(clock_deadline(INT64_MAX / 1000000) == CLOCK_NEVER, "or that the time until now makes too late");
+	is_int(clock_left_ms(clock_deadline(INT64_MAX)), -1, "which poll(2) waits for without an end");
+}
+
+static void test_json_lossy(void)
+{
+	static const struct {
+		const char *in, *out;
+	} cases[] = {
+		{"", "\"\""},
+		{"K\xc3\xa4se", "\"K\xc3\xa4se\""},
+		{"cut \xc3", "\"cut \xef\xbf\xbd\""},
+		{"\xe2\x82", "\"\xef\xbf\xbd\xef\xbf\xbd\""},
+		{"\xff-\xc3\xa4", "\"\xef\xbf\xbd-\xc3\xa4\""},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		cleanup_json json_t *v = json_lossy(cases[i].in, strlen(cases[i].in));
+		cleanup_free char *text = json_text(v);
+
+		is_str(text, cases[i].out, "any bytes make a JSON string");
+	}
+}
+
 static void test_paths(void)
 {
 	struct err e = {0};
@@ -437,6 +468,8 @@ int main(int argc, char **argv)
 	test_confine_hidden(self);
 	test_fds();
 	test_json();
+	test_deadline();
+	test_json_lossy();
 	test_paths();
 	test_progress_bytes();
 	file_remove_tree(tmp, dir + strlen("/tmp/"), NULL);
