@@ -77,6 +77,7 @@
 #define LIMIT_PAGER_MACHINES 4096
 #define LIMIT_PAGER_CLIENTS 1024   /* connections to one pager */
 #define LIMIT_PAGER_LINE 4096      /* bytes of a request or reply between them */
+#define LIMIT_PAGER_TRACE 65536    /* entries of a pager's trace kept until they are fetched */
 #define LIMIT_PAGER_REPLY_MS 60000 /* a pager that says nothing for so long is broken */
 #define LIMIT_DELTA_RANGES (4UL * 1024 * 1024) /* of a disk delta */
 
