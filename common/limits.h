@@ -81,4 +81,11 @@
 #define LIMIT_PAGER_REPLY_MS 60000 /* a pager that says nothing for so long is broken */
 #define LIMIT_DELTA_RANGES (4UL * 1024 * 1024) /* of a disk delta */
 
+/* measuring */
+#define LIMIT_SAMPLES 1000000      /* of one series */
+#define LIMIT_BENCH_SERIES 4096    /* of one document */
+#define LIMIT_BENCH_FILES 64       /* documents read at once */
+#define LIMIT_BENCH_CLIENTS 256    /* creates at once */
+#define LIMIT_SYMBOLS_BYTES (32 * MIB) /* of a System.map */
+
 #endif
