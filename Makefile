@@ -64,7 +64,6 @@ help:
 	@echo '  make check-unit  the unit tests, fuzz corpora and source rules alone'
 	@echo '  make check-kvm   the KVM rig: an emulated KVM host restores with accel=kvm'
 	@echo '  make bench       create latency of the baked templates'
-	@echo '  make bench-image build/bench_image: frame sizes and levels of stored images'
 	@echo '  make install     into DESTDIR and PREFIX ($(PREFIX))'
 	@echo '  make asan tsan   the unit tests under AddressSanitizer+UBSan, ThreadSanitizer'
 	@echo '  make lint        clang-tidy and clang-format over the sources'
@@ -193,14 +192,6 @@ demo: setup
 .PHONY: bench
 bench: all kernel
 	@bash benches/create.sh
-
-.PHONY: bench-image
-bench-image: $(B)/bench_image
-
-$(B)/bench_image: benches/image.c $(LIB_OBJ)
-	$(call say,BENCH,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< $(LIB_OBJ) $(LIBS)
 
 .PHONY: install
 install: all kernel

@@ -10,6 +10,7 @@
 #include "common/limits.h"
 
 const char *const bench_part_names[] = {
+	[PART_WAIT] = "wait",
 	[PART_OPEN] = "open",
 	[PART_OVERLAY] = "overlay",
 	[PART_MEMORY] = "memory",
@@ -60,11 +61,12 @@ void bench_series_fail(struct bench_series *s, const struct err *err)
 		memcpy(&s->first_error, err, sizeof(*err));
 }
 
-void bench_sample_fill(struct bench_sample *ret, int64_t begin, int64_t opened, int64_t end,
-	const struct sandbox_trace *t)
+void bench_sample_fill(
+	struct bench_sample *ret, const struct bench_moments *m, const struct sandbox_trace *t)
 {
 	const int64_t ends[BENCH_PARTS] = {
-		[PART_OPEN] = opened,
+		[PART_WAIT] = m->started,
+		[PART_OPEN] = m->opened,
 		[PART_OVERLAY] = t->overlay_made,
 		[PART_MEMORY] = t->memory_got,
 		[PART_SPAWN] = t->monitor_started,
@@ -76,61 +78,88 @@ void bench_sample_fill(struct bench_sample *ret, int64_t begin, int64_t opened, 
 		[PART_IDENTITY] = t->identity,
 		/* what comes between the last answer and the caller belongs to it */
 		[PART_THAW] = t->answered,
-		[PART_RESULT] = end,
+		[PART_RESULT] = m->end,
 	};
-	int64_t at = begin;
+	int64_t at = m->begin;
 
-	ret->total = end - begin;
+	ret->total = m->end - m->begin;
 	for (int i = 0; i < BENCH_PARTS; i++) {
-		int64_t to = ends[i] < end ? ends[i] : end;
+		int64_t to = ends[i] < m->end ? ends[i] : m->end;
 
 		ret->parts[i] = to > at ? to - at : 0;
 		at = to > at ? to : at;
 	}
 }
 
-static int64_t get_time(const struct bench_sample *one, int part)
+/* What percentile_of() looks at; @a and @b are its own. */
+typedef int64_t getter(const struct bench_sample *one, int a, int b);
+
+static int64_t get_total(const struct bench_sample *one, int a, int b)
 {
-	return part < 0 ? one->total : one->parts[part];
+	(void)a;
+	(void)b;
+	return one->total;
 }
 
-static int64_t get_count(const struct bench_sample *one, int premapped)
+static int64_t get_parts(const struct bench_sample *one, int first, int last)
 {
+	int64_t sum = 0;
+
+	for (int i = first; i <= last; i++)
+		sum += one->parts[i];
+	return sum;
+}
+
+static int64_t get_count(const struct bench_sample *one, int premapped, int b)
+{
+	(void)b;
 	return (int64_t)(premapped ? one->premapped : one->faults);
 }
 
-static int64_t percentile_of(const struct bench_series *s,
-	int64_t (*get)(const struct bench_sample *, int), int arg, double p)
+static int64_t get_at(const struct bench_sample *one, int a, int b)
+{
+	(void)a;
+	(void)b;
+	return one->at;
+}
+
+static int64_t percentile_of(const struct bench_series *s, getter *get, int a, int b, double p)
 {
 	int64_t *values = calloc(s->n ?: 1, sizeof(*values)), result;
 
 	if (!values)
 		abort();
 	for (size_t i = 0; i < s->n; i++)
-		values[i] = get(&s->samples[i], arg);
+		values[i] = get(&s->samples[i], a, b);
 	result = stats_percentile(values, s->n, p);
 	free(values);
 	return result;
 }
 
-int64_t bench_series_percentile(const struct bench_series *s, int part, double p)
+int64_t bench_series_percentile(const struct bench_series *s, double p)
 {
-	return percentile_of(s, get_time, part, p);
+	return percentile_of(s, get_total, 0, 0, p);
+}
+
+int64_t bench_series_parts(
+	const struct bench_series *s, enum bench_part first, enum bench_part last, double p)
+{
+	return percentile_of(s, get_parts, (int)first, (int)last, p);
 }
 
 uint64_t bench_median_faults(const struct bench_series *s)
 {
-	return (uint64_t)percentile_of(s, get_count, 0, 50);
+	return (uint64_t)percentile_of(s, get_count, 0, 0, 50);
 }
 
 uint64_t bench_median_premapped(const struct bench_series *s)
 {
-	return (uint64_t)percentile_of(s, get_count, 1, 50);
+	return (uint64_t)percentile_of(s, get_count, 1, 0, 50);
 }
 
 long bench_series_median_sample(const struct bench_series *s)
 {
-	int64_t median = bench_series_percentile(s, -1, 50);
+	int64_t median = bench_series_percentile(s, 50);
 
 	for (size_t i = 0; i < s->n; i++) {
 		if (s->samples[i].total == median)
@@ -141,31 +170,24 @@ long bench_series_median_sample(const struct bench_series *s)
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
 
-static json_t *column(const struct bench_series *s, int64_t (*get)(const struct bench_sample *, int),
-	int arg)
+static json_t *column(const struct bench_series *s, getter *get, int a, int b)
 {
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < s->n; i++)
-		json_array_append_new(list, json_integer(get(&s->samples[i], arg)));
+		json_array_append_new(list, json_integer(get(&s->samples[i], a, b)));
 	return list;
-}
-
-static int64_t get_at(const struct bench_sample *one, int unused)
-{
-	(void)unused;
-	return one->at;
 }
 
 json_t *bench_series_to_json(const struct bench_series *s)
 {
 	json_t *obj = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "name", s->name,
 		"n", (json_int_t)s->n, "failed", (json_int_t)s->failed, "p50_ns",
-		(json_int_t)bench_series_percentile(s, -1, 50), "p90_ns",
-		(json_int_t)bench_series_percentile(s, -1, 90), "p99_ns",
-		(json_int_t)bench_series_percentile(s, -1, 99), "max_ns",
-		(json_int_t)bench_series_percentile(s, -1, 100), "span_ns", (json_int_t)s->span,
-		"total_ns", column(s, get_time, -1), "at_ns", column(s, get_at, 0));
+		(json_int_t)bench_series_percentile(s, 50), "p90_ns",
+		(json_int_t)bench_series_percentile(s, 90), "p99_ns",
+		(json_int_t)bench_series_percentile(s, 99), "max_ns",
+		(json_int_t)bench_series_percentile(s, 100), "span_ns", (json_int_t)s->span,
+		"total_ns", column(s, get_total, 0, 0), "at_ns", column(s, get_at, 0, 0));
 
 	if (!obj)
 		abort();
@@ -173,12 +195,12 @@ json_t *bench_series_to_json(const struct bench_series *s)
 		json_t *parts = json_object();
 
 		for (int i = 0; i < BENCH_PARTS; i++)
-			json_object_set_new(parts, bench_part_names[i], column(s, get_time, i));
+			json_object_set_new(parts, bench_part_names[i], column(s, get_parts, i, i));
 		json_object_set_new(obj, "parts_ns", parts);
 	}
 	if (s->has_faults) {
-		json_object_set_new(obj, "faults", column(s, get_count, 0));
-		json_object_set_new(obj, "premapped", column(s, get_count, 1));
+		json_object_set_new(obj, "faults", column(s, get_count, 0, 0));
+		json_object_set_new(obj, "premapped", column(s, get_count, 1, 0));
 	}
 	if (s->failed) {
 		json_t *text = json_string(s->first_error.text);

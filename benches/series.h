@@ -15,6 +15,7 @@
  * spare's monitor was started long before) is 0.
  */
 enum bench_part {
+	PART_WAIT,     /* an open loop's request waits for whoever is to carry it out */
 	PART_OPEN,     /* the template opened, where that is part of the request */
 	PART_OVERLAY,  /* a file for what the guest writes to its disk */
 	PART_MEMORY,   /* the pager gives the memory */
@@ -58,15 +59,24 @@ void bench_series_add(struct bench_series *s, const struct bench_sample *one);
 void bench_series_add_time(struct bench_series *s, int64_t ns);
 void bench_series_fail(struct bench_series *s, const struct err *err);
 
+/* Moments around a sandbox's own, CLOCK_MONOTONIC ns; 0: no such part. */
+struct bench_moments {
+	int64_t begin; /* when the request was to begin */
+	int64_t started; /* did begin (open loop) */
+	int64_t opened; /* the template was open */
+	int64_t end;
+};
+
 /*
- * The parts of @ret from a sandbox's moments: what lies before @begin (a spare's start) counts nothing, what no moment
- * divides belongs to the part that ends next. @end is the end of the request, @opened of opening (0: not part).
+ * The parts of @ret from a sandbox's moments: what lies before the begin (a spare's start) counts nothing, what no moment
+ * divides belongs to the part that ends next.
  */
-void bench_sample_fill(struct bench_sample *ret, int64_t begin, int64_t opened, int64_t end,
+void bench_sample_fill(struct bench_sample *ret, const struct bench_moments *m,
 	const struct sandbox_trace *t);
 
-/* Percentile (stats_percentile()) of the total, or of one part (@part ≥ 0). */
-int64_t bench_series_percentile(const struct bench_series *s, int part, double p);
+/* Percentile (stats_percentile()) of the total; of the sum of parts @first … @last. */
+int64_t bench_series_percentile(const struct bench_series *s, double p);
+int64_t bench_series_parts(const struct bench_series *s, enum bench_part first, enum bench_part last, double p);
 uint64_t bench_median_faults(const struct bench_series *s);
 uint64_t bench_median_premapped(const struct bench_series *s);
 /* The sample whose total is the median's (the first such); -1: there is none. */

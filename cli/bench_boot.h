@@ -2,6 +2,7 @@
 #ifndef PARBAKE_CLI_BENCH_BOOT_H
 #define PARBAKE_CLI_BENCH_BOOT_H
 
+#include "benches/smaps.h"
 #include "common/err.h"
 #include "restore/sandbox.h"
 #include "store/store.h"
@@ -12,5 +13,9 @@
  */
 int bench_boot(struct store *s, const struct store_manifest *m, struct template *t, int64_t *ret,
 	struct err *err);
+
+/* The same for what the machine has in memory when its agent answers. */
+int bench_boot_smaps(struct store *s, const struct store_manifest *m, struct template *t,
+	struct smaps *ret, struct err *err);
 
 #endif

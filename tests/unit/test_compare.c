@@ -245,14 +245,14 @@ static void test_series(void)
 	struct err err;
 	int64_t sum = 0;
 
-	bench_sample_fill(&one, 100, 0, 2000, &t);
+	bench_sample_fill(&one, &(struct bench_moments){.begin = 100, .end = 2000}, &t);
 	for (int i = 0; i < BENCH_PARTS; i++)
 		sum += one.parts[i];
 	is_int(sum, 1900, "the parts add up to the total");
 	is_int(one.parts[PART_MONITOR], 700, "the monitor's part");
 	is_int(one.parts[PART_THAW], 60, "the last answer's");
 	is_int(one.parts[PART_RESULT], 240, "the result's");
-	bench_sample_fill(&one, 1505, 0, 1760, &t);
+	bench_sample_fill(&one, &(struct bench_moments){.begin = 1505, .end = 1760}, &t);
 	is_int(one.parts[PART_MONITOR] + one.parts[PART_STATE], 0, "what was before the request is no part");
 	is_int(one.parts[PART_ASK], 5, "nor is that of a part");
 	bench_series_init(&s, "cold", true, true);
