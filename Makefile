@@ -37,15 +37,18 @@ LIB_SRC := $(filter-out vmm/preload_%.c,$(wildcard common/*.c store/*.c vmm/*.c 
 CLI_SRC := $(wildcard cli/*.c)
 AGENT_SRC := $(wildcard agent/*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
+PEERS_SRC := $(wildcard benches/peers/*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
-HEADERS := $(wildcard common/*.h agent/*.h store/*.h vmm/*.h bake/*.h restore/*.h benches/*.h cli/*.h)
+HEADERS := $(wildcard common/*.h agent/*.h store/*.h vmm/*.h bake/*.h restore/*.h benches/*.h benches/peers/*.h cli/*.h)
 
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o)
+PEERS_OBJ := $(PEERS_SRC:%.c=$(B)/%.o)
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/fuzz/%)
 
 PARBAKE := $(if $(SAN),$(B)/parbake,parbake)
+PEERS := $(B)/bench_peers
 PRELOAD := $(B)/libparbake-uffd.so
 AGENT := $(B)/agent/parbake-agent
 INITRD := $(B)/initramfs.cpio
@@ -63,7 +66,7 @@ help:
 	@echo '  make check       setup, build, all tests; ends with "N passed, N failed, N skipped"'
 	@echo '  make check-unit  the unit tests, fuzz corpora and source rules alone'
 	@echo '  make check-kvm   the KVM rig: an emulated KVM host restores with accel=kvm'
-	@echo '  make bench       create latency of the baked templates'
+	@echo '  make bench       measure all of it, into bench.html and bench.json (10 minutes)'
 	@echo '  make install     into DESTDIR and PREFIX ($(PREFIX))'
 	@echo '  make asan tsan   the unit tests under AddressSanitizer+UBSan, ThreadSanitizer'
 	@echo '  make lint        clang-tidy and clang-format over the sources'
@@ -139,7 +142,7 @@ $(B)/fuzz/fuzz_frames: tests/fuzz/fuzz_frames.c tests/fuzz/replay.c $(FRAMES_SRC
 	$(Q)$(CC) $(filter-out -MMD -MP,$(BASE_CFLAGS)) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^)
 
 .PHONY: tests
-tests: all $(UNIT_BIN) $(FUZZ_BIN)
+tests: all $(PEERS) $(UNIT_BIN) $(FUZZ_BIN)
 
 .PHONY: check check-unit check-kvm check-cli check-e2e
 check: setup
@@ -190,8 +193,13 @@ demo: setup
 	@bash benches/demo.sh
 
 .PHONY: bench
-bench: all kernel
-	@bash benches/create.sh
+bench: all kernel $(PEERS)
+	@bash benches/run.sh
+
+# What a template's peers take in the same run; a program of its own, for it uses what the driver keeps to itself.
+$(PEERS): $(LIB_OBJ) $(PEERS_OBJ)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 .PHONY: install
 install: all kernel
@@ -209,4 +217,4 @@ install: all kernel
 clean:
 	rm -rf build build-* parbake
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d) $(B)/preload.d
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(PEERS_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d) $(B)/preload.d

@@ -76,7 +76,7 @@ static void ecdf_curve(struct svg_plot *p, const int64_t *sorted, size_t n, size
 	if (!points)
 		abort();
 	for (size_t i = 0; i < n; i++) {
-		double x = ms(sorted[i]), y = (double)(i + 1) / (double)n;
+		double x = ms(sorted[i]), y = (double)(i + 1) / (double)n * 100;
 
 		if (i % stride && i + 100 < n)
 			continue;
@@ -102,14 +102,14 @@ static void ecdf_marks(struct svg_plot *p, const struct bench_series *s, const i
 		char tip[96];
 
 		snprintf(tip, sizeof(tip), "%s p%.0f: %.2f ms", s->name, percentiles[i], at);
-		svg_dot(p, svg_at(&p->x, at), svg_at(&p->y, percentiles[i] / 100), 4, class, tip);
+		svg_dot(p, svg_at(&p->x, at), svg_at(&p->y, percentiles[i]), 4, class, tip);
 	}
 }
 
 void chart_ecdf(struct text *out, const char *title, const struct bench_series *const *series, size_t n)
 {
-	struct svg_plot p = {.out = out, .width = WIDTH, .height = 300, .left = 44, .right = 44, .top = 16,
-		.bottom = 42, .x = {.log = true}, .y = {.min = 0, .max = 1}};
+	struct svg_plot p = {.out = out, .width = WIDTH, .height = 300, .left = 44, .right = 44, .top = 28,
+		.bottom = 42, .x = {.log = true}, .y = {.min = 0, .max = 100}};
 	int64_t *sorted[CHART_SERIES_MAX] = {0};
 	double low = INFINITY, high = 0;
 
@@ -128,9 +128,9 @@ void chart_ecdf(struct text *out, const char *title, const struct bench_series *
 	figure_begin(out, title);
 	svg_begin(&p, title);
 	svg_axis_x(&p, "ms", 12);
-	svg_axis_y(&p, "", 4);
+	svg_axis_y(&p, "%", 4);
 	for (int i = 0; i < 2; i++) {
-		double y = svg_at(&p.y, i ? 0.99 : 0.5);
+		double y = svg_at(&p.y, i ? 99 : 50);
 
 		svg_line(&p, p.x.from, y, p.x.to, y, "mark");
 		svg_text(&p, p.x.to + 6, y + 4, "start", "label", i ? "p99" : "p50");

@@ -52,7 +52,7 @@ static const char style[] =
 	".key{display:inline-block;width:12px;height:12px;border-radius:3px;margin-right:6px;vertical-align:-1px}\n"
 	".k0{background:var(--s0)}.k1{background:var(--s1)}.k2{background:var(--s2)}.k3{background:var(--s3)}\n"
 	".k4{background:var(--s4)}.k5{background:var(--s5)}.k6{background:var(--s6)}.k7{background:var(--s7)}\n"
-	"table{border-collapse:collapse;width:100%;font-size:14px;font-variant-numeric:tabular-nums}\n"
+	"table{border-collapse:collapse;width:100%;margin:0 0 20px;font-size:14px;font-variant-numeric:tabular-nums}\n"
 	"th,td{padding:5px 10px;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}\n"
 	"th{font-weight:600}th.n,td.n{text-align:right;white-space:nowrap}tr:last-child>*{border-bottom:0}\n"
 	".facts td.n{text-align:left}.facts th{width:12em;color:var(--soft);font-weight:400}\n"

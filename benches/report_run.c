@@ -276,24 +276,29 @@ static void image_section(struct text *out, const json_t *run)
 	free(wait);
 }
 
-/* Columns as benches/peers/ has them: name, until, n, failed, p50, p99, ratio. */
+/* Columns as benches/peers/peers.c has them. */
 static void peers_section(struct text *out, const json_t *run)
 {
-	struct chart_bar bars[32] = {0};
-	const json_t *row;
-	size_t i, n = 0;
+	static const char *const until[] = {"answer", "output"};
+	static const char *const titles[] = {"Until the agent answers, p50", "Until the first command's output, p50"};
 
-	json_array_foreach(rows_of(run), i, row) {
-		struct chart_bar *b = &bars[n];
+	for (size_t which = 0; which < 2; which++) {
+		struct chart_bar bars[16] = {0};
+		const json_t *row;
+		size_t i, n = 0;
 
-		if (n == 32 || cell(row, 4) <= 0)
-			continue;
-		snprintf(b->name, sizeof(b->name), "%.40s", cell_text(row, 0));
-		b->value = cell(row, 4);
-		snprintf(b->text, sizeof(b->text), "%.1f ms, %.2f ×", cell(row, 4), cell(row, 6));
-		n++;
+		json_array_foreach(rows_of(run), i, row) {
+			struct chart_bar *b = &bars[n];
+
+			if (n == 16 || strcmp(cell_text(row, 1), until[which]) || cell(row, 4) <= 0)
+				continue;
+			snprintf(b->name, sizeof(b->name), "%.40s", cell_text(row, 0));
+			b->value = cell(row, 4);
+			snprintf(b->text, sizeof(b->text), "%.1f ms, %.2f ×", cell(row, 4), cell(row, 6));
+			n++;
+		}
+		chart_bars(out, titles[which], "ms", bars, n);
 	}
-	chart_bars(out, "p50 and how many times that of parbake's cold create", "ms", bars, n);
 }
 
 void report_run(struct text *out, const json_t *run, size_t number)

@@ -97,6 +97,8 @@ const char *svg_number(double value, char ret[static 32])
 
 	if (size == floor(size))
 		digits = 0;
+	if (size == 0)
+		value = 0; /* and not -0 */
 	if (size >= 10000 && size < 1e9)
 		snprintf(ret, 32, "%ld,%03ld", lround(value) / 1000, lround(size) % 1000);
 	else

@@ -137,7 +137,7 @@ static void print_faults(struct text *out, const struct bench_trace *t, size_t m
 		text_add(out, "no faults\n");
 		return;
 	}
-	text_add(out, "%zu faults%s\n", t->n_faults,
+	text_add(out, "%zu fault%s%s\n", t->n_faults, t->n_faults == 1 ? "" : "s",
 		t->lost ? ", and more that the pager did not keep" : "");
 	text_add(out, "  %8s %8s %10s %6s %-7s %-6s %s\n", "at ms", "took us", "address", "pages", "kind",
 		"access", "what lies there");

@@ -15,9 +15,9 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "benches/boot.h"
 #include "benches/trace.h"
 #include "cli/bench.h"
-#include "cli/bench_boot.h"
 #include "cli/bench_sampler.h"
 #include "common/clock.h"
 #include "common/file.h"
@@ -143,7 +143,8 @@ static void run_boots(struct bench *b)
 		struct err why = {0};
 		int64_t took;
 
-		if (bench_boot(b->sampler.store, b->sampler.manifest, b->sampler.template, &took, &why) == 0)
+		if (bench_boot(b->sampler.store, b->sampler.manifest, b->sampler.template, &took, NULL,
+			    NULL, &why) == 0)
 			bench_series_add_time(&b->boot, took);
 		else
 			bench_series_fail(&b->boot, &why);

@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "benches/boot.h"
 #include "benches/smaps.h"
 #include "cli/bench.h"
-#include "cli/bench_boot.h"
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/progress.h"
