@@ -109,7 +109,7 @@ $(B)/guest/agent/embed.o: agent/context.py
 $(AGENT): $(AGENT_OBJ)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(AGENT_CFLAGS) -Wl,--build-id=none -o $@.debug $^
+	$(Q)$(CC) $(AGENT_CFLAGS) -Wl,--build-id=none -Wl,--wrap=free,--wrap=realloc -o $@.debug $^
 	$(Q)objcopy --strip-all $@.debug $@
 
 $(INITRD): $(AGENT) agent/mkinitramfs.sh

@@ -77,7 +77,7 @@ enum proto_type {
 	PROTO_RESIZE = 22, /* host, EXEC with a PTY: u16 rows, u16 columns */
 
 	/* requests, host → agent */
-	PROTO_EXEC = 32,
+	PROTO_EXEC = 32,        /* ENOENT, EACCES: the program is not there, is none; of nothing else */
 	PROTO_FILE_PUT = 33,    /* data: channel 0 host → agent, then EOF */
 	PROTO_FILE_GET = 34,    /* data: channel 1 agent → host, then EOF */
 	PROTO_FILE_STAT = 35,

@@ -216,8 +216,9 @@ int spawn(const struct spawn *s, struct tree *t, struct fail *f)
 		return 0;
 	}
 	/* It is reaped as any orphan. */
+	/* ENOENT and EACCES are the program's alone: a host makes exit statuses of them */
 	if (!strcmp(c.step, "chdir"))
-		return fail_set(f, c.err, "cannot enter the directory '%s': %s",
+		return fail_set(f, c.err == EACCES ? EPERM : ENOTDIR, "cannot enter the directory '%s': %s",
 			s->cwd ? s->cwd : "/", strerror(c.err));
 	if (c.err == ENOENT && !strchr(s->argv[0], '/'))
 		return fail_set(f, c.err, "cannot run '%.200s': not found in PATH", s->argv[0]);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Steps run in the oven: their output as progress, their end as success or an error that quotes its last lines.
- * No terminal, no stdin. The shell gives up at the first command that fails, in pipes too where it is bash.
+ * Steps run in the oven: their output as progress, their end as success or an error that quotes
+ * its last lines. No terminal, no stdin. The shell gives up at the first command that fails, in
+ * pipes too where it is bash.
  */
 #include <stdio.h>
 #include <string.h>
@@ -41,7 +42,7 @@ static void end_line(struct lines *l, struct line *line)
 	l->tail[l->n++ % TAIL_LINES][len] = '\0';
 }
 
-static void take_output(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
+static int take_output(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
 {
 	struct lines *l = user;
 	struct line *line = &l->line[channel == PROTO_ERR];
@@ -56,6 +57,7 @@ static void take_output(void *user, enum proto_channel channel, const uint8_t *b
 		else if (c != '\n')
 			line->text[line->len++] = c < ' ' && c != '\t' ? '?' : (char)c;
 	}
+	return 0;
 }
 
 static void quote_tail(const struct lines *l, struct err *err)
@@ -82,8 +84,8 @@ static int judge(const struct guest_result *res, struct err *err)
 	return 0;
 }
 
-static int finish(struct oven *o, struct lines *l, int rc, const struct guest_result *res,
-	struct err *err)
+static int finish(
+	struct oven *o, struct lines *l, int rc, const struct guest_result *res, struct err *err)
 {
 	end_line(l, &l->line[0]);
 	end_line(l, &l->line[1]);
@@ -125,8 +127,8 @@ int oven_shell(struct oven *o, const char *label, const char *line, const char *
 		abort();
 	l->progress = o->progress;
 	l->label = label;
-	rc = guest_exec(o->guest, &spec, clock_deadline(LIMIT_STEP_MS + GRACE_MS), o->alive_fd, &res,
-		err);
+	rc = guest_exec(
+		o->guest, &spec, clock_deadline(LIMIT_STEP_MS + GRACE_MS), o->alive_fd, &res, err);
 	return finish(o, l, rc, &res, err);
 }
 

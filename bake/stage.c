@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cache of stage results. A result is written to a file without a name (O_TMPFILE) and linked into
- * the directory when it is whole: a bake that dies, however, leaves nothing. On file systems without
- * O_TMPFILE the file has a temporary name meanwhile.
+ * The cache of stage results. A result is written to a file without a name (O_TMPFILE) and
+ * linked into the directory when it is whole: a bake that dies, however, leaves nothing. On file
+ * systems without O_TMPFILE the file has a temporary name meanwhile.
  *
- * Locks are 256 files a stage, chosen by the key, so that they need never be removed. The order of taking
- * them is guest, root, source; two keys that share a lock merely wait for each other.
+ * Locks are 256 files a stage, chosen by the key, so that they need never be removed. The order
+ * of taking them is guest, root, source; two keys that share a lock merely wait for each other.
  */
 #include "bake/stage.h"
 
@@ -31,8 +31,8 @@ int stage_dir(char **ret, struct err *err)
 	return paths_sub(PATHS_CACHE, "stages", ret, err);
 }
 
-int stage_open(enum plan_stage stage, const char *key, const char *suffix, int *ret_fd,
-	struct err *err)
+int stage_open(
+	enum plan_stage stage, const char *key, const char *suffix, int *ret_fd, struct err *err)
 {
 	cleanup_free char *dir = NULL, *name = result_name(stage, key, suffix), *path = NULL;
 	int fd, rc = stage_dir(&dir, err);
@@ -59,8 +59,7 @@ int stage_lock(enum plan_stage stage, const char *key, struct progress *progress
 	fd = file_lock(dir, name, true, false, err);
 	if (fd != -EWOULDBLOCK)
 		return fd;
-	progress_note(progress, "waiting for another bake of the same %s",
-		plan_stage_name(stage));
+	progress_note(progress, "waiting for another bake of the same %s", plan_stage_name(stage));
 	return file_lock(dir, name, true, true, err);
 }
 
@@ -101,7 +100,10 @@ int stage_commit(struct stage_out *out, enum plan_stage stage, const char *key, 
 			return err_sys(err, errno, "%s", path);
 		free(steal_ptr(&out->tmp));
 	} else {
-		/* a stage made anew replaces its result; linkat(2) cannot. The key's lock is held. */
+		/*
+		 * a stage made anew replaces its result; linkat(2) cannot. The key's lock is
+		 * held.
+		 */
 		if (unlink(path) && errno != ENOENT)
 			return err_sys(err, errno, "%s", path);
 		proc = str_printf("/proc/self/fd/%d", out->fd);

@@ -16,7 +16,5 @@ int recipe_check(struct recipe *r, const struct template_ini *ini, struct err *e
 
 void template_strings_add(struct template_strings *s, const char *text);
 void template_strings_clear(struct template_strings *s);
-/* Is @name a plain recipe name, as store_name_valid() has it? */
-bool template_name_valid(const char *name);
 
 #endif

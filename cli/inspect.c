@@ -28,24 +28,18 @@ static void print_pretty(const json_t *value)
 	printf("%s\n", text);
 }
 
-static int print_blob(struct store *s, const char *digest, uint64_t bytes, struct err *err)
+static int print_blob(struct store *s, const char *digest, struct err *err)
 {
 	cleanup_fd int fd = -1;
 	char buf[16384];
 	ssize_t n;
-	int r = store_blob_open(s, digest, bytes, &fd, err);
+	int r = store_blob_open(s, digest, STORE_BYTES_ANY, &fd, err);
 
 	if (r < 0)
 		return r;
 	while ((n = read(fd, buf, sizeof(buf))) > 0)
 		fwrite(buf, 1, (size_t)n, stdout);
 	return n < 0 ? err_sys(err, errno, "read %s", digest) : 0;
-}
-
-static int print_manifest(struct store *s, const struct store_manifest *m, struct err *err)
-{
-	/* the manifest's own bytes, so that their digest can be checked */
-	return print_blob(s, m->digest, 0, err);
 }
 
 static int print_recipe(const struct store_manifest *m, struct err *err)
@@ -91,7 +85,8 @@ int cmd_inspect(int argc, char **argv)
 	if (what == 'c') {
 		print_pretty(m.config);
 	} else if (what == 'm') {
-		r = print_manifest(s, &m, &err);
+		/* its own bytes, so that their digest can be checked */
+		r = print_blob(s, m.digest, &err);
 	} else if (what == 'r') {
 		r = print_recipe(&m, &err);
 	} else {

@@ -2,13 +2,17 @@
 /* The `parbake` command: a table of subcommands and what they share. */
 #include "cli/cli.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "bake/template.h"
+#include "common/limits.h"
 #include "common/nearest.h"
 #include "restore/pager.h"
 
@@ -146,8 +150,9 @@ int cli_duration(const char *option, const char *text, uint64_t *ret, struct err
 {
 	uint64_t ms;
 
-	if (recipe_parse_time_ms(text, &ms) < 0 || ms == 0)
-		return err_set(err, EINVAL, "%s %s: not a duration; write 500ms, 30s or 5m", option, text);
+	if (recipe_parse_time_ms(text, &ms) < 0 || ms == 0 || ms > LIMIT_TIMEOUT_MS)
+		return err_set(err, EINVAL, "%s %s: not a duration up to a year; write 500ms, 30s or 5m",
+			option, text);
 	*ret = ms;
 	return 0;
 }
@@ -167,13 +172,24 @@ int cli_resolve(const char *store_dir, const char *ref, struct store **ret_store
 	return 0;
 }
 
-int main(int argc, char **argv)
+/*
+ * Standard streams that were closed: what is opened next must not take their place, and be read or
+ * written as one. An absent input is empty; writing to an absent output goes on to fail.
+ */
+static bool fill_standard_fds(void)
+{
+	for (int fd = 0; fd <= STDERR_FILENO; fd++) {
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != fd)
+			return false;
+	}
+	return true;
+}
+
+static int dispatch(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : NULL;
 	const struct command *c;
 
-	/* a peer that went away is an error of one call, not the end of the program */
-	signal(SIGPIPE, SIG_IGN);
 	if (!name)
 		return help(stderr);
 	if (!strcmp(name, "--version") || !strcmp(name, "version")) {
@@ -195,4 +211,22 @@ int main(int argc, char **argv)
 			return cli_help(name);
 	}
 	return c->run(argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+	int status;
+
+	if (!fill_standard_fds())
+		return CLI_FAILED;
+	/* a peer that went away is an error of one call, not the end of the program */
+	signal(SIGPIPE, SIG_IGN);
+	/* who started us may ignore it, and then children leave no status (sigaction(2)) */
+	signal(SIGCHLD, SIG_DFL);
+	status = dispatch(argc, argv);
+	/* what could not be written was not said */
+	if ((fflush(stdout) == 0 && !ferror(stdout)) || status != CLI_OK)
+		return status;
+	fprintf(stderr, "parbake: standard output could not be written: %s\n", strerror(errno));
+	return argc > 1 && !strcmp(argv[1], "run") ? CLI_NOT_RUN : CLI_FAILED;
 }

@@ -9,14 +9,14 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <termios.h>
 
 #include "bake/template.h"
+#include "cli/terminal.h"
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/json.h"
@@ -169,22 +169,39 @@ static int parse(int argc, char **argv, struct request *rq)
 
 static int read_code(struct request *rq, struct err *err)
 {
+	size_t len;
 	int r;
 
 	if (!rq->code || strcmp(rq->code, "-"))
 		return 0;
-	r = file_read_all(AT_FDCWD, "/dev/stdin", PROTO_BODY_MAX / 2, &rq->code_read, NULL, err);
+	r = file_read_rest(STDIN_FILENO, "standard input", PROTO_BODY_MAX / 2, &rq->code_read, &len, err);
+	if (r < 0)
+		return r;
+	if (strlen(rq->code_read) != len)
+		return err_set(err, EINVAL, "--code -: there is a NUL byte in the code");
 	rq->code = rq->code_read;
-	return r;
+	return 0;
 }
 
-static void pass_output(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
+/* A descriptor that others made non-blocking is waited for. */
+static int pass_output(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
 {
-	bool *broken = user;
-	int fd = channel == PROTO_ERR ? STDERR_FILENO : STDOUT_FILENO;
+	struct pollfd p = {.fd = channel == PROTO_ERR ? STDERR_FILENO : STDOUT_FILENO, .events = POLLOUT};
 
-	if (file_write_full(fd, bytes, len) < 0)
-		*broken = true;
+	(void)user;
+	while (len) {
+		ssize_t n = write(p.fd, bytes, len);
+
+		if (n < 0 && errno == EAGAIN)
+			poll(&p, 1, -1);
+		else if (n < 0 && errno != EINTR)
+			return -errno;
+		if (n > 0) {
+			bytes += n;
+			len -= (size_t)n;
+		}
+	}
+	return 0;
 }
 
 static int put_files(struct sandbox *sb, const struct request *rq, int64_t deadline,
@@ -258,16 +275,31 @@ static const char **merge_env(const struct snapshot_config *config, const struct
 	return env;
 }
 
+/* What a command's own failure to start, or to end in time, is as a status. */
+static int not_run(int r)
+{
+	switch (r) {
+	case -ENOENT:
+		return CLI_NOT_FOUND;
+	case -EACCES:
+		return CLI_NOT_EXECUTABLE;
+	case -ETIMEDOUT:
+		return CLI_TIMED_OUT;
+	default:
+		return CLI_NOT_RUN;
+	}
+}
+
+/* *@ret_status: our own, where it fails. */
 static int execute(struct template *t, struct sandbox *sb, const struct request *rq,
-	struct guest_result *res, struct err *err)
+	struct guest_result *res, int *ret_status, struct err *err)
 {
 	const struct snapshot_config *config = template_config(t);
 	uint64_t timeout = rq->timeout_ms ? rq->timeout_ms :
 		config->exec_timeout_ms		  ? config->exec_timeout_ms :
 						    LIMIT_EXEC_TIMEOUT_MS;
 	cleanup_free const char **env = merge_env(config, rq);
-	struct winsize ws = {0};
-	bool broken = false;
+	cleanup_fd int resize_fd = -1;
 	struct guest_exec_spec spec = {
 		.argv = rq->argv,
 		.shell = rq->shell,
@@ -280,7 +312,7 @@ static int execute(struct template *t, struct sandbox *sb, const struct request 
 		.pids_max = config->exec_pids,
 		.stdin_fd = STDIN_FILENO,
 		.output = rq->json ? NULL : pass_output,
-		.user_data = &broken,
+		.user_data = &resize_fd,
 	};
 	int pidfd = machine_pidfd(sandbox_machine(sb));
 	int64_t deadline = clock_deadline((int64_t)timeout + LIMIT_CREATE_MS);
@@ -291,62 +323,26 @@ static int execute(struct template *t, struct sandbox *sb, const struct request 
 	if (r < 0)
 		return r;
 	if (rq->tty) {
-		if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws) < 0 || !ws.ws_row || !ws.ws_col)
-			ws = (struct winsize){.ws_row = 24, .ws_col = 80};
-		spec.rows = ws.ws_row;
-		spec.cols = ws.ws_col;
+		resize_fd = terminal_resize_fd();
+		terminal_size(&spec.rows, &spec.cols);
+		spec.resize_fd = resize_fd;
+		spec.resize = resize_fd >= 0 ? terminal_resized : NULL;
 	}
 	if (rq->code)
 		r = guest_code(sandbox_guest(sb), NULL, rq->code, &spec, deadline, pidfd, res, err);
 	else
 		r = guest_exec(sandbox_guest(sb), &spec, deadline, pidfd, res, err);
-	if (r < 0)
+	if (r < 0) {
+		*ret_status = not_run(r);
 		return r;
-	if (broken)
-		return err_set(err, EPIPE, "the output could not be written");
-	return fetch_files(sb, rq, clock_deadline(LIMIT_EXEC_TIMEOUT_MS), err);
-}
-
-/* Text from a guest as JSON: as it is where it is UTF-8, else with U+FFFD for what is not. */
-static json_t *text_json(const char *text, size_t len)
-{
-	json_t *value = json_stringn(text, len);
-	char *clean;
-	size_t n = 0;
-
-	if (value)
-		return value;
-	clean = malloc(len * 3 + 1);
-	if (!clean)
-		abort();
-	for (size_t i = 0; i < len;) {
-		size_t step;
-
-		for (step = 1; step <= 4 && i + step <= len; step++) {
-			value = json_stringn(text + i, step);
-			if (value)
-				break;
-		}
-		if (value) {
-			json_decref(value);
-			memcpy(clean + n, text + i, step);
-			n += step;
-			i += step;
-		} else {
-			memcpy(clean + n, "\xef\xbf\xbd", 3);
-			n += 3;
-			i++;
-		}
 	}
-	value = json_stringn(clean, n);
-	free(clean);
-	return value;
+	return fetch_files(sb, rq, clock_deadline(LIMIT_EXEC_TIMEOUT_MS), err);
 }
 
 static void set_text(json_t *obj, const char *key, const char *text)
 {
 	if (text)
-		json_object_set_new(obj, key, text_json(text, strlen(text)));
+		json_object_set_new(obj, key, json_lossy(text, strlen(text)));
 }
 
 static json_t *results_json(const char *lines)
@@ -377,8 +373,8 @@ static void print_json(const struct request *rq, const struct guest_result *res,
 	}
 	json_object_set_new(obj, "timed_out", json_boolean(res->timed_out));
 	json_object_set_new(obj, "out_of_memory", json_boolean(res->oom));
-	json_object_set_new(obj, "stdout", text_json(res->out ?: "", res->out_len));
-	json_object_set_new(obj, "stderr", text_json(res->err ?: "", res->err_len));
+	json_object_set_new(obj, "stdout", json_lossy(res->out ?: "", res->out_len));
+	json_object_set_new(obj, "stderr", json_lossy(res->err ?: "", res->err_len));
 	json_object_set_new(obj, "stdout_bytes", json_integer((json_int_t)res->total_out));
 	json_object_set_new(obj, "stderr_bytes", json_integer((json_int_t)res->total_err));
 	json_object_set_new(obj, "stdout_cut", json_boolean(res->cut_out));
@@ -446,24 +442,6 @@ static int conclude(const struct request *rq, const struct guest_result *res, ui
 	return res->exit_code >= 0 ? res->exit_code : CLI_SIGNAL + res->exit_signal;
 }
 
-/* A terminal hands every key to the guest's terminal while it lasts. */
-static bool raw_terminal(const struct request *rq, struct termios *before)
-{
-	struct termios raw;
-
-	if (!rq->tty || !isatty(STDIN_FILENO) || tcgetattr(STDIN_FILENO, before) < 0)
-		return false;
-	raw = *before;
-	cfmakeraw(&raw);
-	return tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) == 0;
-}
-
-static int not_run(int r, const struct err *err)
-{
-	cli_fail(err);
-	return r == -ENOENT ? CLI_NOT_FOUND : r == -EACCES ? CLI_NOT_EXECUTABLE : CLI_NOT_RUN;
-}
-
 static int run(struct request *rq)
 {
 	cleanup_store struct store *s = NULL;
@@ -474,10 +452,8 @@ static int run(struct request *rq)
 	struct template_options opt = {0};
 	struct progress *progress = progress_new(isatty(STDERR_FILENO) ? PROGRESS_AUTO : PROGRESS_SILENT);
 	const struct snapshot_config *config;
-	struct termios before;
 	struct err err = {0};
-	bool raw;
-	int r;
+	int r, status = CLI_NOT_RUN;
 
 	opt.progress = progress;
 	r = read_code(rq, &err);
@@ -492,13 +468,14 @@ static int run(struct request *rq)
 		cli_fail(&err);
 		return CLI_NOT_RUN;
 	}
-	raw = raw_terminal(rq, &before);
-	r = execute(t, sb, rq, &res, &err);
-	if (raw)
-		tcsetattr(STDIN_FILENO, TCSADRAIN, &before);
+	if (rq->tty)
+		terminal_raw();
+	r = execute(t, sb, rq, &res, &status, &err);
+	terminal_restore();
 	if (r < 0) {
 		sandbox_explain(sb, &err);
-		return not_run(r, &err);
+		cli_fail(&err);
+		return status;
 	}
 	if (rq->json)
 		print_json(rq, &res, sandbox_trace(sb));

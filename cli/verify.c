@@ -16,8 +16,9 @@ static int verify_one(struct store *s, const struct store_manifest *m, bool json
 
 	progress_free(progress);
 	if (json) {
-		cleanup_json json_t *obj = json_pack("{s:s, s:s, s:s, s:b, s:s}", "name", m->name, "tag",
-			m->tag, "digest", m->digest, "ok", r == 0, "error", r ? err.text : "");
+		cleanup_json json_t *obj = json_pack("{s:s, s:s, s:s, s:b, s:o}", "name", m->name, "tag",
+			m->tag, "digest", m->digest, "ok", r == 0, "error",
+			json_lossy(err.text, strlen(err.text)));
 
 		json_print_line(obj);
 	} else if (r < 0) {

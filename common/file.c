@@ -73,15 +73,12 @@ int file_pwrite_full(int fd, const void *buf, size_t len, off_t offset)
 	return 0;
 }
 
-int file_read_all(int dirfd, const char *path, size_t max, char **ret, size_t *ret_len,
+int file_read_rest(int fd, const char *name, size_t max, char **ret, size_t *ret_len,
 	struct err *err)
 {
-	cleanup_fd int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC);
 	cleanup_free char *buf = NULL;
 	size_t len = 0, room = 0;
 
-	if (fd < 0)
-		return err_sys(err, errno, "open %s", path);
 	for (;;) {
 		ssize_t n;
 
@@ -91,25 +88,35 @@ int file_read_all(int dirfd, const char *path, size_t max, char **ret, size_t *r
 			room = room ? room * 2 : 4096;
 			more = realloc(buf, room + 1);
 			if (!more)
-				return err_sys(err, ENOMEM, "read %s", path);
+				return err_sys(err, ENOMEM, "read %s", name);
 			buf = more;
 		}
 		n = read(fd, buf + len, room - len);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return err_sys(err, errno, "read %s", path);
+			return err_sys(err, errno, "read %s", name);
 		if (n == 0)
 			break;
 		len += (size_t)n;
 		if (len > max)
-			return err_set(err, EFBIG, "read %s: longer than %zu bytes", path, max);
+			return err_set(err, EFBIG, "read %s: longer than %zu bytes", name, max);
 	}
 	buf[len] = '\0';
 	*ret = steal_ptr(&buf);
 	if (ret_len)
 		*ret_len = len;
 	return 0;
+}
+
+int file_read_all(int dirfd, const char *path, size_t max, char **ret, size_t *ret_len,
+	struct err *err)
+{
+	cleanup_fd int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return err_sys(err, errno, "open %s", path);
+	return file_read_rest(fd, path, max, ret, ret_len, err);
 }
 
 static int make_dir(const char *path, mode_t mode, struct err *err)

@@ -21,8 +21,11 @@ int file_pwrite_full(int fd, const void *buf, size_t len, off_t offset);
 
 /*
  * Read a whole file of at most @max bytes into fresh memory, NUL-terminated
- * (the NUL is not counted). Caller frees *@ret. -EFBIG where it is longer.
+ * (the NUL is not counted). Caller frees *@ret. -EFBIG where it is longer. The first: what is left
+ * of an open one, @name in errors.
  */
+int file_read_rest(int fd, const char *name, size_t max, char **ret, size_t *ret_len,
+	struct err *err);
 int file_read_all(int dirfd, const char *path, size_t max, char **ret, size_t *ret_len,
 	struct err *err);
 

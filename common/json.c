@@ -65,6 +65,42 @@ int json_get_u64(const json_t *obj, const char *key, uint64_t min, uint64_t max,
 	return 0;
 }
 
+json_t *json_lossy(const char *text, size_t len)
+{
+	json_t *value = json_stringn(text, len);
+	cleanup_free char *clean = NULL;
+	size_t n = 0;
+
+	if (value)
+		return value;
+	clean = malloc(len * 3 + 1);
+	if (!clean)
+		abort();
+	for (size_t i = 0; i < len;) {
+		size_t step;
+
+		for (step = 1; step <= 4 && i + step <= len; step++) {
+			value = json_stringn(text + i, step);
+			if (value)
+				break;
+		}
+		if (value) {
+			json_decref(value);
+			memcpy(clean + n, text + i, step);
+			n += step;
+			i += step;
+		} else {
+			memcpy(clean + n, "\xef\xbf\xbd", 3);
+			n += 3;
+			i++;
+		}
+	}
+	value = json_stringn(clean, n);
+	if (!value)
+		abort();
+	return value;
+}
+
 char *json_text(const json_t *value)
 {
 	char *text = json_dumps(value, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);

@@ -50,7 +50,7 @@
 #define LIMIT_MANIFEST_BYTES (1 * MIB)
 #define LIMIT_INDEX_ENTRIES 65536 /* manifests in index.json */
 #define LIMIT_INDEX_DEPTH 4       /* of an index within an index */
-#define LIMIT_WSET_RANGES 1000000
+#define LIMIT_WSET_RANGES 1000000 /* of a working set, of a disk delta */
 #define LIMIT_CONFIG_ENV 4096 /* variables in a snapshot's environment */
 
 /* downloads */
@@ -65,6 +65,7 @@
 #define LIMIT_USER 255                 /* bytes of a user's name: the agent's own bound */
 #define LIMIT_CONTEXT_NAME 63
 #define LIMIT_EXEC_TIMEOUT_MS 300000   /* of one exec, unless asked otherwise */
+#define LIMIT_TIMEOUT_MS 31536000000LL /* that may be asked for: a year */
 #define LIMIT_CREATE_MS 30000          /* a restore that takes longer has failed */
 #define LIMIT_PROXY_STREAMS 64
 #define LIMIT_PROXY_HEAD (16 * KIB)
@@ -79,7 +80,6 @@
 #define LIMIT_PAGER_LINE 4096      /* bytes of a request or reply between them */
 #define LIMIT_PAGER_TRACE 65536    /* entries of a pager's trace kept until they are fetched */
 #define LIMIT_PAGER_REPLY_MS 60000 /* a pager that says nothing for so long is broken */
-#define LIMIT_DELTA_RANGES (4UL * 1024 * 1024) /* of a disk delta */
 
 /* measuring */
 #define LIMIT_SAMPLES 1000000      /* of one series */

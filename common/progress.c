@@ -122,8 +122,8 @@ static void draw(struct progress *p)
 
 static void event(struct progress *p, const char *name, const char *text)
 {
-	cleanup_json json_t *obj = json_pack("{s:s, s:s, s:f}", "event", name, "stage", p->stage,
-		"seconds", p->open ? seconds(p) : 0.0);
+	cleanup_json json_t *obj = json_pack("{s:s, s:o, s:f}", "event", name, "stage",
+		json_lossy(p->stage, strlen(p->stage)), "seconds", p->open ? seconds(p) : 0.0);
 
 	if (!obj)
 		abort();
@@ -132,12 +132,8 @@ static void event(struct progress *p, const char *name, const char *text)
 		if (p->total)
 			json_object_set_new(obj, "total", json_integer((json_int_t)p->total));
 	}
-	if (text) {
-		json_t *value = json_string(text);
-
-		/* not UTF-8 (a guest's output): said, not dropped silently */
-		json_object_set_new(obj, "text", value ? value : json_string("(not UTF-8)"));
-	}
+	if (text)
+		json_object_set_new(obj, "text", json_lossy(text, strlen(text)));
 	json_print_line(obj);
 }
 

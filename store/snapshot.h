@@ -62,12 +62,9 @@ json_t *snapshot_config_to_json(const struct snapshot_config *c);
 int snapshot_config_from_json(const json_t *obj, struct snapshot_config *ret, struct err *err);
 
 /*
- * A disk delta as it is stored: an image of disk_bytes whose holes mean "as in the root disk"
- * cannot tell a written zero from an untouched page, so the delta's list of written ranges
- * stands in a JSON array [[offset, bytes], …] in the config's extra "delta"; see
- * docs/format.md.
+ * A disk delta holds the ranges that the bake wrote over the root disk, one behind the other; where they belong
+ * stands in the config's extra "delta", [[offset, bytes], …]; see docs/format.md.
  */
-
 /* (snapshot_delta_get() and snapshot_delta_set(), below, read and write that list.) */
 
 /* The working set: page runs of guest memory in the order they are first needed. */

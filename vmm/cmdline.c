@@ -24,7 +24,7 @@
 #define CMDLINE                                                                                    \
 	"console=ttyS0 quiet reboot=t panic=-1 tsc=reliable no_timer_check lapic_timer_khz=1000000 "                    \
 	"rcupdate.rcu_cpu_stall_suppress=1 rcupdate.rcu_expedited=1 "                              \
-	"sysctl.vm.compaction_proactiveness=0 parbake.root=/dev/vda"
+	"sysctl.vm.compaction_proactiveness=0 init_on_alloc=1 parbake.root=/dev/vda"
 
 static int64_t raw_ns(void)
 {

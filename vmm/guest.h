@@ -133,9 +133,14 @@ struct guest_exec_spec {
 	unsigned rows, cols;     /* both ≠ 0: a PTY */
 	bool detach;             /* return as soon as it runs; no input, output or timeout */
 	int stdin_fd;            /* read until EOF and carried; -1: none. May be a terminal. */
-	/* output as it comes (≤ limits); NULL: collected in the result */
-	void (*output)(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len);
+	/* output as it comes (≤ limits); NULL: collected in the result. -errno: it cannot be passed
+	 * on; the command is killed and the call fails with that. */
+	int (*output)(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len);
 	void *user_data;
+	/* with a PTY: when @resize_fd is readable, @resize takes it in and tells the new size. May be
+	 * NULL. */
+	void (*resize)(void *user, unsigned *ret_rows, unsigned *ret_cols);
+	int resize_fd;
 };
 
 /* What running ended with; for EXEC and CODE. Free with guest_result_free(). */

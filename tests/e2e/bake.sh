@@ -32,6 +32,9 @@ done
 ok "skopeo reads the manifest" skopeo inspect --raw "oci:$store:tiny"
 is "$(sha256sum <"$scratch/out" | cut -d' ' -f1)" \
 	"$("$parbake" inspect tiny | field digest | cut -d: -f2)" "and it has the digest that parbake names"
+ok "inspect prints the manifest" "$parbake" inspect tiny --manifest
+is "$(sha256sum <"$scratch/out" | cut -d' ' -f1)" \
+	"$("$parbake" inspect tiny | field digest | cut -d: -f2)" "byte for byte"
 zstd -dc "$store/$(layer tiny disk.v1)" >"$scratch/disk.raw"
 ok "e2fsck finds the root disk clean" e2fsck -fn "$scratch/disk.raw"
 rm -f "$scratch/disk.raw"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # PID 1 of the KVM rig: an emulated host with /dev/kvm. Results go to the console as
 # "RIG ok NAME" and "RIG not-ok NAME".
-export PATH=/bin PARBAKE_HOME=/home PARBAKE_ACCEL=kvm HOME=/root LC_ALL=C
+export PATH=/usr/bin:/bin PARBAKE_HOME=/home PARBAKE_ACCEL=kvm HOME=/root LC_ALL=C
 mount -t devtmpfs dev /dev
 mount -t proc proc /proc
 mount -t sysfs sys /sys
@@ -29,8 +29,9 @@ pb() { timeout 300 /parbake/parbake "$@"; }
 
 check "/dev/kvm is there" test -c /dev/kvm
 check "doctor" pb doctor
-check "doctor finds that kvm works" grep -q 'kvm works' /tmp/out
-cat /tmp/out
+cp /tmp/out /tmp/doctor
+check "doctor finds that kvm works" grep -q 'kvm works' /tmp/doctor
+cat /tmp/doctor
 check "bake the small template with kvm" pb bake /parbake/recipes/tiny.ini
 tail -n 30 /tmp/err
 pb inspect tiny --config >/tmp/config
@@ -47,6 +48,5 @@ check "two restores differ" test -n "$a" -a "$a" != "$b"
 is "without userfaultfd" "$(PARBAKE_NO_UFFD=1 pb run tiny -- echo private)" private
 check "bench create" pb bench create tiny -n 3 --boots 1
 sed 's/^/RIG # /' /tmp/out
-check "a snapshot made with tcg is refused or not there" sh -c '! PARBAKE_ACCEL=tcg timeout 100 /parbake/parbake run tiny -- true'
 say "ok the rig is done"
 poweroff -f

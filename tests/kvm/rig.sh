@@ -58,9 +58,10 @@ mkdir -p "$work/parbake/build"
 cp "$top"/build/libparbake-uffd.so "$top"/build/initramfs.cpio "$work/parbake/build/"
 cp -L "$top/build/vmlinux" "$work/parbake/build/vmlinux"
 cp -r "$recipes" "$work/parbake/recipes"
-mkdir -p "$work/home/cache"
-cp -r "$PARBAKE_HOME/cache/stages" "$work/home/cache/stages"
-find "$work/home" -size +64M ! -name 'source*' -delete # disks are made anew, and must come out the same
+# the source stage alone: the disk is made anew there, and must come out the same
+mkdir -p -m 700 "$work/home/cache/stages"
+source=$("$parbake" inspect tiny --config | python3 -c 'import json,sys; print(json.load(sys.stdin)["extra"]["source_key"][7:])')
+cp "$PARBAKE_HOME/cache/stages/source-$source".* "$work/home/cache/stages/"
 "$parbake" inspect tiny --config | python3 -c 'import json,sys; print(json.load(sys.stdin)["disk_raw_digest"])' \
 	>"$work/parbake/disk-digest"
 cp "$kernel"/*.ko "$work/modules/"

@@ -129,13 +129,14 @@ struct check {
 	size_t n, wrong;
 };
 
-static void check_output(void *user, enum proto_channel c, const uint8_t *bytes, size_t len)
+static int check_output(void *user, enum proto_channel c, const uint8_t *bytes, size_t len)
 {
 	struct check *k = user;
 
 	(void)c;
 	for (size_t i = 0; i < len; i++, k->n++)
 		k->wrong += bytes[i] != (uint8_t)(k->n ^ k->n >> 9);
+	return 0;
 }
 
 static void test_stdin(void)
@@ -182,6 +183,58 @@ static void test_stdin(void)
 	RUN(&r, .shell = "cat; echo eof");
 	is_str(r.out, "eof\n", "no input is an empty one");
 	guest_result_free(&r);
+}
+
+/* ---- output that its reader does not take ------------------------------------------------ */
+
+static int refuse_output(void *user, enum proto_channel c, const uint8_t *bytes, size_t len)
+{
+	unsigned *calls = user;
+
+	(void)c;
+	(void)bytes;
+	(void)len;
+	++*calls;
+	return -EPIPE;
+}
+
+/* Takes longer than all of the call has. */
+static int slow_output(void *user, enum proto_channel c, const uint8_t *bytes, size_t len)
+{
+	int64_t *until = user;
+
+	(void)c;
+	(void)bytes;
+	(void)len;
+	while (clock_left_ms(*until))
+		poll(NULL, 0, clock_left_ms(*until));
+	return 0;
+}
+
+static void test_output(void)
+{
+	struct guest_result r;
+	struct err err = {""};
+	unsigned calls = 0;
+	int64_t until = clock_deadline(1500);
+	struct guest_exec_spec spec = {.shell = "yes | sed 's/y/parbake-yes/'",
+		.stdin_fd = -1, .output = refuse_output, .user_data = &calls};
+
+	is_int(guest_exec(g, &spec, DEADLINE, -1, &r, &err), -EPIPE, "output that nobody takes");
+	has_str(err.text, "Broken pipe", "is an error that says so");
+	is_int((int)calls, 1, "nothing more is passed on");
+	is_int(RUN(&r, .shell = "pgrep -f '[p]arbake-yes' | wc -l"), 0, "the guest goes on");
+	is_str(r.out, "0\n", "and the command is gone");
+	guest_result_free(&r);
+	spec = (struct guest_exec_spec){.shell = "echo out; sleep 1; exit 3", .stdin_fd = -1,
+		.output = slow_output, .user_data = &until};
+	is_int(guest_exec(g, &spec, clock_deadline(1300), -1, &r, &err), 0,
+		"a reader that is slow costs the command nothing of its time (%s)", err.text);
+	is_int(r.exit_code, 3, "its status is its own");
+	guest_result_free(&r);
+	is_int(RUN(&r, .shell = "true", .cwd = "/no/such"), -ENOTDIR,
+		"a directory that is not there is not a program that is not there");
+	is_int(RUN(&r, .shell = "true", .user = "nobody-such"), -ESRCH, "nor is a user");
 }
 
 /* ---- files ------------------------------------------------------------------------------ */
@@ -364,6 +417,7 @@ int main(void)
 	test_info();
 	test_exec();
 	test_stdin();
+	test_output();
 	test_files();
 	test_many();
 	test_code();

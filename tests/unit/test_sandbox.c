@@ -64,6 +64,7 @@ struct walk {
 	int overlay, delta;
 	struct snapshot_range ranges[4096];
 	size_t n;
+	uint64_t bytes;
 };
 
 static int walk_one(void *user, uint64_t at, uint64_t len, bool zero, uint64_t file_at)
@@ -74,11 +75,12 @@ static int walk_one(void *user, uint64_t at, uint64_t len, bool zero, uint64_t f
 	if (!buf || w->n == 4096)
 		return -ENOMEM;
 	w->ranges[w->n++] = (struct snapshot_range){at, len};
+	w->bytes += len;
 	if (zero)
 		return 0;
 	if (file_pread_full(w->overlay, buf, len, (off_t)file_at) < 0)
 		return -EIO;
-	return file_pwrite_full(w->delta, buf, len, (off_t)at);
+	return file_pwrite_full(w->delta, buf, len, (off_t)w->bytes - (off_t)len);
 }
 
 static void put_image(struct store *s, int fd, uint64_t bytes, const char *media,
@@ -156,12 +158,12 @@ static void bake(struct store *s)
 	boot_and_capture(root, overlay, memory, state, c.boot_nonce);
 	w.overlay = overlay;
 	w.delta = memfd_create("delta", MFD_CLOEXEC);
-	MUST(ftruncate(w.delta, DISK));
 	MUST(machine_overlay_walk(overlay, DISK, walk_one, &w, &err));
+	MUST(ftruncate(w.delta, (off_t)w.bytes));
 	printf("# %zu ranges of the disk were written\n", w.n);
 	snapshot_delta_set(&c, w.ranges, w.n);
 	put_image(s, root, DISK, STORE_MEDIA_DISK, &layers[0], c.disk_raw_digest);
-	put_image(s, w.delta, DISK, STORE_MEDIA_DELTA, &layers[1], c.delta_raw_digest);
+	put_image(s, w.delta, w.bytes, STORE_MEDIA_DELTA, &layers[1], c.delta_raw_digest);
 	put_image(s, memory, MEMORY, STORE_MEDIA_MEMORY, &layers[2], c.memory_raw_digest);
 	lseek(state, 0, SEEK_SET);
 	MUST(store_blob_put_fd(s, state, &layers[3], &err));
