@@ -34,12 +34,12 @@ static int op_chown(const struct fileop *op, int dir, const char *name)
 
 /* ---- paths ---------------------------------------------------------------------------- */
 
-/*
- * Split @path: its parent directory is opened (made, with parents, where @op says so)
- * and the last component copied to @name. -EINVAL where there is none (`/`, `..`).
- */
 static int parents_make(const struct fileop *op, char *dir);
 
+/*
+ * Split @path: its parent directory is opened (made, with parents, where @make)
+ * and the last component copied to @name. -EINVAL where there is none (`/`, `..`).
+ */
 static int parent_open(
 	const struct fileop *op, const char *path, char name[NAME_MAX + 1], bool make)
 {

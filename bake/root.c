@@ -85,6 +85,8 @@ static int add_file(struct ext4 *fs, const struct template_file *f, int64_t epoc
 	rc = ext4_file_begin(fs, f->guest, &meta, err);
 	while (!rc) {
 		n = read(fd, buf, COPY_BYTES);
+		if (n < 0 && errno == EINTR)
+			continue;
 		if (n < 0)
 			return err_sys(err, errno, "%s", f->host);
 		if (!n)

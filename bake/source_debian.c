@@ -399,9 +399,11 @@ int source_debian(const struct recipe *r, int64_t epoch, int out_fd, struct prog
 	if (rc) {
 		close_fd(&hold);
 		err_sys(err, -rc, "reading from mmdebstrap");
-	}
-	proc_wait(&proc, CLOCK_NEVER, &status);
-	if (rc)
+		proc_wait(&proc, CLOCK_NEVER, NULL);
 		return rc;
+	}
+	rc = proc_wait(&proc, CLOCK_NEVER, &status);
+	if (rc)
+		return err_sys(err, -rc, "waiting for mmdebstrap");
 	return status ? explain(run, status, err) : 0;
 }

@@ -61,12 +61,6 @@ json_t *snapshot_config_to_json(const struct snapshot_config *c);
 /* -EINVAL names the field; an unknown format number is refused with a way out. */
 int snapshot_config_from_json(const json_t *obj, struct snapshot_config *ret, struct err *err);
 
-/*
- * A disk delta holds the ranges that the bake wrote over the root disk, one behind the other; where they belong
- * stands in the config's extra "delta", [[offset, bytes], …]; see docs/format.md.
- */
-/* (snapshot_delta_get() and snapshot_delta_set(), below, read and write that list.) */
-
 /* The working set: page runs of guest memory in the order they are first needed. */
 struct snapshot_range {
 	uint64_t offset, bytes; /* multiples of 4 KiB */
@@ -82,7 +76,9 @@ int snapshot_wset_from_json(
 	const json_t *obj, uint64_t memory_bytes, struct snapshot_wset *ret, struct err *err);
 
 /*
- * The delta's written ranges, ascending, apart, in multiples of 512 bytes, within disk_bytes. Get:
+ * A disk delta holds the ranges that the bake wrote over the root disk, one behind the other; where they
+ * belong stands in the config's extra "delta", [[offset, bytes], …]; see docs/format.md.
+ * These ranges: ascending, apart, in multiples of 512 bytes, within disk_bytes. Get:
  * none where extra has no "delta"; caller clears *@ret. Set: makes extra where there is none.
  */
 int snapshot_delta_get(const struct snapshot_config *c, struct snapshot_wset *ret, struct err *err);
