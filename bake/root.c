@@ -186,7 +186,7 @@ int root_get(const struct recipe *r, const struct plan *plan, int64_t epoch, boo
 	bool anew, struct progress *progress, struct root_disk *ret, struct err *err)
 {
 	const char *key = plan->key[PLAN_ROOT];
-	cleanup_stage_out struct stage_out out = {.fd = -1};
+	cleanup_publish struct publish out = PUBLISH_INIT;
 	cleanup_json json_t *facts = NULL;
 	cleanup_fd int lock = stage_lock(PLAN_ROOT, key, progress, err), source = -1;
 	struct root_disk root = {.fd = -1};

@@ -82,7 +82,7 @@ static void test_publish(void)
 		cleanup_publish struct publish p = PUBLISH_INIT;
 
 		is_int(publish_begin(&p, dir, &e), 0, "begin");
-		ok(faccessat(p.dirfd, p.tmp, F_OK, 0) == 0, "a temporary file");
+		ok(p.fd >= 0 && !p.tmp[0], "a file without a name");
 	}
 	{
 		cleanup_dir DIR *d = opendir(dir);
@@ -92,6 +92,37 @@ static void test_publish(void)
 			n += de->d_name[0] != '.' || !strncmp(de->d_name, ".tmp", 4);
 		is_int(n, 1, "nothing but the file is left");
 	}
+}
+
+/* Where the file system has no O_TMPFILE: run in a process of its own, by a fault. */
+static int test_named_meanwhile(void)
+{
+	struct err e = {0};
+	struct publish p = PUBLISH_INIT;
+	cleanup_free char *text = NULL, *path = str_printf("%s/f", dir);
+
+	is_int(publish_begin(&p, dir, &e), 0, "begin");
+	ok(p.tmp[0] && faccessat(p.dirfd, p.tmp, F_OK, 0) == 0, "a temporary file");
+	ok(write(p.fd, "three", 5) == 5, "write");
+	is_int(publish_commit(&p, "f", 0600, &e), 0, "commit");
+	publish_end(&p);
+	is_int(file_read_all(AT_FDCWD, path, 9, &text, NULL, &e), 0, "read");
+	is_str(text, "three", "the new content");
+	unlink(path);
+	ok(rmdir(dir) == 0, "nothing else is left");
+	return tap_done();
+}
+
+static void test_without_tmpfile(void)
+{
+	const char *argv[] = {"/proc/self/exe", "named", NULL}, *env[] = {"PARBAKE_FAULT=file.unnamed=EOPNOTSUPP", NULL};
+	struct proc_spec spec = {.argv = argv, .env = env};
+	cleanup_free char *out = NULL;
+	struct err e = {0};
+
+	ok(proc_output(&spec, 10000, 65536, &out, &e) == 0, "without O_TMPFILE a file has a name meanwhile");
+	if (e.text[0])
+		printf("# %s\n", e.text);
 }
 
 static void test_remove_tree(void)
@@ -304,16 +335,19 @@ static void test_progress_bytes(void)
 	is_str(progress_bytes(3UL << 40, buf), "3.0 TiB", "TiB");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	cleanup_fd int tmp = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	umask(077);
 	if (!mkdtemp(dir))
 		return 1;
+	if (argc == 2 && !strcmp(argv[1], "named"))
+		return test_named_meanwhile();
 	test_err();
 	test_digest();
 	test_publish();
+	test_without_tmpfile();
 	test_remove_tree();
 	test_proc();
 	test_orphan();

@@ -240,7 +240,7 @@ static void test_cache(void)
 {
 	struct plan p = make(dir, recipe_base, &facts_base);
 	const char *key = p.key[PLAN_ROOT];
-	struct stage_out out;
+	struct publish out = PUBLISH_INIT;
 	struct err err = {0};
 	char text[8] = "";
 	int fd = -1;
@@ -253,7 +253,7 @@ static void test_cache(void)
 			is_int(stage_open(PLAN_ROOT, key, "x", &fd, &err), -ENOENT,
 				"what is not committed is not there");
 		ok(!stage_commit(&out, PLAN_ROOT, key, "x", &err), "commit: %s", err.text);
-		stage_end(&out);
+		publish_end(&out);
 	}
 	ok(!stage_open(PLAN_ROOT, key, "x", &fd, &err), "then it is");
 	ok(read(fd, text, 3) == 3 && !strcmp(text, "two"), "the newest");
