@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * free(3) that wipes. What passes through the agent (environment of commands, files, code) may be secret, and
- * its heap goes into snapshots as it is, freed parts too. The linker puts these in the place of every call
- * (--wrap), the C library's own included.
+ * free(3) that wipes. What passes through the agent (environment of commands, files, code) may
+ * be secret, and its heap goes into snapshots as it is, freed parts too. The linker puts these in
+ * the place of every call (--wrap), the C library's own included.
  */
 #include <errno.h>
 #include <malloc.h>

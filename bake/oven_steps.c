@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Steps run in the oven: their output as progress, their end as success or an error that quotes its last lines.
- * No terminal, no stdin. The shell gives up at the first command that fails, in pipes too where it is bash.
+ * Steps run in the oven: their output as progress, their end as success or an error that quotes
+ * its last lines. No terminal, no stdin. The shell gives up at the first command that fails, in
+ * pipes too where it is bash.
  */
 #include <stdio.h>
 #include <string.h>
@@ -83,8 +84,8 @@ static int judge(const struct guest_result *res, struct err *err)
 	return 0;
 }
 
-static int finish(struct oven *o, struct lines *l, int rc, const struct guest_result *res,
-	struct err *err)
+static int finish(
+	struct oven *o, struct lines *l, int rc, const struct guest_result *res, struct err *err)
 {
 	end_line(l, &l->line[0]);
 	end_line(l, &l->line[1]);

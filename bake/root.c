@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Archive + [files] → ext4, nothing of it extracted onto the host. UUID and hash seed come from the stage's key,
- * times from SOURCE_DATE_EPOCH: the same inputs give the same bytes wherever and whenever they are made.
+ * Archive + [files] → ext4, nothing of it extracted onto the host. UUID and hash seed come from
+ * the stage's key, times from SOURCE_DATE_EPOCH: the same inputs give the same bytes wherever and
+ * whenever they are made.
  *
- * What is mounted over in the guest is left out of the archive and made here, empty, so that every root has its
- * mount points whatever it was made from.
+ * What is mounted over in the guest is left out of the archive and made here, empty, so that
+ * every root has its mount points whatever it was made from.
  */
 #include "bake/root.h"
 
@@ -44,12 +45,13 @@ static void from_hex(const char *hex, uint8_t *ret, size_t n)
 	}
 }
 
-static void set_options(const struct recipe *r, const char *key, int64_t epoch,
-	struct ext4_options *opt)
+static void set_options(
+	const struct recipe *r, const char *key, int64_t epoch, struct ext4_options *opt)
 {
 	const char *hex = key + strlen("sha256:");
 
-	*opt = (struct ext4_options){.bytes = r->disk_bytes, .time = epoch, .label = "parbake-root"};
+	*opt = (struct ext4_options){
+		.bytes = r->disk_bytes, .time = epoch, .label = "parbake-root"};
 	from_hex(hex, opt->uuid, 16);
 	from_hex(hex + 32, opt->hash_seed, 16);
 	/* RFC 9562: version 8, the variant of the standard */
@@ -160,7 +162,8 @@ static int check_fits(const struct recipe *r, int source, const struct unpack_op
 	need = stats.bytes + stats.entries * 1024;
 	if (need > r->disk_bytes)
 		return err_set(err, ENOSPC,
-			"[machine] disk = %luM is too small: the root holds %lu MiB in %lu entries; write at "
+			"[machine] disk = %luM is too small: the root holds %lu MiB in %lu "
+			"entries; write at "
 			"least %luM, more for what steps and sandboxes will write",
 			(unsigned long)(r->disk_bytes / MIB), (unsigned long)(stats.bytes / MIB),
 			(unsigned long)stats.entries, (unsigned long)(need + need / 4) / MIB + 16);

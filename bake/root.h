@@ -6,7 +6,10 @@
 #include "bake/template.h"
 #include "common/progress.h"
 
-/* The root disk: an ext4 file system of [machine] disk bytes with the source's entries and [files] in it. */
+/*
+ * The root disk: an ext4 file system of [machine] disk bytes with the source's entries and
+ * [files] in it.
+ */
 struct root_disk {
 	int fd; /* read-only; caller closes */
 	char raw_digest[DIGEST_TEXT_SIZE];

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sources, and their cache: what mmdebstrap made is kept; what is a file already is used where it is. */
+/*
+ * Sources, and their cache: what mmdebstrap made is kept; what is a file already is used where it
+ * is.
+ */
 #include "bake/source.h"
 
 #include <string.h>
@@ -43,7 +46,7 @@ int source_get(const struct recipe *r, const struct plan *plan, int64_t epoch, b
 	if (!rc)
 		rc = stage_open(PLAN_SOURCE, key, "tar", ret_fd, err);
 	if (!rc)
-		progress_done(progress, "%s %s and %zu packages, %s", "Debian", r->suite, r->packages.n,
-			progress_bytes((uint64_t)st.st_size, size));
+		progress_done(progress, "%s %s and %zu packages, %s", "Debian", r->suite,
+			r->packages.n, progress_bytes((uint64_t)st.st_size, size));
 	return rc;
 }

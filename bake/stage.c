@@ -3,8 +3,8 @@
  * The cache of stage results. A result is a file without a name until it is whole (struct publish): a
  * bake that dies, however, leaves nothing.
  *
- * Locks are 256 files a stage, chosen by the key, so that they need never be removed. The order of taking
- * them is guest, root, source; two keys that share a lock merely wait for each other.
+ * Locks are 256 files a stage, chosen by the key, so that they need never be removed. The order
+ * of taking them is guest, root, source; two keys that share a lock merely wait for each other.
  */
 #include "bake/stage.h"
 
@@ -30,8 +30,8 @@ int stage_dir(char **ret, struct err *err)
 	return paths_sub(PATHS_CACHE, "stages", ret, err);
 }
 
-int stage_open(enum plan_stage stage, const char *key, const char *suffix, int *ret_fd,
-	struct err *err)
+int stage_open(
+	enum plan_stage stage, const char *key, const char *suffix, int *ret_fd, struct err *err)
 {
 	cleanup_free char *dir = NULL, *name = result_name(stage, key, suffix), *path = NULL;
 	int fd, rc = stage_dir(&dir, err);
@@ -58,8 +58,7 @@ int stage_lock(enum plan_stage stage, const char *key, struct progress *progress
 	fd = file_lock(dir, name, true, false, err);
 	if (fd != -EWOULDBLOCK)
 		return fd;
-	progress_note(progress, "waiting for another bake of the same %s",
-		plan_stage_name(stage));
+	progress_note(progress, "waiting for another bake of the same %s", plan_stage_name(stage));
 	return file_lock(dir, name, true, true, err);
 }
 

@@ -10,14 +10,18 @@
 #include "common/progress.h"
 
 /*
- * What stages leave in the cache: PATHS_CACHE/stages/STAGE-KEY.SUFFIX. A file is there whole or not at all.
+ * What stages leave in the cache: PATHS_CACHE/stages/STAGE-KEY.SUFFIX. A file is there whole or
+ * not at all.
  */
 
 /* The directory, made if it was not there. Caller frees. */
 int stage_dir(char **ret, struct err *err);
-/* Open a result for reading: -ENOENT without an error text where there is none. Marks it as used now. */
-int stage_open(enum plan_stage stage, const char *key, const char *suffix, int *ret_fd,
-	struct err *err);
+/*
+ * Open a result for reading: -ENOENT without an error text where there is none. Marks it as used
+ * now.
+ */
+int stage_open(
+	enum plan_stage stage, const char *key, const char *suffix, int *ret_fd, struct err *err);
 /* One bake of a key at a time; waits, and says so. Returns the descriptor that holds the lock. */
 int stage_lock(enum plan_stage stage, const char *key, struct progress *progress, struct err *err);
 

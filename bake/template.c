@@ -2,10 +2,11 @@
 /*
  * What the keys of a recipe mean.
  *
- * One table names every section and key with the function that reads it; the error for a word that is not
- * in it is made from the same table. recipe_apply() is called for each file of a `from` chain, oldest first, so
- * a scalar is simply overwritten by the newer file, and lists (packages, steps, files, env) grow. Values are
- * checked where they are read, with file and line at hand; what concerns the chain as a whole is in recipe_check().
+ * One table names every section and key with the function that reads it; the error for a word
+ * that is not in it is made from the same table. recipe_apply() is called for each file of a
+ * `from` chain, oldest first, so a scalar is simply overwritten by the newer file, and lists
+ * (packages, steps, files, env) grow. Values are checked where they are read, with file and line
+ * at hand; what concerns the chain as a whole is in recipe_check().
  */
 #include "bake/template.h"
 
@@ -202,7 +203,8 @@ static bool only(const char *s, const char *allowed)
 
 static int read_suite(struct reader *rd)
 {
-	if (!only(rd->e->value, "abcdefghijklmnopqrstuvwxyz0123456789-") || strlen(rd->e->value) > 40)
+	if (!only(rd->e->value, "abcdefghijklmnopqrstuvwxyz0123456789-") ||
+		strlen(rd->e->value) > 40)
 		return bad(rd, "not the name of a Debian release; write bookworm");
 	set(&rd->r->suite, rd->e->value);
 	return 0;
@@ -315,7 +317,8 @@ static int read_file(struct reader *rd)
 		*last = '\0';
 	}
 	if (!*value || strchr(value, '\n'))
-		return bad(rd, "must be a path next to the recipe, and a mode such as 0755 or none");
+		return bad(
+			rd, "must be a path next to the recipe, and a mode such as 0755 or none");
 	for (size_t i = 0; i < r->n_files; i++)
 		if (!strcmp(r->files[i].guest, rd->e->key))
 			f = &r->files[i];
@@ -412,7 +415,9 @@ static int read_step(struct reader *rd, struct template_steps *steps, bool may_p
 	if (!*text)
 		return bad(rd, "the step is empty");
 	if (step.python && !may_python)
-		return bad(rd, "python: runs in the warm interpreter, which is there from [warm] on; write python3 -c");
+		return bad(rd,
+			"python: runs in the warm interpreter, which is there from [warm] on; "
+			"write python3 -c");
 	if (steps->n == LIMIT_RECIPE_STEPS)
 		return bad(rd, "more than %d steps", LIMIT_RECIPE_STEPS);
 	for (; at && steps->items[at - 1].number >= step.number; at--)
@@ -518,8 +523,8 @@ static const struct known {
 };
 #define N_KNOWN (sizeof(known) / sizeof(*known))
 
-static int unknown_section(const struct template_ini *ini, const struct template_entry *e,
-	struct err *err)
+static int unknown_section(
+	const struct template_ini *ini, const struct template_entry *e, struct err *err)
 {
 	const char *names[N_KNOWN], *near;
 
@@ -527,16 +532,17 @@ static int unknown_section(const struct template_ini *ini, const struct template
 		names[i] = known[i].section;
 	near = nearest_name(e->section, names, N_KNOWN);
 	if (near)
-		return err_set(err, EINVAL, "%s:%u: unknown section [%s]; did you mean [%s]?", ini->path,
-			e->line, e->section, near);
+		return err_set(err, EINVAL, "%s:%u: unknown section [%s]; did you mean [%s]?",
+			ini->path, e->line, e->section, near);
 	return err_set(err, EINVAL,
-		"%s:%u: unknown section [%s]; there are template, machine, root, files, env, network, "
+		"%s:%u: unknown section [%s]; there are template, machine, root, files, env, "
+		"network, "
 		"install, start, warm and limits",
 		ini->path, e->line, e->section);
 }
 
-static int unknown_key(const struct template_ini *ini, const struct template_entry *e,
-	struct err *err)
+static int unknown_key(
+	const struct template_ini *ini, const struct template_entry *e, struct err *err)
 {
 	const char *names[N_KNOWN], *near;
 	bool numbers = false;

@@ -58,6 +58,18 @@ static void check_monitor(struct report *rep)
 		say(rep, WORSE, "accelerator", "tcg: machines are emulated, since %s", facts->why_not_kvm);
 }
 
+static void check_confinement(struct report *rep)
+{
+	struct err err = {0};
+	char text[256];
+	int r = monitor_confinement(text, &err);
+
+	if (r < 0)
+		say(rep, BAD, "confinement", "%s; PARBAKE_CONFINE=off does without", err.text);
+	else
+		say(rep, r == 0 ? GOOD : WORSE, "confinement", "%s", text);
+}
+
 static void check_uffd(struct report *rep)
 {
 	struct err err = {0};
@@ -145,6 +157,7 @@ int cmd_doctor(int argc, char **argv)
 		return cli_usage("doctor", "\"%s\"?", argv[optind]);
 	check_machine(&rep);
 	check_monitor(&rep);
+	check_confinement(&rep);
 	check_uffd(&rep);
 	check_lib(&rep, "libparbake-uffd.so", "preload");
 	check_lib(&rep, "initramfs.cpio", "agent");

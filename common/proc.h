@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "common/confine.h"
 #include "common/err.h"
 
 /* Child processes: started with exactly the descriptors named, watched by pidfd. */
@@ -25,6 +26,9 @@ struct proc_spec {
 	bool die_with_parent; /* PR_SET_PDEATHSIG SIGKILL (of the calling thread!) */
 	bool new_session;
 	const char *cwd;
+	/* what it gives up before its program starts (CONFINE_MAY_EXEC is needed); NULL: nothing. A
+	 * program that the user it becomes cannot reach by name is started by descriptor. */
+	const struct confine *confine;
 };
 
 struct proc {

@@ -70,6 +70,13 @@ int monitor_probe(const struct monitor_facts **ret, struct err *err);
 /* KVM where it works, else TCG; PARBAKE_ACCEL=tcg|kvm decides. -ENODEV with the reason. */
 int monitor_default_accel(enum machine_accel *ret, struct err *err);
 
+/*
+ * How machines' processes are confined on this host (common/confine.h), tried with the monitor: a sentence
+ * for people in @ret. Returns 0 where all of it works, 1 where some of it does not, -errno where machines
+ * cannot be started so.
+ */
+int monitor_confinement(char ret[static 256], struct err *err);
+
 /* The CPU model a guest gets with @accel: facts.cpu is that of the default accelerator. */
 const char *machine_cpu_model(enum machine_accel accel);
 
@@ -126,6 +133,7 @@ int machine_overlay_walk(int fd, uint64_t disk_bytes,
 struct monitor_ops {
 	const char *name;
 	int (*probe)(struct monitor_facts *ret, struct err *err);
+	int (*confined)(struct err *err); /* try whether the monitor starts with all given up */
 	int (*start)(struct machine *m, const struct machine_spec *spec, struct err *err);
 	int (*ready)(struct machine *m, int64_t deadline, struct err *err);
 	int (*restore)(struct machine *m, int state_fd, int64_t deadline, struct err *err);

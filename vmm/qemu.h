@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "common/confine.h"
 #include "common/err.h"
 #include "vmm/monitor.h"
 
@@ -20,8 +21,13 @@ enum qemu_fd {
 	QEMU_FD_QMP,
 	QEMU_FD_CHANNEL,
 	QEMU_FD_CONSOLE,
-	QEMU_FD_PAGER, /* with a pager alone, as the next */
+	QEMU_FD_PRELOAD,
+	QEMU_FD_PAGER, /* with a pager alone, as the next two */
 	QEMU_FD_ACK,
+	QEMU_FD_UFFD_DEV, /* where it may be opened */
+	QEMU_FD_KVM, /* with KVM alone */
+	QEMU_FD_KERNEL, /* at a boot alone, as the next */
+	QEMU_FD_INITRD,
 };
 
 #define QEMU_ARGS_MAX 96
@@ -36,11 +42,23 @@ void qemu_args_clear(struct qemu_args *a);
 #define cleanup_qemu_args __attribute__((__cleanup__(qemu_args_clear)))
 /* The command line for a machine. */
 void qemu_args_make(struct qemu_args *a, const char *program, const struct machine_spec *spec);
+/* The environment: a short list of the parent's variables, and those of the preload library. */
+void qemu_env_make(struct qemu_args *a, bool pager, bool uffd_dev, bool kvm);
+
+/* ---- what a monitor gives up, and how it gets what it then could not open (qemu_confine.c) ---- */
+
+/* The preload library as a sealed memfd: it may lie where the monitor's user cannot look. Borrowed. */
+int qemu_preload_fd(struct err *err);
+/* A file's content, likewise, for a boot. Caller closes. */
+int qemu_copy_file(const char *path, struct err *err);
 /*
- * The environment: a short list of the parent's variables, and with a pager ours. -ENOENT: no
- * preload library.
+ * What a monitor of @program gives up: with @disk_bytes of disk, and with the call userfaultfd(2)
+ * where @uffd_call. @ret borrows a descriptor that stays.
  */
-int qemu_env_make(struct qemu_args *a, bool pager, struct err *err);
+int qemu_confine_make(const char *program, const struct machine_shape *shape, uint64_t disk_bytes,
+	bool uffd_call, struct confine *ret, struct err *err);
+/* monitor_ops.confined: does QEMU start at all with that given up? */
+int qemu_confined(struct err *err);
 
 /*
  * Does the device /dev/kvm work (microseconds)? And this QEMU with it (as long as a start)? *@why

@@ -2,9 +2,10 @@
 /*
  * Does KVM work here, with this QEMU? A device that opens says little: there are hosts (nested ones
  * above all) whose KVM makes a machine, and then refuses a register or stops at an instruction. So
- * after the device itself, QEMU is started with the CPU model that guests get, and its firmware
- * runs.
+ * after the device itself, QEMU is started with the CPU model that guests get, confined as a machine
+ * is, and its firmware runs.
  */
+#include <assert.h>
 #include <fcntl.h>
 #include <linux/kvm.h>
 #include <string.h>
@@ -20,7 +21,9 @@
 #include "vmm/qmp.h"
 
 #define TRY_MS 20000
-#define QMP_FD 3
+#define QMP_FD "6" /* QEMU_FD_QMP */
+
+static_assert(QEMU_FD_QMP == 6, "as QMP_FD says");
 
 static int try_device(struct err *err)
 {
@@ -71,19 +74,31 @@ static int try_monitor(const char *program, struct err *err)
 	const char *argv[] = {program, "-nodefaults", "-no-user-config", "-display", "none", "-S",
 		"-machine", QEMU_MACHINE_TYPE ",acpi=off,x-option-roms=off", "-accel", "kvm",
 		"-cpu", machine_cpu_model(MACHINE_KVM), "-m", "64M", "-chardev",
-		"socket,id=qmp,fd=3", "-mon", "chardev=qmp,mode=control", NULL};
-	struct proc_spec spec = {.argv = argv, .die_with_parent = true};
+		"socket,id=qmp,fd=" QMP_FD, "-mon", "chardev=qmp,mode=control", NULL};
+	static const struct machine_shape shape = {.memory_bytes = 64 * MIB, .vcpus = 1};
+	struct confine confine;
+	struct proc_spec spec = {
+		.argv = argv, .die_with_parent = true, .cwd = "/", .confine = &confine};
+	cleanup_qemu_args struct qemu_args env = {0};
 	cleanup_proc struct proc p = PROC_INIT;
 	cleanup_free char *said = NULL;
+	cleanup_fd int kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC);
 	struct console *errors;
-	int pair[2], errors_fd;
-	int r = console_new(4 * KIB, &errors, &errors_fd, err);
+	int pair[2], errors_fd, preload, r;
 
-	if (r < 0)
+	if (kvm < 0)
+		return err_sys(err, errno, "open /dev/kvm");
+	if ((r = preload = qemu_preload_fd(err)) < 0 ||
+		(r = qemu_confine_make(program, &shape, 0, false, &confine, err)) < 0 ||
+		(r = console_new(4 * KIB, &errors, &errors_fd, err)) < 0)
 		return r;
+	qemu_env_make(&env, false, false, true);
+	spec.env = (const char *const *)env.items;
+	proc_map_fd(&spec, preload, QEMU_FD_PRELOAD);
+	proc_map_fd(&spec, kvm, QEMU_FD_KVM);
 	r = sock_pair(pair, err);
 	if (r == 0) {
-		proc_map_fd(&spec, pair[1], QMP_FD);
+		proc_map_fd(&spec, pair[1], QEMU_FD_QMP);
 		proc_map_fd(&spec, errors_fd, 2);
 		r = proc_start(&spec, &p, err);
 		close(pair[1]);

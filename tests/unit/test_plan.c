@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cache keys: the same for the same inputs wherever they lie, another for each input that is changed; and
- * what is read of the host's apt and pip. */
+/*
+ * Cache keys: the same for the same inputs wherever they lie, another for each input that is
+ * changed; and what is read of the host's apt and pip.
+ */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -64,14 +66,15 @@ static char *changed(const char *from, const char *to)
 }
 
 /* Which keys differ from the base plan's, as "source root guest". */
-static void differs(const struct plan *base, const struct plan *p, const char *want, const char *what)
+static void differs(
+	const struct plan *base, const struct plan *p, const char *want, const char *what)
 {
 	char got[64] = "";
 
 	for (int i = 0; i < PLAN_STAGES; i++)
 		if (strcmp(base->key[i], p->key[i]))
-			snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%s", *got ? " " : "",
-				plan_stage_name((enum plan_stage)i));
+			snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%s",
+				*got ? " " : "", plan_stage_name((enum plan_stage)i));
 	is_str(got, want, "%s", what);
 }
 
@@ -242,14 +245,16 @@ static void test_apt(void)
 	cleanup_free char *list = NULL;
 	struct err err = {0};
 
-	ok(!source_debian_list(targets, "bookworm", &list, &err), "the host's sources: %s", err.text);
+	ok(!source_debian_list(targets, "bookworm", &list, &err), "the host's sources: %s",
+		err.text);
 	is_str(list,
 		"deb http://mirror.example.org/debian/ bookworm main\n"
 		"deb http://mirror.example.org/debian/ bookworm-updates main\n"
 		"deb http://mirror.example.org/debian-security/ bookworm-security main\n",
 		"are those of the suite");
 	free(steal_ptr(&list));
-	is_int(source_debian_list(targets, "sid", &list, &err), -ENOENT, "a suite apt does not know");
+	is_int(source_debian_list(targets, "sid", &list, &err), -ENOENT,
+		"a suite apt does not know");
 	has_str(err.text, "apt-get update", "the error says what to do");
 }
 
@@ -258,15 +263,17 @@ static void test_pip(void)
 	struct pip_lend l;
 	char *host;
 
-	pip_lend_parse(":env:.cert='/nonexistent/ca.pem'\n"
-		       "global.index-url='http://wrong.example.org/simple'\n"
-		       "install.index-url='https://user:pw@Index.example.org:8443/simple'\n"
-		       "global.extra-index-url='\\nhttps://a.example.org/x\\nhttp://b.example.org'\n"
-		       "global.find-links='/opt'\n",
+	pip_lend_parse(
+		":env:.cert='/nonexistent/ca.pem'\n"
+		"global.index-url='http://wrong.example.org/simple'\n"
+		"install.index-url='https://user:pw@Index.example.org:8443/simple'\n"
+		"global.extra-index-url='\\nhttps://a.example.org/x\\nhttp://b.example.org'\n"
+		"global.find-links='/opt'\n",
 		&l);
 	is_str(l.index, "https://user:pw@Index.example.org:8443/simple", "the section that counts");
 	is_int((int64_t)l.hosts.n, 3, "hosts of all indexes");
-	is_str(l.hosts.n ? l.hosts.items[0] : NULL, "index.example.org:8443", "without user, with port");
+	is_str(l.hosts.n ? l.hosts.items[0] : NULL, "index.example.org:8443",
+		"without user, with port");
 	is_str(l.hosts.n > 1 ? l.hosts.items[1] : NULL, "a.example.org:443", "https");
 	is_str(l.hosts.n > 2 ? l.hosts.items[2] : NULL, "b.example.org:80", "http");
 	ok(!l.ca_path, "a CA bundle that is not there is not lent");
