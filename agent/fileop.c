@@ -391,7 +391,7 @@ static int op_remove(const struct fileop *op, struct fail *f)
 	const struct request *r = op->request;
 	char name[NAME_MAX + 1];
 	int dir = parent_open(op, r->path, name, false), fd, res;
-	struct stat st, above;
+	struct stat st = {0}, above = {0};
 
 	if (dir < 0)
 		return op_fail(f, -dir, "remove", r->path);

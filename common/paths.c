@@ -109,7 +109,7 @@ int paths_sub(enum paths_place place, const char *sub, char **ret, struct err *e
 	const char *dir;
 	int r = paths_get(place, &dir, err);
 
-	if (r < 0)
+	if (r)
 		return r;
 	path = str_printf("%s/%s", dir, sub);
 	r = file_mkdir_p(path, 0700, err);

@@ -161,7 +161,7 @@ int store_blob_put(
 	cleanup_with(store_blob_abort_p_) struct store_blob *b = NULL;
 	int r = store_blob_begin(s, &b, err);
 
-	if (r < 0)
+	if (r)
 		return r;
 	r = fault_point("store.blob.write");
 	if (r == 0)
@@ -430,7 +430,7 @@ int store_remove(struct store *s, const char *text, struct err *err)
 	r = store_index_read(s, &index, err);
 	if (r == 0)
 		r = store_index_find(s, index, &ref, &i, err);
-	if (r < 0)
+	if (r)
 		return r;
 	manifests = json_object_get(index, "manifests");
 	if (ref.digest[0] &&

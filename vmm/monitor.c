@@ -134,7 +134,7 @@ int monitor_default_accel(enum machine_accel *ret, struct err *err)
 	const struct monitor_facts *facts;
 	int r = monitor_probe(&facts, err);
 
-	return r < 0 ? r : choose_accel(facts, ret, err);
+	return r ? r : choose_accel(facts, ret, err);
 }
 
 int monitor_confinement(char ret[static 256], struct err *err)
