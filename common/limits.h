@@ -78,6 +78,14 @@
 #define LIMIT_PAGER_MACHINES 4096
 #define LIMIT_PAGER_CLIENTS 1024   /* connections to one pager */
 #define LIMIT_PAGER_LINE 4096      /* bytes of a request or reply between them */
+#define LIMIT_PAGER_TRACE 65536    /* entries of a pager's trace kept until they are fetched */
 #define LIMIT_PAGER_REPLY_MS 60000 /* a pager that says nothing for so long is broken */
+
+/* measuring */
+#define LIMIT_SAMPLES 1000000      /* of one series */
+#define LIMIT_BENCH_SERIES 4096    /* of one document */
+#define LIMIT_BENCH_FILES 64       /* documents read at once */
+#define LIMIT_BENCH_CLIENTS 256    /* creates at once */
+#define LIMIT_SYMBOLS_BYTES (32 * MIB) /* of a System.map */
 
 #endif

@@ -92,6 +92,7 @@ static int parse_options(
 		.window_bytes = (uint32_t)window,
 		.no_premap = json_is_true(json_object_get(obj, "no_premap")),
 		.record = json_is_true(json_object_get(obj, "record")),
+		.trace = json_is_true(json_object_get(obj, "trace")),
 	};
 	*private = json_is_true(json_object_get(obj, "private"));
 	*has_wset = json_is_true(json_object_get(obj, "wset"));
@@ -222,26 +223,41 @@ static int do_error(struct server *s, int fd)
 	return obj ? send_reply(fd, obj, -1) : send_error(fd, EILSEQ, "its text is not UTF-8");
 }
 
+/* @obj (taken) is too long for a line: it goes as a file. */
+static int send_file(int fd, json_t *obj)
+{
+	cleanup_json json_t *owned = obj, *reply = NULL;
+	cleanup_free char *text = json_text(owned);
+	cleanup_fd int out = memfd_create("parbake-reply", MFD_CLOEXEC);
+	int r = out < 0 ? -errno : file_write_full(out, text, strlen(text));
+
+	if (r < 0)
+		return send_error(fd, -r, "no memory for the reply");
+	reply = json_pack("{s:b, s:I}", "ok", true, "bytes", (json_int_t)strlen(text));
+	return send_reply(fd, reply, out);
+}
+
 static int do_recorded(struct server *s, int fd)
 {
 	struct snapshot_wset wset;
+	json_t *obj;
 	struct err err;
 	int r = pager_recorded(s->pager, &wset, &err);
 
 	if (r < 0)
 		return send_error(fd, -r, err.text);
-	{
-		cleanup_json json_t *obj = snapshot_wset_to_json(&wset), *reply = NULL;
-		cleanup_free char *text = json_text(obj);
-		cleanup_fd int out = memfd_create("parbake-wset", MFD_CLOEXEC);
+	obj = snapshot_wset_to_json(&wset);
+	snapshot_wset_clear(&wset);
+	return send_file(fd, obj);
+}
 
-		snapshot_wset_clear(&wset);
-		r = out < 0 ? -errno : file_write_full(out, text, strlen(text));
-		if (r < 0)
-			return send_error(fd, -r, "no memory for what was recorded");
-		reply = json_pack("{s:b, s:I}", "ok", true, "bytes", (json_int_t)strlen(text));
-		return send_reply(fd, reply, out);
-	}
+static int do_traced(struct server *s, int fd)
+{
+	cleanup_pager_trace struct pager_trace trace = {0};
+	struct err err;
+	int r = pager_traced(s->pager, &trace, &err);
+
+	return r < 0 ? send_error(fd, -r, err.text) : send_file(fd, pager_trace_to_json(&trace));
 }
 
 /* One request. -errno: the client is dropped. */
@@ -279,6 +295,8 @@ static int serve_client(struct server *s, int fd)
 		return do_error(s, fd);
 	if (strcmp(op, "recorded") == 0)
 		return do_recorded(s, fd);
+	if (strcmp(op, "traced") == 0)
+		return do_traced(s, fd);
 	return send_error(fd, EINVAL, "no such request");
 }
 

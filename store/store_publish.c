@@ -165,7 +165,7 @@ int store_blob_put(
 		return r;
 	r = fault_point("store.blob.write");
 	if (r == 0)
-		r = file_write_full(b->fd, data, len);
+		r = file_write_full(b->fd, data, len); /* NOLINT: b is what begin made */
 	if (r < 0)
 		return err_sys(err, -r, "write a blob to %s", s->dir);
 	return store_blob_finish(steal_ptr(&b), NULL, ret, err);

@@ -268,6 +268,11 @@ bool guest_synced(const struct guest *g, struct proto_hello *ret)
 	return g->synced;
 }
 
+int64_t guest_synced_at(const struct guest *g)
+{
+	return g->synced ? g->synced_at : 0;
+}
+
 int guest_sync(struct guest *g, int64_t deadline, int also_fd, struct proto_hello *ret,
 	struct err *err)
 {
@@ -313,6 +318,7 @@ static void hello_take(struct guest *g, const uint8_t *body)
 	}
 	g->hellos_due--;
 	g->synced = true;
+	g->synced_at = clock_now_ns();
 }
 
 /* Drop bytes until our HELLO. Returns how many are done with. */

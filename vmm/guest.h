@@ -76,6 +76,8 @@ void guest_watch_remove(struct guest_watch *w);
 void guest_sync_send(struct guest *g);
 /* Has HELLO with our nonce come? Then *@ret (if not NULL) is filled. */
 bool guest_synced(const struct guest *g, struct proto_hello *ret);
+/* When it came, CLOCK_MONOTONIC ns; 0: it has not. */
+int64_t guest_synced_at(const struct guest *g);
 /* guest_sync_send() + wait for HELLO, sending SYNC anew every 500 ms (a booting guest's
  * port may not be open yet). -ETIMEDOUT, -ECONNABORTED, -EPROTO (version). */
 int guest_sync(struct guest *g, int64_t deadline, int also_fd, struct proto_hello *ret,

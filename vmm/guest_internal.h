@@ -81,6 +81,7 @@ struct guest {
 
 	/* synchronising */
 	bool synced;
+	int64_t synced_at; /* CLOCK_MONOTONIC ns */
 	bool hold; /* SYNC may have to be sent again: keep requests back until HELLO */
 	bool sync_begun;
 	uint8_t nonce[PROTO_NONCE_LEN];
