@@ -113,7 +113,8 @@ static int check_inputs(const struct recipe *r, const struct plan *plan, int64_t
 
 	plan_root_key(r, epoch, plan, sums, got);
 	if (strcmp(got, plan->key[PLAN_ROOT]))
-		return err_set(err, ESTALE, "a file of [files] was changed while it was baked: bake again");
+		return err_set(err, ESTALE,
+			"a file of [files] was changed while it was baked: bake again");
 	if (r->source != TEMPLATE_TAR || !r->path)
 		return 0;
 	rc = digest_fd(source, got, err);

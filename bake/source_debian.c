@@ -244,11 +244,14 @@ static int explain(struct run *run, int status, struct err *err)
 
 		if (strncmp(line, "I: ", 3))
 			err_append(err, "\n  %.200s", line);
-		if (strstr(line, "chroot mode") || strstr(line, "uidmap") || strstr(line, "/etc/sub"))
+		if (strstr(line, "chroot mode") || strstr(line, "uidmap") ||
+			strstr(line, "/etc/sub"))
 			no_root = true;
 	}
 	if (no_root && geteuid())
-		err_append(err, "\nbake as root; or install uidmap and give this user ranges in /etc/subuid and "
+		err_append(err,
+			"\nbake as root; or install uidmap and give this user ranges in "
+			"/etc/subuid and "
 			"/etc/subgid");
 	return -EIO;
 }

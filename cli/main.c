@@ -25,7 +25,8 @@ static const struct command {
 	const char *options; /* lines of the help page */
 } commands[] = {
 	{"bake", cmd_bake,
-		"RECIPE… [--tag TAG] [--force] [--from-stage STAGE] [--accel tcg|kvm] [--json] [--store DIR]",
+		"RECIPE… [--tag TAG] [--force] [--from-stage STAGE] [--accel tcg|kvm] [--json] "
+		"[--store DIR]",
 		"make snapshots from recipes",
 		"  --tag TAG          publish under NAME:TAG (latest)\n"
 		"  --force            do every stage anew, whatever is cached\n"
@@ -34,7 +35,8 @@ static const struct command {
 		"  --json             events, one JSON object a line\n"},
 	{"run", cmd_run, "TEMPLATE [OPTIONS] -- COMMAND… | --code CODE | --shell LINE",
 		"make a sandbox, run a command in it, remove it",
-		"  --code CODE        run Python in the template's warm interpreter (-: from standard input)\n"
+		"  --code CODE        run Python in the template's warm interpreter (-: from "
+		"standard input)\n"
 		"  --shell LINE       run a line of sh(1)\n"
 		"  -e, --env K=V      set a variable (repeat)\n"
 		"  -f, --file A:B     copy the file A into the sandbox as B first (repeat)\n"
@@ -45,7 +47,8 @@ static const struct command {
 		"  --max-output N     bytes of each output stream passed on (16M)\n"
 		"  --tty              give the command a terminal\n"
 		"  --json             print one JSON object with everything instead\n"
-		"  exit status: the command's; 124 timed out; 125 parbake failed; 126, 127 as sh(1);\n"
+		"  exit status: the command's; 124 timed out; 125 parbake failed; 126, 127 as "
+		"sh(1);\n"
 		"  128+N killed by signal N\n"},
 	{"ls", cmd_ls, "[--json] [--store DIR]", "list the templates in the store", ""},
 	{"inspect", cmd_inspect, "TEMPLATE [--config|--manifest|--recipe] [--store DIR]",
@@ -53,20 +56,24 @@ static const struct command {
 	{"verify", cmd_verify, "[TEMPLATE…] [--json] [--store DIR]",
 		"check every byte of snapshots against their digests", ""},
 	{"rm", cmd_rm, "TEMPLATE… [--store DIR]", "remove tags (the data go with gc)", ""},
-	{"gc", cmd_gc, "[--keep T] [--dry-run] [--json] [--store DIR]", "remove what no tag reaches",
+	{"gc", cmd_gc, "[--keep T] [--dry-run] [--json] [--store DIR]",
+		"remove what no tag reaches",
 		"  --keep T           keep blobs younger than T (10m)\n"
 		"  --dry-run          only say what would go\n"},
 	{"bench", cmd_bench,
-		"create TEMPLATE [-n N] [--mode cold|shell|spare]… [--result none|exec|python] [--boots N] "
+		"create TEMPLATE [-n N] [--mode cold|shell|spare]… [--result none|exec|python] "
+		"[--boots N] "
 		"[--json]",
 		"measure create latency: n, p50, p90, p99, max and the parts",
 		"  -n N               creates per mode (100)\n"
 		"  --mode M           cold, shell or spare; repeat for several (all)\n"
-		"  --result R         what is waited for after the agent's answer: none, exec, python (none)\n"
+		"  --result R         what is waited for after the agent's answer: none, exec, "
+		"python (none)\n"
 		"  --boots N          cold boots beside it (3; 0: none)\n"
 		"  --no-premap        do not map the working set at attach\n"
 		"  --no-uffd          the plain private mapping instead of userfaultfd\n"
-		"  --own-pager        a fresh pager for every create: nothing of the memory filled yet\n"
+		"  --own-pager        a fresh pager for every create: nothing of the memory filled "
+		"yet\n"
 		"  --json             everything, raw samples included\n"},
 	{"doctor", cmd_doctor, "[--json]", "say how this host works, and why", ""},
 };
@@ -111,11 +118,13 @@ int cli_help(const char *name)
 
 static int help(FILE *to)
 {
-	fprintf(to, "parbake %s: bake microVM templates, make sandboxes from them in milliseconds\n\n",
+	fprintf(to,
+		"parbake %s: bake microVM templates, make sandboxes from them in milliseconds\n\n",
 		PARBAKE_VERSION);
 	for (size_t i = 0; i < N_COMMANDS; i++)
 		fprintf(to, "  parbake %-8s %s\n", commands[i].name, commands[i].summary);
-	fprintf(to, "\n`parbake help COMMAND` tells more; so do parbake(1) and parbake-recipe(5).\n");
+	fprintf(to,
+		"\n`parbake help COMMAND` tells more; so do parbake(1) and parbake-recipe(5).\n");
 	return to == stdout ? CLI_OK : CLI_USAGE;
 }
 
@@ -141,8 +150,8 @@ int cli_number(const char *option, const char *text, uint64_t min, uint64_t max,
 	errno = 0;
 	n = strtoull(text, &end, 10);
 	if (errno || end == text || *end || *text == '-' || n < min || n > max)
-		return err_set(err, EINVAL, "%s %s: not a number within %" PRIu64 " to %" PRIu64, option,
-			text, min, max);
+		return err_set(err, EINVAL, "%s %s: not a number within %" PRIu64 " to %" PRIu64,
+			option, text, min, max);
 	*ret = n;
 	return 0;
 }
@@ -152,8 +161,8 @@ int cli_duration(const char *option, const char *text, uint64_t *ret, struct err
 	uint64_t ms;
 
 	if (recipe_parse_time_ms(text, &ms) < 0 || ms == 0 || ms > LIMIT_TIMEOUT_MS)
-		return err_set(err, EINVAL, "%s %s: not a duration up to a year; write 500ms, 30s or 5m",
-			option, text);
+		return err_set(err, EINVAL,
+			"%s %s: not a duration up to a year; write 500ms, 30s or 5m", option, text);
 	*ret = ms;
 	return 0;
 }

@@ -38,7 +38,8 @@ static const struct {
 static void bad_value(const char *text)
 {
 	dprintf(STDERR_FILENO,
-		"PARBAKE_FAULT=%s: write NAME[:N][=ENOSPC|EIO|ENOMEM|EINTR|EMFILE|EOPNOTSUPP]\n", text);
+		"PARBAKE_FAULT=%s: write NAME[:N][=ENOSPC|EIO|ENOMEM|EINTR|EMFILE|EOPNOTSUPP]\n",
+		text);
 	_exit(2);
 }
 

@@ -74,8 +74,8 @@ int file_pwrite_full(int fd, const void *buf, size_t len, off_t offset)
 	return 0;
 }
 
-int file_read_rest(int fd, const char *name, size_t max, char **ret, size_t *ret_len,
-	struct err *err)
+int file_read_rest(
+	int fd, const char *name, size_t max, char **ret, size_t *ret_len, struct err *err)
 {
 	cleanup_free char *buf = NULL;
 	size_t len = 0, room = 0;
@@ -110,8 +110,8 @@ int file_read_rest(int fd, const char *name, size_t max, char **ret, size_t *ret
 	return 0;
 }
 
-int file_read_all(int dirfd, const char *path, size_t max, char **ret, size_t *ret_len,
-	struct err *err)
+int file_read_all(
+	int dirfd, const char *path, size_t max, char **ret, size_t *ret_len, struct err *err)
 {
 	cleanup_fd int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC);
 
@@ -135,7 +135,8 @@ static int make_dir(const char *path, mode_t mode, struct err *err)
 	if (stat(path, &st) < 0)
 		return err_sys(err, errno, "make directory %s", path);
 	if (!S_ISDIR(st.st_mode))
-		return err_set(err, ENOTDIR, "make directory %s: something else has that name", path);
+		return err_set(
+			err, ENOTDIR, "make directory %s: something else has that name", path);
 	return 0;
 }
 
@@ -179,14 +180,14 @@ static int remove_below(int fd, dev_t dev, unsigned depth, struct err *err)
 			continue;
 		if (errno != EISDIR && errno != EPERM)
 			return err_sys(err, errno, "remove %s", entry->d_name);
-		sub = openat(dirfd(dir), entry->d_name,
-			O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		sub = openat(
+			dirfd(dir), entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (sub < 0)
 			return err_sys(err, errno, "remove %s", entry->d_name);
 		if (fstat(sub, &st) < 0 || st.st_dev != dev) {
 			close(sub);
-			return err_set(err, EXDEV, "remove %s: another file system is mounted there",
-				entry->d_name);
+			return err_set(err, EXDEV,
+				"remove %s: another file system is mounted there", entry->d_name);
 		}
 		r = remove_below(sub, dev, depth + 1, err);
 		if (r < 0)

@@ -24,10 +24,10 @@ int file_pwrite_full(int fd, const void *buf, size_t len, off_t offset);
  * (the NUL is not counted). Caller frees *@ret. -EFBIG where it is longer. The first: what is left
  * of an open one, @name in errors.
  */
-int file_read_rest(int fd, const char *name, size_t max, char **ret, size_t *ret_len,
-	struct err *err);
-int file_read_all(int dirfd, const char *path, size_t max, char **ret, size_t *ret_len,
-	struct err *err);
+int file_read_rest(
+	int fd, const char *name, size_t max, char **ret, size_t *ret_len, struct err *err);
+int file_read_all(
+	int dirfd, const char *path, size_t max, char **ret, size_t *ret_len, struct err *err);
 
 /* mkdir -p; what is made gets @mode, whatever the umask. */
 int file_mkdir_p(const char *path, mode_t mode, struct err *err);
@@ -44,7 +44,7 @@ int file_remove_tree(int dirfd, const char *name, struct err *err);
  * system cannot do that it has a temporary name meanwhile, which begins with ".tmp-".
  */
 struct publish {
-	int fd;    /* write here; -1 once finished */
+	int fd; /* write here; -1 once finished */
 	int dirfd; /* owned */
 	char tmp[64]; /* "": it has no name */
 };

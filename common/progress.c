@@ -29,7 +29,7 @@ struct progress {
 	char stage[64], unit[16];
 	uint64_t now, total;
 	int64_t began, shown;
-	bool open;  /* a stage is under way */
+	bool open; /* a stage is under way */
 	bool drawn; /* the terminal's line holds something */
 };
 

@@ -99,8 +99,7 @@ static int zero_data(int to, uint64_t at, uint64_t len, struct err *err)
 	static const char zeros[64 * KIB];
 	uint64_t end = at + len;
 
-	if (fallocate(to, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at,
-		    (off_t)len) == 0)
+	if (fallocate(to, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)len) == 0)
 		return 0;
 	while (at < end) {
 		size_t n = end - at < sizeof(zeros) ? (size_t)(end - at) : sizeof(zeros);

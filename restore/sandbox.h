@@ -48,9 +48,9 @@ struct pagerd *template_pager(struct template *t);
 struct sandbox_trace {
 	int64_t begin;
 	int64_t overlay_made;
-	int64_t memory_got;      /* the pager gave the memory and a socket to attach by */
+	int64_t memory_got; /* the pager gave the memory and a socket to attach by */
 	int64_t monitor_started; /* the monitor's program runs: fork and exec are done */
-	int64_t monitor_ready;   /* its control socket has answered */
+	int64_t monitor_ready; /* its control socket has answered */
 	int64_t state_loaded;
 	int64_t asked; /* SYNC, IDENTITY and THAW lie in the channel */
 	int64_t resumed;

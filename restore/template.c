@@ -115,9 +115,10 @@ static int check_clock(const struct template *t, struct err *err)
 		return r;
 	if (!machine_tsc_same(khz, t->config.tsc_khz))
 		return err_set(err, ENOEXEC,
-			"%s was baked where the time stamp counter runs at %llu kHz, here it runs at %llu: its "
-			"clocks would go wrong; rebake it here with `parbake bake`", t->label,
-			(unsigned long long)t->config.tsc_khz, (unsigned long long)khz);
+			"%s was baked where the time stamp counter runs at %llu kHz, here it runs "
+			"at %llu: its "
+			"clocks would go wrong; rebake it here with `parbake bake`",
+			t->label, (unsigned long long)t->config.tsc_khz, (unsigned long long)khz);
 	return 0;
 }
 

@@ -27,7 +27,8 @@ struct snapshot_config {
 	char accel[8];
 	char monitor[32], monitor_version[64], machine[64], cpu[64];
 	char cpu_features[DIGEST_TEXT_SIZE]; /* digest of the host's CPU flags under KVM, else "" */
-	uint64_t tsc_khz; /* TCG: the rate of the time stamp counter its clock follows (vmm/cmdline.h); else 0 */
+	uint64_t
+		tsc_khz; /* TCG: the rate of the time stamp counter its clock follows (vmm/cmdline.h); else 0 */
 	uint32_t page_bytes;
 	char kernel_digest[DIGEST_TEXT_SIZE], agent_digest[DIGEST_TEXT_SIZE];
 	uint32_t protocol; /* the agent's */

@@ -357,8 +357,8 @@ static int put_parts(struct store *s, const char *name, const char *tag_name, co
 		return -EINVAL;
 	r = check_there(s, ret->all, n_layers, err);
 	if (r == 0)
-		r = put_json(s, config, STORE_MEDIA_CONFIG, LIMIT_JSON_BYTES, &ret->all[n_layers],
-			err);
+		r = put_json(
+			s, config, STORE_MEDIA_CONFIG, LIMIT_JSON_BYTES, &ret->all[n_layers], err);
 	if (r < 0)
 		return r;
 	manifest = build_manifest(name, ret->when, &ret->all[n_layers], ret->all, n_layers);

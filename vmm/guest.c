@@ -31,8 +31,8 @@
 
 #include "common/clock.h"
 
-#define RX_SIZE (64u << 10)   /* a read's worth; more only for a longer frame */
-#define RX_BUDGET (1u << 20)  /* bytes read in one dispatch: others want their turn */
+#define RX_SIZE (64u << 10) /* a read's worth; more only for a longer frame */
+#define RX_BUDGET (1u << 20) /* bytes read in one dispatch: others want their turn */
 #define BUF_KEEP (256u << 10) /* an empty queue larger than this gives its memory back */
 
 /* ---- queues ----------------------------------------------------------------------------- */
@@ -215,7 +215,8 @@ void guest_flush(struct guest *g)
 			guest_fill(g);
 		if (!g->out.len)
 			return;
-		n = send(g->fd, g->out.bytes + g->out.head, g->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+		n = send(
+			g->fd, g->out.bytes + g->out.head, g->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (n < 0) {
 			if (errno == EINTR)
 				continue;
@@ -273,8 +274,8 @@ int64_t guest_synced_at(const struct guest *g)
 	return g->synced ? g->synced_at : 0;
 }
 
-int guest_sync(struct guest *g, int64_t deadline, int also_fd, struct proto_hello *ret,
-	struct err *err)
+int guest_sync(
+	struct guest *g, int64_t deadline, int also_fd, struct proto_hello *ret, struct err *err)
 {
 	struct err why;
 	int rc;
@@ -458,7 +459,8 @@ static void rx_read(struct guest *g)
 	size_t budget = RX_BUDGET;
 
 	while (!g->dead && budget) {
-		uint8_t *to = guest_buf_reserve(&g->rx, g->rx.len < RX_SIZE ? RX_SIZE - g->rx.len : 1);
+		uint8_t *to =
+			guest_buf_reserve(&g->rx, g->rx.len < RX_SIZE ? RX_SIZE - g->rx.len : 1);
 		size_t room = g->rx.cap - g->rx.head - g->rx.len;
 		ssize_t n = recv(g->fd, to, room, MSG_DONTWAIT);
 

@@ -199,8 +199,8 @@ size_t guest_stream_room(struct guest_stream *s, enum proto_channel channel)
 	return tx->credit;
 }
 
-size_t guest_stream_send(struct guest_stream *s, enum proto_channel channel, const void *bytes,
-	size_t len)
+size_t guest_stream_send(
+	struct guest_stream *s, enum proto_channel channel, const void *bytes, size_t len)
 {
 	struct guest_tx *tx = &s->tx[channel];
 	size_t n = guest_stream_room(s, channel);
@@ -370,7 +370,8 @@ void guest_fill(struct guest *g)
 
 		stream_unlist(s);
 		if (s->request.len) {
-			guest_buf_append(&g->out, s->request.bytes + s->request.head, s->request.len);
+			guest_buf_append(
+				&g->out, s->request.bytes + s->request.head, s->request.len);
 			guest_buf_free(&s->request);
 			s->request_end = g->sent + g->out.len;
 		}

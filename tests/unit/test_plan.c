@@ -204,13 +204,15 @@ static void test_changed_meanwhile(void)
 {
 	static const char recipe[] =
 		"[machine]\ndisk = 16M\n[root]\nsource = tar\npath = a.tar\n[files]\n/f = g\n";
-	cleanup_free char *line = str_printf("cd %s && echo x >x && tar -cf a.tar x && echo y >x && "
-					     "tar -cf b.tar x",
-		dir);
+	cleanup_free char *line =
+		str_printf("cd %s && echo x >x && tar -cf a.tar x && echo y >x && "
+			   "tar -cf b.tar x",
+			dir);
 
 	ok(system(line) == 0, "two archives");
 	put(dir, "g", "before");
-	is_int(root_after_change(recipe, "g", "f2"), -ESTALE, "a file that changes after the plan is noticed");
+	is_int(root_after_change(recipe, "g", "f2"), -ESTALE,
+		"a file that changes after the plan is noticed");
 	is_int(root_after_change(recipe, "a.tar", "b.tar"), -ESTALE, "and an archive");
 	is_int(root_after_change(recipe, NULL, ""), 0, "unchanged, they make a root");
 }

@@ -397,7 +397,8 @@ static void test_other_memory(struct store *s)
 
 	MUST(store_resolve(s, "tiny", &m, &err));
 	json_object_set_new(m.config, "memory_bytes", json_integer(2 * MEMORY));
-	is_int(template_open(s, &m, NULL, &t, &err), -EBADMSG, "more memory than the image has is refused");
+	is_int(template_open(s, &m, NULL, &t, &err), -EBADMSG,
+		"more memory than the image has is refused");
 	has_str(err.text, "memory image", "which the error says");
 }
 

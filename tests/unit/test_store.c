@@ -412,17 +412,20 @@ static void test_named_twice(void)
 	unsigned gone = 9;
 
 	store_blob_put(s, "data", 4, &layer, &err);
-	manifest = str_printf("{\"schemaVersion\":2,\"layers\":[{\"mediaType\":\"a/b\",\"digest\":\"%s\","
-			      "\"size\":4}]}",
+	manifest = str_printf(
+		"{\"schemaVersion\":2,\"layers\":[{\"mediaType\":\"a/b\",\"digest\":\"%s\","
+		"\"size\":4}]}",
 		layer.digest);
 	store_blob_put(s, manifest, strlen(manifest), &inner, &err);
-	blob = str_printf("{\"schemaVersion\":2,\"layers\":[{\"mediaType\":\"a/b\",\"digest\":\"%s\","
-			  "\"size\":%zu}]}",
+	blob = str_printf(
+		"{\"schemaVersion\":2,\"layers\":[{\"mediaType\":\"a/b\",\"digest\":\"%s\","
+		"\"size\":%zu}]}",
 		inner.digest, strlen(manifest));
 	store_blob_put(s, blob, strlen(blob), &outer, &err);
-	index = json_pack("{s:i, s:[{s:s, s:s, s:I}, {s:s, s:s, s:I}]}", "schemaVersion", 2, "manifests",
-		"mediaType", MANIFEST, "digest", outer.digest, "size", (json_int_t)outer.bytes,
-		"mediaType", MANIFEST, "digest", inner.digest, "size", (json_int_t)inner.bytes);
+	index = json_pack("{s:i, s:[{s:s, s:s, s:I}, {s:s, s:s, s:I}]}", "schemaVersion", 2,
+		"manifests", "mediaType", MANIFEST, "digest", outer.digest, "size",
+		(json_int_t)outer.bytes, "mediaType", MANIFEST, "digest", inner.digest, "size",
+		(json_int_t)inner.bytes);
 	text = json_text(index);
 	is_int(file_publish(dir, "index.json", text, strlen(text), 0600, &err), 0,
 		"an index of two manifests");
