@@ -41,10 +41,11 @@ static const struct command {
 		"  -e, --env K=V      set a variable (repeat)\n"
 		"  -f, --file A:B     copy the file A into the sandbox as B first (repeat)\n"
 		"  -o, --fetch B:A    copy B out of the sandbox as A afterwards (repeat)\n"
-		"  -t, --timeout T    kill the whole process tree after T (500ms, 30s, 5m)\n"
+		"  -t, --timeout T    kill the whole process tree after T (the recipe's, else 5m)\n"
 		"  -C, --cwd DIR      directory in the sandbox\n"
 		"  -u, --user USER    name or uid[:gid] (root)\n"
-		"  --max-output N     bytes of each output stream passed on (16M)\n"
+		"  --max-output N     bytes of each output stream passed on (the recipe's, else "
+		"16M)\n"
 		"  --tty              give the command a terminal\n"
 		"  --json             print one JSON object with everything instead\n"
 		"  exit status: the command's; 124 timed out; 125 parbake failed; 126, 127 as "
@@ -123,6 +124,7 @@ static int help(FILE *to)
 		PARBAKE_VERSION);
 	for (size_t i = 0; i < N_COMMANDS; i++)
 		fprintf(to, "  parbake %-8s %s\n", commands[i].name, commands[i].summary);
+	fprintf(to, "  parbake %-8s %s\n", "version", "say which parbake this is");
 	fprintf(to,
 		"\n`parbake help COMMAND` tells more; so do parbake(1) and parbake-recipe(5).\n");
 	return to == stdout ? CLI_OK : CLI_USAGE;
@@ -209,7 +211,8 @@ static int dispatch(int argc, char **argv)
 		return CLI_OK;
 	}
 	if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
-		if (argc < 3)
+		if (argc < 3 || !strcmp(argv[2], "help") || !strcmp(argv[2], "version") ||
+			!strcmp(argv[2], "--help"))
 			return help(stdout);
 		return find(argv[2]) ? cli_help(argv[2]) : unknown(argv[2]);
 	}

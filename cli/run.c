@@ -230,7 +230,9 @@ static int put_files(
 	return 0;
 }
 
-static int fetch_one(struct sandbox *sb, const struct copy *c, int64_t deadline, struct err *err)
+/* @max: a file with more bytes is none that the machine can hold, but holes: not ours to write out. */
+static int fetch_one(
+	struct sandbox *sb, const struct copy *c, uint64_t max, int64_t deadline, struct err *err)
 {
 	cleanup_publish struct publish p = PUBLISH_INIT;
 	cleanup_free char *copy = str_dup(c->to);
@@ -246,18 +248,21 @@ static int fetch_one(struct sandbox *sb, const struct copy *c, int64_t deadline,
 	r = publish_begin(&p, dir, err);
 	if (r < 0)
 		return r;
-	r = guest_get_file(sandbox_guest(sb), c->from, p.fd, LIMIT_ARCHIVE_BYTES, deadline,
+	r = guest_get_file(sandbox_guest(sb), c->from, p.fd, max, deadline,
 		machine_pidfd(sandbox_machine(sb)), err);
 	if (r < 0)
 		return r;
 	return publish_commit(&p, name, 0666 & ~cli_umask, err);
 }
 
-static int fetch_files(
-	struct sandbox *sb, const struct request *rq, int64_t deadline, struct err *err)
+static int fetch_files(struct sandbox *sb, const struct snapshot_config *config,
+	const struct request *rq, int64_t deadline, struct err *err)
 {
+	uint64_t max = config->disk_bytes > config->memory_bytes ? config->disk_bytes
+								 : config->memory_bytes;
+
 	for (size_t i = 0; i < rq->n_fetches; i++) {
-		int r = fetch_one(sb, &rq->fetches[i], deadline, err);
+		int r = fetch_one(sb, &rq->fetches[i], max, deadline, err);
 
 		if (r < 0) {
 			err_prefix(
@@ -344,7 +349,7 @@ static int execute(struct template *t, struct sandbox *sb, const struct request 
 		*ret_status = not_run(r);
 		return r;
 	}
-	return fetch_files(sb, rq, clock_deadline(LIMIT_EXEC_TIMEOUT_MS), err);
+	return fetch_files(sb, config, rq, clock_deadline(LIMIT_EXEC_TIMEOUT_MS), err);
 }
 
 static void set_text(json_t *obj, const char *key, const char *text)

@@ -121,7 +121,7 @@ int paths_sub(enum paths_place place, const char *sub, char **ret, struct err *e
 	return 0;
 }
 
-#define N_TRIES 5
+#define N_TRIES 6
 
 int paths_lib(const char *name, char **ret, struct err *err)
 {
@@ -144,8 +144,10 @@ int paths_lib(const char *name, char **ret, struct err *err)
 			tries[1] = str_printf("%s/build/%s", exe, name);
 			tries[2] = str_printf("%s/../%s", exe, name);
 			tries[3] = str_printf("%s/%s", exe, name);
+			/* installed: wherever the tree was put, whatever prefix it was built for */
+			tries[4] = str_printf("%s/../lib/parbake/%s", exe, name);
 		}
-		tries[4] = str_printf("%s/%s", PARBAKE_LIBDIR, name);
+		tries[5] = str_printf("%s/%s", PARBAKE_LIBDIR, name);
 	}
 	for (int i = 0; i < N_TRIES && found < 0; i++) {
 		if (tries[i] && access(tries[i], R_OK) == 0)

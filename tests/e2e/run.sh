@@ -30,6 +30,9 @@ echo content >"$scratch/f"
 is "$(run tiny -f "$scratch/f:/tmp/g" -- cat /tmp/g)" content "--file"
 ok "--fetch" run tiny -o "/tmp/h:$scratch/h" -- sh -c 'echo fetched >/tmp/h'
 is "$(cat "$scratch/h" 2>/dev/null)" fetched "and its content"
+is "$(status run tiny -o "/big:$scratch/big" --shell 'truncate -s 1T /big')" 125 "a file larger than the machine"
+like "$(cat "$scratch/err")" "larger than" "is not fetched"
+is "$(find "$scratch" -name '.tmp*' -o -name big)" "" "and nothing of it is left"
 is "$(run tiny --shell 'echo $((6*7))')" 42 "--shell"
 
 # 127 and 126 are the command's own: what parbake could not do is 125

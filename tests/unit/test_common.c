@@ -72,6 +72,16 @@ static void test_digest(void)
 	is_str(sparse, got, "holes count as zeros");
 }
 
+static int count_names(void)
+{
+	cleanup_dir DIR *d = opendir(dir);
+	int n = 0;
+
+	for (struct dirent *de; (de = readdir(d));)
+		n += de->d_name[0] != '.' || !strncmp(de->d_name, ".tmp", 4);
+	return n;
+}
+
 static void test_publish(void)
 {
 	struct err e = {0};
@@ -91,15 +101,14 @@ static void test_publish(void)
 
 		is_int(publish_begin(&p, dir, &e), 0, "begin");
 		ok(p.fd >= 0 && !p.tmp[0], "a file without a name");
+		is_int(count_names(), 1, "what is not done has no name: dying now leaves nothing");
+		is_int(file_write_full(p.fd, "three", 5), 0, "write");
+		is_int(publish_commit(&p, "f", 0600, &e), 0, "commit");
 	}
-	{
-		cleanup_dir DIR *d = opendir(dir);
-		int n = 0;
-
-		for (struct dirent *de; (de = readdir(d));)
-			n += de->d_name[0] != '.' || !strncmp(de->d_name, ".tmp", 4);
-		is_int(n, 1, "nothing but the file is left");
-	}
+	free(steal_ptr(&text));
+	is_int(file_read_all(AT_FDCWD, path, 9, &text, &len, &e), 0, "read");
+	is_str(text, "three", "the content after the commit");
+	is_int(count_names(), 1, "nothing but the file is left");
 }
 
 /* Where the file system has no O_TMPFILE: run in a process of its own, by a fault. */
