@@ -115,13 +115,14 @@ static int round_trips(struct exec_bench *b, const char *name, int (*call)(struc
 
 /* ---- throughput ---------------------------------------------------------------------------- */
 
-static void count(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
+static int count(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
 {
 	struct exec_bench *b = user;
 
 	(void)bytes;
 	if (channel == PROTO_OUT)
 		b->received += len;
+	return 0;
 }
 
 static void tell_speed(struct exec_bench *b, const char *name, uint64_t bytes, int64_t took)
