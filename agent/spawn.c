@@ -115,14 +115,23 @@ static int child_user(const struct user *u)
 	return 0;
 }
 
+/* The kernel's struct sigaction, all zero: SIG_DFL. */
+static const struct {
+	void *handler;
+	unsigned long flags;
+	void *restorer;
+	uint64_t mask;
+} default_action;
+
 static void child_run(void *arg)
 {
 	struct spawn_child *c = arg;
 	const struct spawn *s = c->spec;
 	sigset_t none;
 
+	/* not signal(3): the C library keeps two of them to itself, which may be ignored all the same */
 	for (int sig = 1; sig < NSIG; sig++)
-		signal(sig, SIG_DFL);
+		syscall(SYS_rt_sigaction, sig, &default_action, NULL, sizeof(uint64_t));
 	setsid();
 	c->step = "set up the descriptors of";
 	if (child_fds(s) < 0)

@@ -235,12 +235,21 @@ static int follow(struct run *run, int err_fd)
 static int explain(struct run *run, int status, struct err *err)
 {
 	unsigned first = run->n_lines > TAIL_LINES ? run->n_lines - TAIL_LINES : 0;
+	bool no_root = false;
 
 	err_set(err, EIO, "mmdebstrap failed (%s %d)", WIFEXITED(status) ? "exit status" : "signal",
 		WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
-	for (unsigned i = first; i < run->n_lines; i++)
-		if (strncmp(run->tail[i % TAIL_LINES], "I: ", 3))
-			err_append(err, "\n  %.200s", run->tail[i % TAIL_LINES]);
+	for (unsigned i = first; i < run->n_lines; i++) {
+		const char *line = run->tail[i % TAIL_LINES];
+
+		if (strncmp(line, "I: ", 3))
+			err_append(err, "\n  %.200s", line);
+		if (strstr(line, "chroot mode") || strstr(line, "uidmap") || strstr(line, "/etc/sub"))
+			no_root = true;
+	}
+	if (no_root && geteuid())
+		err_append(err, "\nbake as root; or install uidmap and give this user ranges in /etc/subuid and "
+			"/etc/subgid");
 	return -EIO;
 }
 

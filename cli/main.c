@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "bake/template.h"
@@ -186,6 +187,8 @@ int cli_resolve(const char *store_dir, const char *ref, struct store **ret_store
 	return 0;
 }
 
+mode_t cli_umask = 022;
+
 /*
  * Standard streams that were closed: what is opened next must not take their place, and be read or
  * written as one. An absent input is empty; writing to an absent output goes on to fail.
@@ -233,6 +236,8 @@ int main(int argc, char **argv)
 
 	if (!fill_standard_fds())
 		return CLI_FAILED;
+	/* what we make is nobody else's, and ours to read, whoever started us */
+	cli_umask = umask(077);
 	/* a peer that went away is an error of one call, not the end of the program */
 	signal(SIGPIPE, SIG_IGN);
 	/* who started us may ignore it, and then children leave no status (sigaction(2)) */

@@ -243,7 +243,7 @@ static int fetch_one(struct sandbox *sb, const struct copy *c, int64_t deadline,
 		machine_pidfd(sandbox_machine(sb)), err);
 	if (r < 0)
 		return r;
-	return publish_commit(&p, name, 0644, err);
+	return publish_commit(&p, name, 0666 & ~cli_umask, err);
 }
 
 static int fetch_files(struct sandbox *sb, const struct request *rq, int64_t deadline,

@@ -50,6 +50,7 @@ library 'linux/userfaultfd' 'restore/|vmm/preload_uffd' userfaultfd
 ok "headers compile alone" make --no-print-directory headercheck
 is "$(grep -LE 'SPDX-License-Identifier: Apache-2.0' $(git ls-files '*.c' '*.h' '*.sh' '*.py') | tr '\n' ' ')" "" \
 	"every source file names its licence"
+is "$(sh tests/kvm/rig-init >/dev/null 2>&1; echo $?)" 2 "the rig's init refuses to run on a host"
 is "$(git ls-files -z | xargs -0 grep -lIv -e '^' --null 2>/dev/null | tr '\0' ' ')" "" "no empty files"
 is "$(git ls-files '*.c' '*.h' | xargs wc -l | awk '$1 > 700 && $2 != "total" { print $2 }')" "" \
 	"no source file is longer than 700 lines"

@@ -10,9 +10,10 @@
  *     PARBAKE_UFFD_ACK   an eventfd: 1 is written once the memory is registered
  *     PARBAKE_UFFD_DEV   /dev/userfaultfd, opened (else: opened here, else the system call)
  *     PARBAKE_KVM        /dev/kvm, opened: what whoever opens that name gets
- *     PARBAKE_PRELOAD    this library, to be closed; and nobody is to trace this process
+ *     PARBAKE_PRELOAD    this library, to be closed
  *
- * The devices are descriptors because the monitor's user may open neither.
+ * The devices are descriptors because the monitor's user may open neither. PARBAKE_CONFINED (any
+ * value): nobody is to trace this process, not even one of the same user.
  *
  * When the memfd is mapped, privately and writable, the mapping is registered with a userfaultfd
  * for missing and minor faults before anyone can touch it, and the userfaultfd is sent over the
@@ -276,10 +277,13 @@ __attribute__((constructor)) static void begin(void)
 {
 	int library = env_fd("PARBAKE_PRELOAD");
 
-	if (library < 0)
+	if (library >= 0)
+		close(library);
+	if (!getenv("PARBAKE_CONFINED"))
 		return;
-	close(library);
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	/* a program that was started by descriptor has its number for a name */
+	prctl(PR_SET_NAME, program_invocation_short_name, 0, 0, 0);
 }
 
 #ifdef PARBAKE_UFFD_WRAP

@@ -157,17 +157,17 @@ static int launch(struct machine *m, const struct machine_spec *spec,
 	struct confine confine;
 	struct proc_spec ps = {.die_with_parent = true, .cwd = "/", .confine = &confine};
 	struct stat disk;
-	int preload = qemu_preload_fd(err), r;
+	int preload = qemu_preload_fd(err), firmware, r;
 
 	if (preload < 0)
 		return preload;
 	if (fstat(lent->disk, &disk) < 0)
 		return err_sys(err, errno, "the disk");
 	r = qemu_confine_make(program, &spec->shape, (uint64_t)disk.st_size,
-		spec->pager_fd >= 0 && lent->uffd_dev < 0, &confine, err);
+		spec->pager_fd >= 0 && lent->uffd_dev < 0, &confine, &firmware, err);
 	if (r < 0)
 		return r;
-	qemu_args_make(&args, program, spec);
+	qemu_args_make(&args, program, firmware >= 0, spec);
 	qemu_env_make(&env, spec->pager_fd >= 0, lent->uffd_dev >= 0, lent->kvm >= 0);
 	ps.argv = (const char *const *)args.items;
 	ps.env = (const char *const *)env.items;
@@ -185,6 +185,7 @@ static int launch(struct machine *m, const struct machine_spec *spec,
 	map_optional(&ps, lent->kvm, QEMU_FD_KVM);
 	map_optional(&ps, lent->kernel, QEMU_FD_KERNEL);
 	map_optional(&ps, lent->initrd, QEMU_FD_INITRD);
+	map_optional(&ps, firmware, QEMU_FD_FIRMWARE);
 	return proc_start(&ps, &m->proc, err);
 }
 

@@ -28,6 +28,7 @@ enum qemu_fd {
 	QEMU_FD_KVM, /* with KVM alone */
 	QEMU_FD_KERNEL, /* at a boot alone, as the next */
 	QEMU_FD_INITRD,
+	QEMU_FD_FIRMWARE, /* where it comes with the program */
 };
 
 #define QEMU_ARGS_MAX 96
@@ -40,8 +41,9 @@ struct qemu_args {
 
 void qemu_args_clear(struct qemu_args *a);
 #define cleanup_qemu_args __attribute__((__cleanup__(qemu_args_clear)))
-/* The command line for a machine. */
-void qemu_args_make(struct qemu_args *a, const char *program, const struct machine_spec *spec);
+/* The command line for a machine. @firmware: it is at QEMU_FD_FIRMWARE. */
+void qemu_args_make(struct qemu_args *a, const char *program, bool firmware,
+	const struct machine_spec *spec);
 /* The environment: a short list of the parent's variables, and those of the preload library. */
 void qemu_env_make(struct qemu_args *a, bool pager, bool uffd_dev, bool kvm);
 
@@ -53,10 +55,11 @@ int qemu_preload_fd(struct err *err);
 int qemu_copy_file(const char *path, struct err *err);
 /*
  * What a monitor of @program gives up: with @disk_bytes of disk, and with the call userfaultfd(2)
- * where @uffd_call. @ret borrows a descriptor that stays.
+ * where @uffd_call. *@ret_firmware: the firmware that lies beside the program, or -1. Both borrow
+ * descriptors that stay.
  */
 int qemu_confine_make(const char *program, const struct machine_shape *shape, uint64_t disk_bytes,
-	bool uffd_call, struct confine *ret, struct err *err);
+	bool uffd_call, struct confine *ret, int *ret_firmware, struct err *err);
 /* monitor_ops.confined: does QEMU start at all with that given up? */
 int qemu_confined(struct err *err);
 

@@ -129,7 +129,8 @@ static void add_channels(struct qemu_args *a)
 	add_option(a, "-device", "virtserialport,chardev=agent,name=parbake.agent");
 }
 
-void qemu_args_make(struct qemu_args *a, const char *program, const struct machine_spec *spec)
+void qemu_args_make(struct qemu_args *a, const char *program, bool firmware,
+	const struct machine_spec *spec)
 {
 	*a = (struct qemu_args){0};
 	add(a, "%s", program);
@@ -139,6 +140,10 @@ void qemu_args_make(struct qemu_args *a, const char *program, const struct machi
 	add(a, "-no-reboot");
 	add_option(a, "-sandbox", SANDBOX);
 	add_machine(a, spec);
+	if (firmware) {
+		add(a, "-bios");
+		add(a, "/proc/self/fd/%d", QEMU_FD_FIRMWARE);
+	}
 	add_disk(a, spec->kernel != NULL);
 	add_channels(a);
 	if (spec->kernel) {
@@ -165,6 +170,7 @@ void qemu_env_make(struct qemu_args *a, bool pager, bool uffd_dev, bool kvm)
 	add(a, "LC_ALL=C");
 	add(a, "LD_PRELOAD=/proc/self/fd/%d", QEMU_FD_PRELOAD);
 	add(a, "PARBAKE_PRELOAD=%d", QEMU_FD_PRELOAD);
+	add(a, "PARBAKE_CONFINED=1");
 	if (pager) {
 		add(a, "PARBAKE_UFFD_MEM=%d", QEMU_FD_MEMORY);
 		add(a, "PARBAKE_UFFD_SOCK=%d", QEMU_FD_PAGER);

@@ -4,6 +4,8 @@
  * reads under names that its user may not reach: a build tree in a home directory, blobs of the
  * store. They are memfds, sealed, which anybody may open who has the descriptor.
  *
+ * The firmware of a QEMU that brings its own, beside its program (`make monitor`), is one of these.
+ *
  * What it may open by name is what a program needs to come up: libraries, its modules and firmware,
  * which all lie with the system's programs or with its own, and a handful of small things.
  */
@@ -28,6 +30,8 @@
 #endif
 
 #define PATHS_MAX 64
+#define PROGRAMS_MAX 8
+#define FIRMWARE "qboot.rom" /* of the machine type microvm */
 #define VERSION_MS 30000
 
 /* descriptors, most of them its event loops' and KVM's */
@@ -75,9 +79,13 @@ static struct {
 	pthread_mutex_t lock;
 	int preload; /* -1: not yet */
 	char library[PATH_MAX]; /* that it is a copy of */
-	int files;   /* -1: not yet, or the host has no Landlock */
-	char program[PATH_MAX]; /* that `files` is for */
-} kept = {.lock = PTHREAD_MUTEX_INITIALIZER, .preload = -1, .files = -1};
+	struct program {
+		char path[PATH_MAX];
+		int files;    /* -1: the host has no Landlock */
+		int firmware; /* -1: it comes with the system */
+	} programs[PROGRAMS_MAX];
+	size_t n_programs;
+} kept = {.lock = PTHREAD_MUTEX_INITIALIZER, .preload = -1};
 
 int qemu_preload_fd(struct err *err)
 {
@@ -122,19 +130,17 @@ static void add_paths(struct paths *p, char *text)
 		add_path(p, dir);
 }
 
-/* Where @program is installed: what lies beside it, or beside its bin/. "" or "/": not a place. */
-static void prefix_of(const char *program, char ret[static PATH_MAX])
+/* The directory of @program, of which ../ is cut where it is a bin/ and @prefix. "": nowhere. */
+static void dir_of(const char *program, bool prefix, char ret[static PATH_MAX])
 {
 	char *slash;
 
-	if (!realpath(program, ret)) {
-		ret[0] = '\0';
+	ret[0] = '\0';
+	if (!realpath(program, ret) || !(slash = strrchr(ret, '/')))
 		return;
-	}
-	slash = strrchr(ret, '/');
 	*slash = '\0';
 	slash = strrchr(ret, '/');
-	if (slash && !strcmp(slash, "/bin"))
+	if (prefix && slash && !strcmp(slash, "/bin"))
 		*slash = '\0';
 }
 
@@ -150,7 +156,7 @@ static int make_files(const char *program, struct err *err)
 
 	for (size_t i = 0; i < sizeof(system) / sizeof(system[0]); i++)
 		add_path(&p, system[i]);
-	prefix_of(program, prefix);
+	dir_of(program, true, prefix);
 	add_path(&p, prefix);
 	add_path(&p, program);
 	add_paths(&p, libs);
@@ -158,30 +164,61 @@ static int make_files(const char *program, struct err *err)
 	return confine_files_new(p.list, p.n, err);
 }
 
-static int files_for(const char *program, int *ret, struct err *err)
+static int make_program(struct program *p, const char *program, struct err *err)
 {
+	cleanup_free char *firmware = NULL;
+	char dir[PATH_MAX];
+	int r;
+
+	if (snprintf(p->path, sizeof(p->path), "%s", program) >= (int)sizeof(p->path))
+		return err_set(err, ENAMETOOLONG, "%s", program);
+	p->files = p->firmware = -1;
+	dir_of(program, false, dir);
+	firmware = str_printf("%s/" FIRMWARE, dir);
+	if (access(firmware, F_OK) == 0) {
+		r = p->firmware = qemu_copy_file(firmware, err);
+		if (r < 0)
+			return r;
+	}
+	r = p->files = make_files(program, err);
+	if (r < -1) {
+		close_fd(&p->firmware);
+		return r;
+	}
+	return 0;
+}
+
+/* What is kept of it, which does not change any more. */
+static int find_program(const char *program, const struct program **ret, struct err *err)
+{
+	size_t i = 0;
 	int r = 0;
 
 	pthread_mutex_lock(&kept.lock);
-	if (strcmp(kept.program, program) != 0) {
-		r = make_files(program, err);
-		if (r >= -1) {
-			close_fd(&kept.files);
-			kept.files = r;
-			snprintf(kept.program, sizeof(kept.program), "%s", program);
-			r = 0;
-		}
-	}
-	if (r == 0)
-		*ret = kept.files;
+	while (i < kept.n_programs && strcmp(kept.programs[i].path, program) != 0)
+		i++;
+	if (i == PROGRAMS_MAX)
+		r = err_set(err, EMFILE, "%s: more than %d monitors", program, PROGRAMS_MAX);
+	else if (i == kept.n_programs)
+		r = make_program(&kept.programs[i], program, err);
+	if (r == 0 && i == kept.n_programs)
+		kept.n_programs++;
+	*ret = &kept.programs[i < PROGRAMS_MAX ? i : 0];
 	pthread_mutex_unlock(&kept.lock);
 	return r;
 }
 
 int qemu_confine_make(const char *program, const struct machine_shape *shape, uint64_t disk_bytes,
-	bool uffd_call, struct confine *ret, struct err *err)
+	bool uffd_call, struct confine *ret, int *ret_firmware, struct err *err)
 {
+	const struct program *p;
+	int r = find_program(program, &p, err);
+
+	if (r < 0)
+		return r;
 	*ret = (struct confine)CONFINE_INIT;
+	ret->files_fd = p->files;
+	*ret_firmware = p->firmware;
 	ret->may = CONFINE_MAY_EXEC | (uffd_call ? CONFINE_MAY_UFFD : 0);
 	ret->killed_first = true;
 	confine_limit(ret, RLIMIT_CORE, 0);
@@ -192,7 +229,7 @@ int qemu_confine_make(const char *program, const struct machine_shape *shape, ui
 	confine_limit(ret, RLIMIT_MEMLOCK, LOCKED_MEMORY);
 	confine_limit(ret, RLIMIT_MSGQUEUE, 0);
 	confine_limit(ret, RLIMIT_RTPRIO, 0);
-	return files_for(program, &ret->files_fd, err);
+	return 0;
 }
 
 int qemu_confined(struct err *err)
@@ -203,10 +240,10 @@ int qemu_confined(struct err *err)
 	cleanup_free char *out = NULL;
 	struct confine confine;
 	struct proc_spec spec = {.confine = &confine, .die_with_parent = true, .cwd = "/"};
-	int preload, r = monitor_probe(&facts, err);
+	int preload, firmware, r = monitor_probe(&facts, err);
 
 	if (r < 0 || (r = preload = qemu_preload_fd(err)) < 0 ||
-		(r = qemu_confine_make(facts->program, &shape, GIB, false, &confine, err)) < 0)
+		(r = qemu_confine_make(facts->program, &shape, GIB, false, &confine, &firmware, err)) < 0)
 		return r;
 	qemu_env_make(&env, false, false, false);
 	spec.argv = (const char *const[]){facts->program, "-accel", "help", NULL};

@@ -84,12 +84,12 @@ static int try_monitor(const char *program, struct err *err)
 	cleanup_free char *said = NULL;
 	cleanup_fd int kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC);
 	struct console *errors;
-	int pair[2], errors_fd, preload, r;
+	int pair[2], errors_fd, preload, firmware, r;
 
 	if (kvm < 0)
 		return err_sys(err, errno, "open /dev/kvm");
 	if ((r = preload = qemu_preload_fd(err)) < 0 ||
-		(r = qemu_confine_make(program, &shape, 0, false, &confine, err)) < 0 ||
+		(r = qemu_confine_make(program, &shape, 0, false, &confine, &firmware, err)) < 0 ||
 		(r = console_new(4 * KIB, &errors, &errors_fd, err)) < 0)
 		return r;
 	qemu_env_make(&env, false, false, true);

@@ -32,6 +32,21 @@ ok "--fetch" run tiny -o "/tmp/h:$scratch/h" -- sh -c 'echo fetched >/tmp/h'
 is "$(cat "$scratch/h" 2>/dev/null)" fetched "and its content"
 is "$(run tiny --shell 'echo $((6*7))')" 42 "--shell"
 
+# 127 and 126 are the command's own: what parbake could not do is 125
+is "$(status run tiny -f /no/such:/tmp/x -- true)" 125 "a file to copy that is not there"
+is "$(status run tiny -o "/no/such:$scratch/x" -- true)" 125 "a file to fetch that is not there"
+is "$(status run tiny -C /no/such -- true)" 125 "a directory that is not there"
+is "$(status run tiny -u no-such -- true)" 125 "a user that is not there"
+
+# streams that are not there, or not taken
+is "$(timeout 60 "$parbake" run tiny -- cat <&- 2>&1)" "" "a closed standard input is an empty one"
+is "$(timeout 60 "$parbake" run tiny -- echo hidden 2>"$scratch/err" >&-; echo $?)" 125 \
+	"a closed standard output is an error"
+began=$SECONDS
+is "$(run tiny -- yes 2>"$scratch/err" | head -n 1)" y "a reader that has enough"
+like "$(cat "$scratch/err")" "Broken pipe" "ends the command"
+ok "at once" test $((SECONDS - began)) -le 20
+
 began=$SECONDS
 is "$(status run tiny -t 1s --shell 'sleep 300 & sleep 300')" 124 "a timeout"
 like "$(cat "$scratch/err")" "timed out after 1 s" "says so"
