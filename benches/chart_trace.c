@@ -10,6 +10,7 @@
 
 #define WIDTH 760.0
 #define ROW 24.0
+#define NOTE 140.0 /* room for a duration and a number of faults */
 
 static double ms(int64_t ns)
 {
@@ -36,21 +37,27 @@ static void bar(struct svg_plot *p, size_t row, const struct bench_span *s, unsi
 {
 	double y = p->top + ROW * (double)row;
 	double from = svg_at(&p->x, ms(s->begin)), to = svg_at(&p->x, ms(s->end));
-	char class[16], note[64], tip[160];
-	bool right;
+	char class[16], took[32], note[80], tip[160];
 
-	if (faults > 0)
-		snprintf(note, sizeof(note), "%.2f ms, %ld fault%s", ms(s->end - s->begin), faults,
-			faults == 1 ? "" : "s");
+	if (s->end - s->begin < 100000)
+		snprintf(took, sizeof(took), "%.0f µs", (double)(s->end - s->begin) / 1e3);
 	else
-		snprintf(note, sizeof(note), "%.2f ms", ms(s->end - s->begin));
+		snprintf(took, sizeof(took), "%.2f ms", ms(s->end - s->begin));
+	if (faults > 0)
+		snprintf(note, sizeof(note), "%s, %ld fault%s", took, faults, faults == 1 ? "" : "s");
+	else
+		snprintf(note, sizeof(note), "%s", took);
 	snprintf(class, sizeof(class), "bar f%u", colour);
 	snprintf(tip, sizeof(tip), "%s: %.3f to %.3f ms", s->name, ms(s->begin), ms(s->end));
 	svg_text(p, p->left - 8, y + 16, "end", "name", "%s", s->name);
 	svg_rect(p, from, y + 4, fmax(1.5, to - from), ROW - 8, class, tip);
 	/* the note stands where there is room for it */
-	right = to + 130 < p->width;
-	svg_text(p, right ? to + 6 : from - 6, y + 16, right ? "start" : "end", "value", "%s", note);
+	if (to + NOTE < p->width)
+		svg_text(p, to + 6, y + 16, "start", "value", "%s", note);
+	else if (from - NOTE > p->left)
+		svg_text(p, from - 6, y + 16, "end", "value", "%s", note);
+	else
+		svg_text(p, to - 8, y + 16, "end", "inside", "%s", note);
 }
 
 void chart_waterfall(struct text *out, const struct bench_trace *t)

@@ -35,9 +35,7 @@ static char *proc_value(const char *path, const char *key)
 
 static json_t *text_or_null(const char *s)
 {
-	json_t *value = s ? json_string(s) : NULL;
-
-	return value ? value : json_null();
+	return s ? json_lossy(s, strlen(s)) : json_null();
 }
 
 static double load_now(void)
@@ -210,5 +208,5 @@ void bench_run_note(json_t *run, const char *fmt, ...)
 	va_start(args, fmt);
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
-	bench_run_append(run, "notes", json_string(text));
+	bench_run_append(run, "notes", json_lossy(text, strlen(text)));
 }

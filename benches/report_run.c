@@ -139,7 +139,9 @@ static void table_section(struct text *out, const json_t *run)
 		return;
 	text_add(out, "<div class=\"wide\"><table>\n<tr>");
 	json_array_foreach(json_object_get(table, "columns"), i, cell) {
-		text_add(out, "<th%s>", i ? " class=\"n\"" : "");
+		const json_t *below = json_array_get(json_array_get(json_object_get(table, "rows"), 0), i);
+
+		text_add(out, "<th%s>", json_is_number(below) ? " class=\"n\"" : "");
 		text_escape(out, json_string_value(cell) ?: "");
 		text_add(out, "</th>");
 	}
@@ -248,7 +250,9 @@ static void fault_section(struct text *out, const json_t *run)
 			snprintf(name, sizeof(name), "%.20s, %.8s", cell_text(row, 0), cell_text(row, 1));
 		add_point(l, name, cell(row, 2), cell(row, 4));
 	}
+	text_add(out, "<div class=\"single\">\n");
 	chart_lines(out, "µs a page by window size", "KiB a window", "µs", true, l->list, l->n);
+	text_add(out, "</div>\n");
 	free(l);
 }
 

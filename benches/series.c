@@ -202,12 +202,9 @@ json_t *bench_series_to_json(const struct bench_series *s)
 		json_object_set_new(obj, "faults", column(s, get_count, 0, 0));
 		json_object_set_new(obj, "premapped", column(s, get_count, 1, 0));
 	}
-	if (s->failed) {
-		json_t *text = json_string(s->first_error.text);
-
-		json_object_set_new(
-			obj, "first_error", text ? text : json_string("(its text is not UTF-8)"));
-	}
+	if (s->failed)
+		json_object_set_new(obj, "first_error",
+			json_lossy(s->first_error.text, strlen(s->first_error.text)));
 	return obj;
 }
 

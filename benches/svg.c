@@ -147,7 +147,8 @@ static size_t log_ticks(const struct svg_scale *s, unsigned max, double ticks[st
 
 static size_t make_ticks(const struct svg_scale *s, unsigned max, double ticks[static TICKS_MAX])
 {
-	return s->log ? log_ticks(s, max, ticks) : linear_ticks(s, max, ticks);
+	/* less than a decade holds too few of a logarithm's own */
+	return s->log && s->max / s->min >= 10 ? log_ticks(s, max, ticks) : linear_ticks(s, max, ticks);
 }
 
 void svg_axis_x(struct svg_plot *p, const char *name, unsigned max)

@@ -34,6 +34,9 @@ bool bench_take_output(int opt, struct bench_output *out, int *ret, struct err *
 	case 'j':
 		out->json = true;
 		return true;
+	case 'W':
+		out->save = optarg;
+		return true;
 	case 'R':
 		out->report = optarg;
 		return true;
@@ -57,7 +60,9 @@ int bench_finish(const struct bench_output *out, json_t *run, const struct text 
 	int r = 0;
 
 	bench_document_add(doc, run);
-	if (out->report)
+	if (out->save)
+		r = bench_document_write(doc, out->save, err);
+	if (r == 0 && out->report)
 		r = report_write(out->report, doc, out->against, out->n_against, err);
 	if (out->json)
 		json_print_line(doc);

@@ -61,21 +61,32 @@ static const struct command {
 		"remove what no tag reaches",
 		"  --keep T           keep blobs younger than T (10m)\n"
 		"  --dry-run          only say what would go\n"},
-	{"bench", cmd_bench,
-		"create TEMPLATE [-n N] [--mode cold|shell|spare]… [--result none|exec|python] "
-		"[--boots N] "
-		"[--json]",
-		"measure create latency: n, p50, p90, p99, max and the parts",
-		"  -n N               creates per mode (100)\n"
-		"  --mode M           cold, shell or spare; repeat for several (all)\n"
-		"  --result R         what is waited for after the agent's answer: none, exec, "
-		"python (none)\n"
-		"  --boots N          cold boots beside it (3; 0: none)\n"
-		"  --no-premap        do not map the working set at attach\n"
-		"  --no-uffd          the plain private mapping instead of userfaultfd\n"
-		"  --own-pager        a fresh pager for every create: nothing of the memory filled "
-		"yet\n"
-		"  --json             everything, raw samples included\n"},
+	{"bench", cmd_bench, "create|boot|exec|density|fault|image|compare|report [OPTIONS] …",
+		"measure creates and what they are made of; compare, report, gate",
+		"  create TEMPLATE    create latency by mode: n, p50, p90, p99, max and the parts\n"
+		"    -n N             creates per mode (100)\n"
+		"    --mode M         cold, shell or spare; repeat for several (all)\n"
+		"    --result R       what is waited for after the agent's answer: none, exec, python (none)\n"
+		"    --concurrency N  that many at once, round after round (1)\n"
+		"    --rate R         open loop: R creates a second begin on time, latency counts from then\n"
+		"    --boots N        cold boots beside it (3; 0: none)\n"
+		"    --trace          the median create of each mode, taken apart: parts and faults\n"
+		"    --perfetto FILE  all creates as a trace that ui.perfetto.dev opens\n"
+		"    --cold-cache     the template's files leave the page cache before each create\n"
+		"    --own-pager      a fresh pager for every create: nothing of the memory filled yet\n"
+		"    --no-premap      do not map the working set at attach\n"
+		"    --no-uffd        the plain private mapping instead of userfaultfd\n"
+		"  boot TEMPLATE      cold boots of the same machine; -n N (10)\n"
+		"  exec TEMPLATE      calls into a sandbox and bytes through it; -n N (200), --mib N (32)\n"
+		"  density TEMPLATE   memory of many sandboxes; --clones A,B,… (1,2,5,10,20), --busy SHELL,\n"
+		"                     --idle-only\n"
+		"  fault              µs a page; --window KIB,…, --frame KIB,…, --memory MIB, -n N (5)\n"
+		"  image TEMPLATE…    frame sizes and levels; also of raw files (./RAW) or --make [--memory MIB]\n"
+		"                     [--data MIB] [--from DIR]; --frame KIB,…, --level N,…, --disk, -n N\n"
+		"  compare OLD NEW    exit status 1 where NEW is worse; --max-regress p50=5%,p99=10%, --only TEXT\n"
+		"  report DOC…        several documents as one\n"
+		"  each but compare:  --json (everything, raw samples too), --save DOC.json, --report PAGE.html,\n"
+		"                     --against OLD.json (repeat), --store DIR\n"},
 	{"doctor", cmd_doctor, "[--json]", "say how this host works, and why", ""},
 };
 

@@ -6,7 +6,6 @@
  * The eager peer's snapshot is made here from the template's own: a machine restored and not yet run is written out by
  * the monitor with its memory, which this driver leaves out only where memory is shared.
  */
-#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -145,19 +144,20 @@ static int restore_once(struct peers *p, int memory_fd, int state_fd, int64_t *r
 
 /* ---- private file -------------------------------------------------------------------------- */
 
+/* A file in memory, as templating monitors keep theirs on tmpfs. */
 static int file_prepare(struct peers *p, struct err *err)
 {
 	const struct store_layer *l = store_layer(p->manifest, STORE_MEDIA_MEMORY);
-	cleanup_fd int blob = -1, fd = -1;
+	cleanup_fd int blob = -1, fd = memfd_create("parbake-file", MFD_CLOEXEC);
 	cleanup_image struct image *img = NULL;
-	const char *cache;
 	int r;
 
+	if (fd < 0)
+		return err_sys(err, errno, "make a memory file");
 	if (!l)
 		return err_set(err, ENOENT, "the template has no memory");
 	if ((r = store_blob_open(p->store, l->digest, l->bytes, &blob, err)) < 0 ||
-		(r = image_open(blob, &img, err)) < 0 || (r = paths_get(PATHS_CACHE, &cache, err)) < 0 ||
-		(r = fd = file_scratch(cache, err)) < 0 ||
+		(r = image_open(blob, &img, err)) < 0 ||
 		(r = image_expand(img, fd, template_config(p->template)->memory_raw_digest, NULL, err)) < 0)
 		return r;
 	p->memory_fd = steal_fd(&fd);
@@ -246,7 +246,7 @@ const struct peer peer_parbake = {
 };
 
 const struct peer peer_file = {
-	.name = "private mapping of a file",
+	.name = "private map of a tmpfs file",
 	.short_name = "private file",
 	.answers = true,
 	.every = 1,

@@ -4,13 +4,13 @@
  * that a busy minute of the host meets all of them:
  *
  *   parbake        a cold create
- *   private file   the memory image expanded into a file and mapped privately (what VM templating does): device
+ *   private file   the memory image expanded into a file on tmpfs and mapped privately (what VM templating does): device
  *                  state and answer as parbake's, without a pager, a working set, or a compressed image
  *   eager          QEMU's own snapshot of the very same machine, memory inside: all of it is read before it runs
  *   boot           the cold boot
  *   crun           the same root as a container: a process, not a machine; no kernel of its own
  *
- *     build/bench_peers [-n N] [--json] [--store DIR] TEMPLATE
+ *     build/bench_peers [-n N] [--json] [--save FILE] [--store DIR] TEMPLATE
  *
  * Each is measured to the agent's answer and to the first command's output (a container has no agent). What cannot
  * run here is left out, and why is said.
@@ -64,7 +64,7 @@ static void tell(struct text *out, json_t *run, const char *name, const char *un
 
 	if (!s->n && !s->failed)
 		return;
-	text_add(out, "%-26s %-7s %5zu %6zu %9.1f %9.1f %9.2f\n", name, until, s->n, s->failed, p50, p99, ratio);
+	text_add(out, "%-28s %-7s %5zu %6zu %9.1f %9.1f %9.2f\n", name, until, s->n, s->failed, p50, p99, ratio);
 	if (s->failed)
 		text_add(out, "  first failure: %s\n", s->first_error.text);
 	bench_run_row(run,
@@ -84,7 +84,7 @@ static json_t *tell_all(struct peers *p, struct standing *st, struct text *out)
 	bench_run_fact(run, "digest", json_string(p->manifest->digest));
 	bench_run_fact(run, "memory_bytes", json_integer((json_int_t)template_config(p->template)->memory_bytes));
 	bench_run_fact(run, "eager_state_bytes", json_integer((json_int_t)p->eager_bytes));
-	text_add(out, "%-26s %-7s %5s %6s %9s %9s %9s\n", title, "until", "n", "failed", "p50 ms", "p99 ms", "ratio");
+	text_add(out, "%-28s %-7s %5s %6s %9s %9s %9s\n", title, "until", "n", "failed", "p50 ms", "p99 ms", "ratio");
 	for (size_t i = 0; i < N_PEERS; i++) {
 		if (peers[i]->answers)
 			tell(out, run, peers[i]->name, "answer", &st[i].answer, &st[0].answer);
@@ -100,12 +100,14 @@ static json_t *tell_all(struct peers *p, struct standing *st, struct text *out)
 	return run;
 }
 
-static int run(struct peers *p, uint64_t n, struct progress *progress, bool json, struct err *err)
+static int run(struct peers *p, uint64_t n, struct progress *progress, bool json, const char *save,
+	struct err *err)
 {
 	struct standing *st = calloc(N_PEERS, sizeof(*st));
 	cleanup_json json_t *doc = bench_document_new();
 	cleanup_text struct text out = {0};
 	size_t failed = 0;
+	int r;
 
 	if (!st)
 		abort();
@@ -129,6 +131,7 @@ static int run(struct peers *p, uint64_t n, struct progress *progress, bool json
 	}
 	progress_done(progress, NULL);
 	bench_document_add(doc, tell_all(p, st, &out));
+	r = save ? bench_document_write(doc, save, err) : 0;
 	if (json)
 		json_print_line(doc);
 	else
@@ -139,7 +142,7 @@ static int run(struct peers *p, uint64_t n, struct progress *progress, bool json
 		bench_series_clear(&st[i].output);
 	}
 	free(st);
-	return failed ? err_set(err, EIO, "%zu failed", failed) : 0;
+	return r < 0 || !failed ? r : err_set(err, EIO, "%zu failed", failed);
 }
 
 /* This program lies in the build directory: parbake and its parts are found from there. */
@@ -164,6 +167,7 @@ int main(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{"json", no_argument, NULL, 'j'},
+		{"save", required_argument, NULL, 'W'},
 		{"store", required_argument, NULL, 'S'},
 		{NULL, 0, NULL, 0},
 	};
@@ -171,7 +175,7 @@ int main(int argc, char **argv)
 	cleanup_store struct store *s = NULL;
 	struct peers p = {.memory_fd = -1, .eager_fd = -1, .manifest = &m};
 	struct progress *progress = progress_new(PROGRESS_AUTO);
-	const char *store_dir = NULL;
+	const char *store_dir = NULL, *save = NULL;
 	uint64_t n = 20;
 	bool json = false;
 	struct err err = {0};
@@ -182,13 +186,15 @@ int main(int argc, char **argv)
 			n = strtoull(optarg, NULL, 10);
 		else if (opt == 'j')
 			json = true;
+		else if (opt == 'W')
+			save = optarg;
 		else if (opt == 'S')
 			store_dir = optarg;
 		else
 			return 2;
 	}
 	if (argc - optind != 1 || n < 1 || n > 10000) {
-		fprintf(stderr, "usage: %s [-n N] [--json] [--store DIR] TEMPLATE\n", argv[0]);
+		fprintf(stderr, "usage: %s [-n N] [--json] [--save FILE] [--store DIR] TEMPLATE\n", argv[0]);
 		return 2;
 	}
 	find_parbake();
@@ -199,7 +205,7 @@ int main(int argc, char **argv)
 	if (r == 0)
 		r = template_open(s, &m, &(struct template_options){.progress = progress}, &p.template, &err);
 	if (r == 0)
-		r = run(&p, n, progress, json, &err);
+		r = run(&p, n, progress, json, save, &err);
 	peers_clear(&p);
 	progress_free(progress);
 	if (r < 0)
