@@ -22,6 +22,3 @@ gone() { ! alive "$1"; }
 
 # monitors PID: the QEMU processes whose parent is PID
 monitors() { pgrep -P "$1" qemu-system 2>/dev/null; }
-
-# dead PID: it has ended; who inherited it may take his time to reap it
-dead() { ! grep -q '^State:.[^ZX]' "/proc/$1/status" 2>/dev/null; }
