@@ -120,7 +120,8 @@ static void zero_blocks(void)
 	int pairs[ZERO_SOCKETS][2], size = ZERO_SOCKET_BYTES;
 
 	for (size_t i = 0; i < ZERO_SOCKETS; i++) {
-		if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pairs[i]) < 0)
+		if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pairs[i]) <
+			0)
 			return;
 		setsockopt(pairs[i][0], SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
 		while (write(pairs[i][0], zeros, sizeof(zeros)) > 0)
@@ -140,8 +141,8 @@ static void zero_blocks(void)
  * process that is exiting cannot: should we need a page while its own are not free yet, the kernel
  * would take another process, the one the machine is baked for, or find none and give up.
  */
-static int work_zero(const void *arg, int data, int control, struct proto_out *reply,
-	struct fail *f)
+static int work_zero(
+	const void *arg, int data, int control, struct proto_out *reply, struct fail *f)
 {
 	static char text[MEMINFO_MAX];
 	size_t bytes = 0, max;

@@ -227,8 +227,9 @@ int spawn(const struct spawn *s, struct tree *t, struct fail *f)
 	/* It is reaped as any orphan. */
 	/* ENOENT and EACCES are the program's alone: a host makes exit statuses of them */
 	if (!strcmp(c.step, "chdir"))
-		return fail_set(f, c.err == EACCES ? EPERM : ENOTDIR, "cannot enter the directory '%s': %s",
-			s->cwd ? s->cwd : "/", strerror(c.err));
+		return fail_set(f, c.err == EACCES ? EPERM : ENOTDIR,
+			"cannot enter the directory '%s': %s", s->cwd ? s->cwd : "/",
+			strerror(c.err));
 	if (c.err == ENOENT && !strchr(s->argv[0], '/'))
 		return fail_set(f, c.err, "cannot run '%.200s': not found in PATH", s->argv[0]);
 	return fail_set(f, c.err, "cannot %s '%.200s': %s", c.step, s->argv[0], strerror(c.err));

@@ -226,8 +226,9 @@ int bake_run(struct store *s, const struct recipe *r, const struct bake_options 
 	/* what would fail at the very end fails now */
 	if (!store_tag_valid(b.tag))
 		return err_set(err, EINVAL,
-			"\"%.80s\" is not a tag: up to %d letters and digits, between them single . _ -", b.tag,
-			LIMIT_NAME);
+			"\"%.80s\" is not a tag: up to %d letters and digits, between them single "
+			". _ -",
+			b.tag, LIMIT_NAME);
 	rc = prepare(&b, err);
 	if (rc)
 		return rc;

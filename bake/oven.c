@@ -96,10 +96,9 @@ static int start(struct oven *o, const struct oven_spec *spec, struct err *err)
 	if (channel < 0)
 		return err_sys(err, -channel, "the agent's channel");
 	rc = guest_new(channel, &o->guest, err);
-	if (rc)
-		return rc;
-	channel = -1;
-	return 0;
+	if (!rc)
+		steal_fd(&channel);
+	return rc;
 }
 
 int oven_boot(const struct oven_spec *spec, struct oven *ret, struct err *err)

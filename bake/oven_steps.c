@@ -104,15 +104,14 @@ static int finish(
 	return rc;
 }
 
-int oven_shell(struct oven *o, const char *label, const char *line, const char *const *env,
-	struct err *err)
+/* @argv, or, where that is NULL, @code in the interpreter. */
+static int run_step(struct oven *o, const char *label, const char *const *argv,
+	const char *const *env, const char *code, struct err *err)
 {
-	const char *const bash[] = {"/bin/bash", "-e", "-o", "pipefail", "-c", line, NULL};
-	const char *const sh[] = {"/bin/sh", "-e", "-c", line, NULL};
 	cleanup_free struct lines *l = calloc(1, sizeof(*l));
 	cleanup_guest_result struct guest_result res = {0};
 	struct guest_exec_spec spec = {
-		.argv = o->bash ? bash : sh,
+		.argv = argv,
 		.env = env,
 		.timeout_ms = LIMIT_STEP_MS,
 		.limit_out = LIMIT_STEP_OUTPUT,
@@ -121,36 +120,30 @@ int oven_shell(struct oven *o, const char *label, const char *line, const char *
 		.output = take_output,
 		.user_data = l,
 	};
+	int64_t deadline = clock_deadline(LIMIT_STEP_MS + GRACE_MS);
 	int rc;
 
 	if (!l)
 		abort();
 	l->progress = o->progress;
 	l->label = label;
-	rc = guest_exec(
-		o->guest, &spec, clock_deadline(LIMIT_STEP_MS + GRACE_MS), o->alive_fd, &res, err);
+	if (argv)
+		rc = guest_exec(o->guest, &spec, deadline, o->alive_fd, &res, err);
+	else
+		rc = guest_code(o->guest, NULL, code, &spec, deadline, o->alive_fd, &res, err);
 	return finish(o, l, rc, &res, err);
+}
+
+int oven_shell(struct oven *o, const char *label, const char *line, const char *const *env,
+	struct err *err)
+{
+	const char *const bash[] = {"/bin/bash", "-e", "-o", "pipefail", "-c", line, NULL};
+	const char *const sh[] = {"/bin/sh", "-e", "-c", line, NULL};
+
+	return run_step(o, label, o->bash ? bash : sh, env, NULL, err);
 }
 
 int oven_python(struct oven *o, const char *label, const char *code, struct err *err)
 {
-	cleanup_free struct lines *l = calloc(1, sizeof(*l));
-	cleanup_guest_result struct guest_result res = {0};
-	struct guest_exec_spec spec = {
-		.timeout_ms = LIMIT_STEP_MS,
-		.limit_out = LIMIT_STEP_OUTPUT,
-		.limit_err = LIMIT_STEP_OUTPUT,
-		.stdin_fd = -1,
-		.output = take_output,
-		.user_data = l,
-	};
-	int rc;
-
-	if (!l)
-		abort();
-	l->progress = o->progress;
-	l->label = label;
-	rc = guest_code(o->guest, NULL, code, &spec, clock_deadline(LIMIT_STEP_MS + GRACE_MS),
-		o->alive_fd, &res, err);
-	return finish(o, l, rc, &res, err);
+	return run_step(o, label, NULL, NULL, code, err);
 }

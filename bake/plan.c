@@ -133,27 +133,38 @@ static int source_key(
 	return 0;
 }
 
-static int root_key(
-	const struct recipe *r, const struct plan_facts *facts, struct plan *p, struct err *err)
+void plan_root_key(const struct recipe *r, int64_t epoch, const struct plan *p,
+	const char (*sums)[DIGEST_TEXT_SIZE], char ret[static DIGEST_TEXT_SIZE])
 {
 	cleanup_digest struct digest *d = begin(PLAN_ROOT);
 
 	add(d, "before", p->key[PLAN_SOURCE]);
-	add_number(d, "epoch", facts->epoch);
+	add_number(d, "epoch", epoch);
 	add_number(d, "disk", (int64_t)r->disk_bytes);
 	for (size_t i = 0; i < r->n_files; i++) {
-		char sum[DIGEST_TEXT_SIZE];
-		int rc = file_digest(r->files[i].host, sum, err);
+		add(d, "file", r->files[i].guest);
+		add_number(d, "mode", r->files[i].mode);
+		add(d, "digest", sums[i]);
+	}
+	digest_final(d, ret);
+}
+
+static int root_key(
+	const struct recipe *r, const struct plan_facts *facts, struct plan *p, struct err *err)
+{
+	cleanup_free char(*sums)[DIGEST_TEXT_SIZE] = calloc(r->n_files + 1, sizeof(*sums));
+
+	if (!sums)
+		abort();
+	for (size_t i = 0; i < r->n_files; i++) {
+		int rc = file_digest(r->files[i].host, sums[i], err);
 
 		if (rc) {
 			err_prefix(err, "[files] %s", r->files[i].guest);
 			return rc;
 		}
-		add(d, "file", r->files[i].guest);
-		add_number(d, "mode", r->files[i].mode);
-		add(d, "digest", sum);
 	}
-	digest_final(d, p->key[PLAN_ROOT]);
+	plan_root_key(r, facts->epoch, p, sums, p->key[PLAN_ROOT]);
 	return 0;
 }
 

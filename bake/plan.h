@@ -43,6 +43,12 @@ struct plan {
 /* Reads what [files] and [root] path name, to sum it. -ENOENT names recipe key and file. */
 int plan_make(
 	const struct recipe *r, const struct plan_facts *facts, struct plan *ret, struct err *err);
+/*
+ * The root stage's key, where what [files] names has the digests @sums, in @r's order, and p's source
+ * key stands: so who reads the files can tell whether they are still what plan_make() has seen.
+ */
+void plan_root_key(const struct recipe *r, int64_t epoch, const struct plan *p,
+	const char (*sums)[DIGEST_TEXT_SIZE], char ret[static DIGEST_TEXT_SIZE]);
 /* SOURCE_DATE_EPOCH of the environment, else PLAN_EPOCH. -EINVAL where it is not a number. */
 #define PLAN_EPOCH 1735689600 /* 2025-01-01T00:00:00Z */
 int plan_epoch(int64_t *ret, struct err *err);

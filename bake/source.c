@@ -15,7 +15,7 @@ int source_get(const struct recipe *r, const struct plan *plan, int64_t epoch, b
 	struct progress *progress, int *ret_fd, struct err *err)
 {
 	const char *key = plan->key[PLAN_SOURCE];
-	cleanup_stage_out struct stage_out out = {.fd = -1};
+	cleanup_publish struct publish out = PUBLISH_INIT;
 	cleanup_fd int lock = -1;
 	char size[16];
 	struct stat st;

@@ -244,11 +244,14 @@ static int explain(struct run *run, int status, struct err *err)
 
 		if (strncmp(line, "I: ", 3))
 			err_append(err, "\n  %.200s", line);
-		if (strstr(line, "chroot mode") || strstr(line, "uidmap") || strstr(line, "/etc/sub"))
+		if (strstr(line, "chroot mode") || strstr(line, "uidmap") ||
+			strstr(line, "/etc/sub"))
 			no_root = true;
 	}
 	if (no_root && geteuid())
-		err_append(err, "\nbake as root; or install uidmap and give this user ranges in /etc/subuid and "
+		err_append(err,
+			"\nbake as root; or install uidmap and give this user ranges in "
+			"/etc/subuid and "
 			"/etc/subgid");
 	return -EIO;
 }
@@ -432,9 +435,11 @@ int source_debian(const struct recipe *r, int64_t epoch, int out_fd, struct prog
 	if (rc) {
 		close_fd(&hold);
 		err_sys(err, -rc, "reading from mmdebstrap");
-	}
-	proc_wait(&proc, CLOCK_NEVER, &status);
-	if (rc)
+		proc_wait(&proc, CLOCK_NEVER, NULL);
 		return rc;
+	}
+	rc = proc_wait(&proc, CLOCK_NEVER, &status);
+	if (rc)
+		return err_sys(err, -rc, "waiting for mmdebstrap");
 	return status ? explain(run, status, err) : 0;
 }

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "bake/plan.h"
-#include "common/cleanup.h"
+#include "common/file.h"
 #include "common/json.h"
 #include "common/progress.h"
 
@@ -25,19 +25,10 @@ int stage_open(
 /* One bake of a key at a time; waits, and says so. Returns the descriptor that holds the lock. */
 int stage_lock(enum plan_stage stage, const char *key, struct progress *progress, struct err *err);
 
-/*
- * A result being made: no name leads to it before stage_commit(), where the file system can do
- * that.
- */
-struct stage_out {
-	int fd; /* write here */
-	char *dir, *tmp; /* tmp: NULL where the file has no name */
-};
-int stage_begin(struct stage_out *out, struct err *err);
-int stage_commit(struct stage_out *out, enum plan_stage stage, const char *key, const char *suffix,
+/* A result being made: write to ret->fd, then commit; publish_end() in any case (cleanup_publish). */
+int stage_begin(struct publish *ret, struct err *err);
+int stage_commit(struct publish *p, enum plan_stage stage, const char *key, const char *suffix,
 	struct err *err);
-void stage_end(struct stage_out *out); /* harmless after commit and on zeros */
-#define cleanup_stage_out cleanup_with(stage_end)
 
 /* JSON facts beside a result (suffix "json"). stage_facts(): -ENOENT where there are none. */
 int stage_facts(enum plan_stage stage, const char *key, json_t **ret, struct err *err);

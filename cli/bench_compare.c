@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parbake bench compare OLD.json NEW.json: a gate for CI. Exit status 0 where nothing has become worse beyond the limits,
- * 1 where something has. benches/compare.h says how that is decided.
+ * parbake bench compare OLD.json NEW.json: a gate for CI. Exit status 0 where nothing has become
+ * worse beyond the limits, 1 where something has. benches/compare.h says how that is decided.
  *
  * parbake bench report: one page, or one document, of several documents.
  */
@@ -68,29 +68,27 @@ static void free_documents(json_t **docs, size_t n)
 int bench_report_main(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"output", required_argument, NULL, 'o'},
 		BENCH_OUTPUT_OPTIONS,
 		{NULL, 0, NULL, 0},
 	};
 	struct bench_output out = {0};
 	json_t *docs[LIMIT_BENCH_FILES];
 	cleanup_json json_t *all = NULL;
-	const char *path = NULL;
 	struct err err = {0};
 	size_t n = 0;
 	int opt, r = 0;
 
-	while ((opt = getopt_long(argc, argv, "o:", options, NULL)) != -1) {
-		if (opt == 'o')
-			path = optarg;
-		else if (!bench_take_output(opt, &out, &r, &err))
+	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		if (!bench_take_output(opt, &out, &r, &err))
 			return cli_usage("bench", "see above");
 		if (r < 0)
 			return cli_usage("bench", "%s", err.text);
 	}
-	if (optind == argc || argc - optind > LIMIT_BENCH_FILES || !(path || out.json || out.report))
+	if (optind == argc || argc - optind > LIMIT_BENCH_FILES ||
+		!(out.save || out.json || out.report))
 		return cli_usage("bench",
-			"write `bench report [--report PAGE.html] [--output ALL.json] DOCUMENT.json…`");
+			"write `bench report [--report PAGE.html] [--save ALL.json] "
+			"DOCUMENT.json…`");
 	for (int i = optind; i < argc && r == 0; i++) {
 		r = bench_document_read(argv[i], &docs[n], &err);
 		n += r == 0;
@@ -98,8 +96,8 @@ int bench_report_main(int argc, char **argv)
 	if (r == 0)
 		all = bench_documents_join(docs, n);
 	free_documents(docs, n);
-	if (r == 0 && path)
-		r = bench_document_write(all, path, &err);
+	if (r == 0 && out.save)
+		r = bench_document_write(all, out.save, &err);
 	if (r == 0 && out.report)
 		r = report_write(out.report, all, out.against, out.n_against, &err);
 	if (r == 0 && out.json)

@@ -25,8 +25,8 @@ struct report {
 	bool bad;
 };
 
-__attribute__((format(printf, 4, 5))) static void say(struct report *rep, enum verdict verdict,
-	const char *what, const char *fmt, ...)
+__attribute__((format(printf, 4, 5))) static void say(
+	struct report *rep, enum verdict verdict, const char *what, const char *fmt, ...)
 {
 	char text[1024];
 	va_list args;
@@ -36,8 +36,9 @@ __attribute__((format(printf, 4, 5))) static void say(struct report *rep, enum v
 	va_end(args);
 	rep->bad |= verdict == BAD;
 	if (rep->json)
-		json_array_append_new(rep->list, json_pack("{s:s, s:s, s:o}", "what", what, "verdict",
-			verdict_names[verdict], "text", json_lossy(text, strlen(text))));
+		json_array_append_new(rep->list,
+			json_pack("{s:s, s:s, s:o}", "what", what, "verdict",
+				verdict_names[verdict], "text", json_lossy(text, strlen(text))));
 	else
 		printf("%-6s %-14s %s\n", verdict_names[verdict], what, text);
 }
@@ -55,7 +56,8 @@ static void check_monitor(struct report *rep)
 	if (facts->has_kvm)
 		say(rep, GOOD, "accelerator", "kvm works");
 	else
-		say(rep, WORSE, "accelerator", "tcg: machines are emulated, since %s", facts->why_not_kvm);
+		say(rep, WORSE, "accelerator", "tcg: machines are emulated, since %s",
+			facts->why_not_kvm);
 }
 
 static void check_confinement(struct report *rep)
@@ -76,7 +78,8 @@ static void check_uffd(struct report *rep)
 	const char *how;
 
 	if (pager_probe(&how, &err) == 0)
-		say(rep, GOOD, "userfaultfd", "by %s: memory is served as it is touched, and shared", how);
+		say(rep, GOOD, "userfaultfd",
+			"by %s: memory is served as it is touched, and shared", how);
 	else
 		say(rep, WORSE, "userfaultfd",
 			"%s; memory is filled at once and mapped privately instead", err.text);

@@ -21,7 +21,8 @@ static json_t *layers_json(const struct store_manifest *m)
 
 static void print_pretty(const json_t *value)
 {
-	cleanup_free char *text = json_dumps(value, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_ENCODE_ANY);
+	cleanup_free char *text =
+		json_dumps(value, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_ENCODE_ANY);
 
 	if (!text)
 		abort();
@@ -90,9 +91,9 @@ int cmd_inspect(int argc, char **argv)
 	} else if (what == 'r') {
 		r = print_recipe(&m, &err);
 	} else {
-		cleanup_json json_t *all = json_pack("{s:s, s:s, s:s, s:s, s:o, s:O}", "name", m.name,
-			"tag", m.tag, "digest", m.digest, "created", m.created, "layers", layers_json(&m),
-			"config", m.config);
+		cleanup_json json_t *all = json_pack("{s:s, s:s, s:s, s:s, s:o, s:O}", "name",
+			m.name, "tag", m.tag, "digest", m.digest, "created", m.created, "layers",
+			layers_json(&m), "config", m.config);
 
 		print_pretty(all);
 	}

@@ -25,7 +25,8 @@ static const struct command {
 	const char *options; /* lines of the help page */
 } commands[] = {
 	{"bake", cmd_bake,
-		"RECIPE… [--tag TAG] [--force] [--from-stage STAGE] [--accel tcg|kvm] [--json] [--store DIR]",
+		"RECIPE… [--tag TAG] [--force] [--from-stage STAGE] [--accel tcg|kvm] [--json] "
+		"[--store DIR]",
 		"make snapshots from recipes",
 		"  --tag TAG          publish under NAME:TAG (latest)\n"
 		"  --force            do every stage anew, whatever is cached\n"
@@ -34,7 +35,8 @@ static const struct command {
 		"  --json             events, one JSON object a line\n"},
 	{"run", cmd_run, "TEMPLATE [OPTIONS] -- COMMAND… | --code CODE | --shell LINE",
 		"make a sandbox, run a command in it, remove it",
-		"  --code CODE        run Python in the template's warm interpreter (-: from standard input)\n"
+		"  --code CODE        run Python in the template's warm interpreter (-: from "
+		"standard input)\n"
 		"  --shell LINE       run a line of sh(1)\n"
 		"  -e, --env K=V      set a variable (repeat)\n"
 		"  -f, --file A:B     copy the file A into the sandbox as B first (repeat)\n"
@@ -42,10 +44,12 @@ static const struct command {
 		"  -t, --timeout T    kill the whole process tree after T (the recipe's, else 5m)\n"
 		"  -C, --cwd DIR      directory in the sandbox\n"
 		"  -u, --user USER    name or uid[:gid] (root)\n"
-		"  --max-output N     bytes of each output stream passed on (the recipe's, else 16M)\n"
+		"  --max-output N     bytes of each output stream passed on (the recipe's, else "
+		"16M)\n"
 		"  --tty              give the command a terminal\n"
 		"  --json             print one JSON object with everything instead\n"
-		"  exit status: the command's; 124 timed out; 125 parbake failed; 126, 127 as sh(1);\n"
+		"  exit status: the command's; 124 timed out; 125 parbake failed; 126, 127 as "
+		"sh(1);\n"
 		"  128+N killed by signal N\n"},
 	{"ls", cmd_ls, "[--json] [--store DIR]", "list the templates in the store", ""},
 	{"inspect", cmd_inspect, "TEMPLATE [--config|--manifest|--recipe] [--store DIR]",
@@ -53,21 +57,36 @@ static const struct command {
 	{"verify", cmd_verify, "[TEMPLATE…] [--json] [--store DIR]",
 		"check every byte of snapshots against their digests", ""},
 	{"rm", cmd_rm, "TEMPLATE… [--store DIR]", "remove tags (the data go with gc)", ""},
-	{"gc", cmd_gc, "[--keep T] [--dry-run] [--json] [--store DIR]", "remove what no tag reaches",
+	{"gc", cmd_gc, "[--keep T] [--dry-run] [--json] [--store DIR]",
+		"remove what no tag reaches",
 		"  --keep T           keep blobs younger than T (10m)\n"
 		"  --dry-run          only say what would go\n"},
-	{"bench", cmd_bench,
-		"create TEMPLATE [-n N] [--mode cold|shell|spare]… [--result none|exec|python] [--boots N] "
-		"[--json]",
-		"measure create latency: n, p50, p90, p99, max and the parts",
-		"  -n N               creates per mode (100)\n"
-		"  --mode M           cold, shell or spare; repeat for several (all)\n"
-		"  --result R         what is waited for after the agent's answer: none, exec, python (none)\n"
-		"  --boots N          cold boots beside it (3; 0: none)\n"
-		"  --no-premap        do not map the working set at attach\n"
-		"  --no-uffd          the plain private mapping instead of userfaultfd\n"
-		"  --own-pager        a fresh pager for every create: nothing of the memory filled yet\n"
-		"  --json             everything, raw samples included\n"},
+	{"bench", cmd_bench, "create|boot|exec|density|fault|image|compare|report [OPTIONS] …",
+		"measure creates and what they are made of; compare, report, gate",
+		"  create TEMPLATE    create latency by mode: n, p50, p90, p99, max and the parts\n"
+		"    -n N             creates per mode (100)\n"
+		"    --mode M         cold, shell or spare; repeat for several (all)\n"
+		"    --result R       what is waited for after the agent's answer: none, exec, python (none)\n"
+		"    --concurrency N  that many at once, round after round (1)\n"
+		"    --rate R         open loop: R creates a second begin on time, latency counts from then\n"
+		"    --boots N        cold boots beside it (3; 0: none)\n"
+		"    --trace          the median create of each mode, taken apart: parts and faults\n"
+		"    --perfetto FILE  all creates as a trace that ui.perfetto.dev opens\n"
+		"    --cold-cache     the template's files leave the page cache before each create\n"
+		"    --own-pager      a fresh pager for every create: nothing of the memory filled yet\n"
+		"    --no-premap      do not map the working set at attach\n"
+		"    --no-uffd        the plain private mapping instead of userfaultfd\n"
+		"  boot TEMPLATE      cold boots of the same machine; -n N (10)\n"
+		"  exec TEMPLATE      calls into a sandbox and bytes through it; -n N (200), --mib N (32)\n"
+		"  density TEMPLATE   memory of many sandboxes; --clones A,B,… (1,2,5,10,20), --busy SHELL,\n"
+		"                     --idle-only\n"
+		"  fault              µs a page; --window KIB,…, --frame KIB,…, --memory MIB, -n N (5)\n"
+		"  image TEMPLATE…    frame sizes and levels; also of raw files (./RAW) or --make [--memory MIB]\n"
+		"                     [--data MIB] [--from DIR]; --frame KIB,…, --level N,…, --disk, -n N\n"
+		"  compare OLD NEW    exit status 1 where NEW is worse; --max-regress p50=5%,p99=10%, --only TEXT\n"
+		"  report DOC…        several documents as one\n"
+		"  each but compare:  --json (everything, raw samples too), --save DOC.json, --report PAGE.html,\n"
+		"                     --against OLD.json (repeat), --store DIR\n"},
 	{"doctor", cmd_doctor, "[--json]", "say how this host works, and why", ""},
 };
 
@@ -111,12 +130,14 @@ int cli_help(const char *name)
 
 static int help(FILE *to)
 {
-	fprintf(to, "parbake %s: bake microVM templates, make sandboxes from them in milliseconds\n\n",
+	fprintf(to,
+		"parbake %s: bake microVM templates, make sandboxes from them in milliseconds\n\n",
 		PARBAKE_VERSION);
 	for (size_t i = 0; i < N_COMMANDS; i++)
 		fprintf(to, "  parbake %-8s %s\n", commands[i].name, commands[i].summary);
 	fprintf(to, "  parbake %-8s %s\n", "version", "say which parbake this is");
-	fprintf(to, "\n`parbake help COMMAND` tells more; so do parbake(1) and parbake-recipe(5).\n");
+	fprintf(to,
+		"\n`parbake help COMMAND` tells more; so do parbake(1) and parbake-recipe(5).\n");
 	return to == stdout ? CLI_OK : CLI_USAGE;
 }
 
@@ -142,8 +163,8 @@ int cli_number(const char *option, const char *text, uint64_t min, uint64_t max,
 	errno = 0;
 	n = strtoull(text, &end, 10);
 	if (errno || end == text || *end || *text == '-' || n < min || n > max)
-		return err_set(err, EINVAL, "%s %s: not a number within %" PRIu64 " to %" PRIu64, option,
-			text, min, max);
+		return err_set(err, EINVAL, "%s %s: not a number within %" PRIu64 " to %" PRIu64,
+			option, text, min, max);
 	*ret = n;
 	return 0;
 }
@@ -153,8 +174,8 @@ int cli_duration(const char *option, const char *text, uint64_t *ret, struct err
 	uint64_t ms;
 
 	if (recipe_parse_time_ms(text, &ms) < 0 || ms == 0 || ms > LIMIT_TIMEOUT_MS)
-		return err_set(err, EINVAL, "%s %s: not a duration up to a year; write 500ms, 30s or 5m",
-			option, text);
+		return err_set(err, EINVAL,
+			"%s %s: not a duration up to a year; write 500ms, 30s or 5m", option, text);
 	*ret = ms;
 	return 0;
 }

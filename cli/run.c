@@ -44,8 +44,8 @@ struct request {
 	char *code_read; /* owned: --code - */
 };
 
-static int split_copy(const char *option, const char *arg, struct copy *list, size_t *n,
-	struct err *err)
+static int split_copy(
+	const char *option, const char *arg, struct copy *list, size_t *n, struct err *err)
 {
 	const char *colon = strrchr(arg, ':');
 
@@ -96,10 +96,11 @@ static int take_option(int opt, struct request *rq, struct err *err)
 	case 't':
 		return cli_duration("--timeout", optarg, &rq->timeout_ms, err);
 	case 'M':
-		if (cli_number("--max-output", optarg, 1, LIMIT_ARCHIVE_BYTES, &rq->max_output, NULL) < 0 &&
+		if (cli_number("--max-output", optarg, 1, LIMIT_ARCHIVE_BYTES, &rq->max_output,
+			    NULL) < 0 &&
 			(recipe_parse_size(optarg, &rq->max_output) < 0 || !rq->max_output))
-			return err_set(err, EINVAL, "--max-output %s: not a size; write 1000, 64K or 16M",
-				optarg);
+			return err_set(err, EINVAL,
+				"--max-output %s: not a size; write 1000, 64K or 16M", optarg);
 		return 0;
 	case 'C':
 		rq->cwd = optarg;
@@ -174,7 +175,8 @@ static int read_code(struct request *rq, struct err *err)
 
 	if (!rq->code || strcmp(rq->code, "-"))
 		return 0;
-	r = file_read_rest(STDIN_FILENO, "standard input", PROTO_BODY_MAX / 2, &rq->code_read, &len, err);
+	r = file_read_rest(
+		STDIN_FILENO, "standard input", PROTO_BODY_MAX / 2, &rq->code_read, &len, err);
 	if (r < 0)
 		return r;
 	if (strlen(rq->code_read) != len)
@@ -186,7 +188,8 @@ static int read_code(struct request *rq, struct err *err)
 /* A descriptor that others made non-blocking is waited for. */
 static int pass_output(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
 {
-	struct pollfd p = {.fd = channel == PROTO_ERR ? STDERR_FILENO : STDOUT_FILENO, .events = POLLOUT};
+	struct pollfd p = {
+		.fd = channel == PROTO_ERR ? STDERR_FILENO : STDOUT_FILENO, .events = POLLOUT};
 
 	(void)user;
 	while (len) {
@@ -204,8 +207,8 @@ static int pass_output(void *user, enum proto_channel channel, const uint8_t *by
 	return 0;
 }
 
-static int put_files(struct sandbox *sb, const struct request *rq, int64_t deadline,
-	struct err *err)
+static int put_files(
+	struct sandbox *sb, const struct request *rq, int64_t deadline, struct err *err)
 {
 	for (size_t i = 0; i < rq->n_files; i++) {
 		cleanup_fd int fd = open(rq->files[i].from, O_RDONLY | O_CLOEXEC);
@@ -215,9 +218,10 @@ static int put_files(struct sandbox *sb, const struct request *rq, int64_t deadl
 		if (fd < 0 || fstat(fd, &st) < 0)
 			return err_sys(err, errno, "--file %s", rq->files[i].from);
 		if (!S_ISREG(st.st_mode))
-			return err_set(err, EINVAL, "--file %s: not a regular file", rq->files[i].from);
-		r = guest_put_file(sandbox_guest(sb), fd, rq->files[i].to, st.st_mode & 0777, rq->user,
-			deadline, machine_pidfd(sandbox_machine(sb)), err);
+			return err_set(
+				err, EINVAL, "--file %s: not a regular file", rq->files[i].from);
+		r = guest_put_file(sandbox_guest(sb), fd, rq->files[i].to, st.st_mode & 0777,
+			rq->user, deadline, machine_pidfd(sandbox_machine(sb)), err);
 		if (r < 0) {
 			err_prefix(err, "copy %s to %s", rq->files[i].from, rq->files[i].to);
 			return r;
@@ -227,13 +231,16 @@ static int put_files(struct sandbox *sb, const struct request *rq, int64_t deadl
 }
 
 /* @max: a file with more bytes is none that the machine can hold, but holes: not ours to write out. */
-static int fetch_one(struct sandbox *sb, const struct copy *c, uint64_t max, int64_t deadline,
-	struct err *err)
+static int fetch_one(
+	struct sandbox *sb, const struct copy *c, uint64_t max, int64_t deadline, struct err *err)
 {
 	cleanup_publish struct publish p = PUBLISH_INIT;
 	cleanup_free char *copy = str_dup(c->to);
 	char *slash = strrchr(copy, '/');
-	const char *name = slash ? slash + 1 : copy, *dir = slash == copy ? "/" : slash ? copy : ".";
+	const char *name = slash ? slash + 1 : copy,
+		   *dir = slash == copy ? "/"
+		: slash                 ? copy
+					: ".";
 	int r;
 
 	if (slash)
@@ -251,13 +258,15 @@ static int fetch_one(struct sandbox *sb, const struct copy *c, uint64_t max, int
 static int fetch_files(struct sandbox *sb, const struct snapshot_config *config,
 	const struct request *rq, int64_t deadline, struct err *err)
 {
-	uint64_t max = config->disk_bytes > config->memory_bytes ? config->disk_bytes : config->memory_bytes;
+	uint64_t max = config->disk_bytes > config->memory_bytes ? config->disk_bytes
+								 : config->memory_bytes;
 
 	for (size_t i = 0; i < rq->n_fetches; i++) {
 		int r = fetch_one(sb, &rq->fetches[i], max, deadline, err);
 
 		if (r < 0) {
-			err_prefix(err, "copy %s out to %s", rq->fetches[i].from, rq->fetches[i].to);
+			err_prefix(
+				err, "copy %s out to %s", rq->fetches[i].from, rq->fetches[i].to);
 			return r;
 		}
 	}
@@ -299,9 +308,9 @@ static int execute(struct template *t, struct sandbox *sb, const struct request 
 	struct guest_result *res, int *ret_status, struct err *err)
 {
 	const struct snapshot_config *config = template_config(t);
-	uint64_t timeout = rq->timeout_ms ? rq->timeout_ms :
-		config->exec_timeout_ms		  ? config->exec_timeout_ms :
-						    LIMIT_EXEC_TIMEOUT_MS;
+	uint64_t timeout = rq->timeout_ms ? rq->timeout_ms
+		: config->exec_timeout_ms ? config->exec_timeout_ms
+					  : LIMIT_EXEC_TIMEOUT_MS;
 	cleanup_free const char **env = merge_env(config, rq);
 	cleanup_fd int resize_fd = -1;
 	struct guest_exec_spec spec = {
@@ -364,8 +373,8 @@ static json_t *results_json(const char *lines)
 	return list;
 }
 
-static void print_json(const struct request *rq, const struct guest_result *res,
-	const struct sandbox_trace *trace)
+static void print_json(
+	const struct request *rq, const struct guest_result *res, const struct sandbox_trace *trace)
 {
 	cleanup_json json_t *obj = json_object();
 
@@ -402,7 +411,8 @@ static void print_results(const struct guest_result *res)
 	json_t *one;
 	size_t i;
 
-	json_array_foreach(list, i, one) {
+	json_array_foreach(list, i, one)
+	{
 		const char *text = json_string_value(
 			json_object_get(json_object_get(one, "data"), "text/plain"));
 
@@ -430,11 +440,15 @@ static int conclude(const struct request *rq, const struct guest_result *res, ui
 		say_cut("standard output", res->cut_out, res->total_out, limit);
 		say_cut("standard error", res->cut_err, res->total_err, limit);
 		if (res->oom)
-			fprintf(stderr, "parbake: out of memory: the kernel killed a process of the command\n");
+			fprintf(stderr,
+				"parbake: out of memory: the kernel killed a process of the "
+				"command\n");
 	}
 	if (res->timed_out) {
 		if (!rq->json)
-			fprintf(stderr, "parbake: timed out after %.3g s: everything it started was killed\n",
+			fprintf(stderr,
+				"parbake: timed out after %.3g s: everything it started was "
+				"killed\n",
 				(double)timeout_ms / 1e3);
 		return CLI_TIMED_OUT;
 	}
@@ -454,7 +468,8 @@ static int run(struct request *rq)
 	cleanup_sandbox struct sandbox *sb = NULL;
 	cleanup_guest_result struct guest_result res = {0};
 	struct template_options opt = {0};
-	struct progress *progress = progress_new(isatty(STDERR_FILENO) ? PROGRESS_AUTO : PROGRESS_SILENT);
+	struct progress *progress =
+		progress_new(isatty(STDERR_FILENO) ? PROGRESS_AUTO : PROGRESS_SILENT);
 	const struct snapshot_config *config;
 	struct err err = {0};
 	int r, status = CLI_NOT_RUN;
@@ -485,12 +500,12 @@ static int run(struct request *rq)
 		print_json(rq, &res, sandbox_trace(sb));
 	config = template_config(t);
 	return conclude(rq, &res,
-		rq->max_output		  ? rq->max_output :
-			config->output_bytes ? config->output_bytes :
-					       LIMIT_OUTPUT_BYTES,
-		rq->timeout_ms			? rq->timeout_ms :
-			config->exec_timeout_ms ? config->exec_timeout_ms :
-						  LIMIT_EXEC_TIMEOUT_MS);
+		rq->max_output                 ? rq->max_output
+			: config->output_bytes ? config->output_bytes
+					       : LIMIT_OUTPUT_BYTES,
+		rq->timeout_ms                    ? rq->timeout_ms
+			: config->exec_timeout_ms ? config->exec_timeout_ms
+						  : LIMIT_EXEC_TIMEOUT_MS);
 }
 
 int cmd_run(int argc, char **argv)

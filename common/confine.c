@@ -190,7 +190,7 @@ struct ruleset {
 
 #define ALL_FS(version)                                                                            \
 	((1ull << (13 + ((version) >= 2) + ((version) >= 3) + ((version) >= 5))) - 1)
-#define ALL_NET 3ull	/* bind and connect TCP: version 4 */
+#define ALL_NET 3ull /* bind and connect TCP: version 4 */
 #define ALL_SCOPED 3ull /* abstract unix sockets and signals of others: version 6 */
 
 #define READ_FILE (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_EXECUTE)
@@ -207,8 +207,8 @@ static int add_path(int ruleset, const struct confine_path *p, struct err *err)
 		return 0;
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_sys(err, errno, "confine to %s", p->path);
-	rule.allowed_access = READ_FILE | (S_ISDIR(st.st_mode) ? READ_DIR : 0) |
-		(p->write ? WRITE_FILE : 0);
+	rule.allowed_access =
+		READ_FILE | (S_ISDIR(st.st_mode) ? READ_DIR : 0) | (p->write ? WRITE_FILE : 0);
 	if (syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) < 0)
 		return err_sys(err, errno, "confine to %s", p->path);
 	return 0;

@@ -27,10 +27,10 @@
 
 /* Calls that are denied unless asked for. */
 enum confine_may {
-	CONFINE_MAY_EXEC = 1,   /* execve(2): who is confined before it starts its program */
+	CONFINE_MAY_EXEC = 1, /* execve(2): who is confined before it starts its program */
 	CONFINE_MAY_ACCEPT = 2, /* accept4(2) from sockets it was given */
-	CONFINE_MAY_MEMFD = 4,  /* memfd_create(2) */
-	CONFINE_MAY_UFFD = 8,   /* userfaultfd(2) */
+	CONFINE_MAY_MEMFD = 4, /* memfd_create(2) */
+	CONFINE_MAY_UFFD = 8, /* userfaultfd(2) */
 };
 
 struct confine {
@@ -58,20 +58,20 @@ void confine_limit(struct confine *c, int resource, rlim_t most);
 
 /* What this host lets us do; found out once, the first time. */
 struct confine_host {
-	bool off;        /* PARBAKE_CONFINE=off: nothing is done */
-	bool root;       /* this process is root */
-	bool users;      /* … and can become the users */
-	uid_t first;     /* of them */
+	bool off; /* PARBAKE_CONFINE=off: nothing is done */
+	bool root; /* this process is root */
+	bool users; /* … and can become the users */
+	uid_t first; /* of them */
 	bool namespaces; /* an empty network namespace was made, and IPC namespaces can be */
-	int files;       /* Landlock's version; 0: there is none */
-	char why[128];   /* the first of these that does not work: why */
+	int files; /* Landlock's version; 0: there is none */
+	char why[128]; /* the first of these that does not work: why */
 };
 const struct confine_host *confine_host(void);
 
 /* A path, and everything beneath it, that may be opened. */
 struct confine_path {
 	const char *path; /* what is not there is left out */
-	bool write;       /* not reading and execution alone */
+	bool write; /* not reading and execution alone */
 };
 /* Returns a descriptor for struct confine, or -1 where the host has no Landlock; else -errno. */
 int confine_files_new(const struct confine_path *paths, size_t n, struct err *err);

@@ -81,12 +81,12 @@ static const short denied[] = {
 	SYS_vhangup, SYS_iopl, SYS_ioperm,
 	/* large and rare */
 	SYS_bpf, SYS_perf_event_open, SYS_modify_ldt, SYS_personality, SYS_lookup_dcookie,
-	SYS_uselib, SYS_ustat, SYS_sysfs, SYS__sysctl, SYS_nfsservctl, SYS_memfd_secret, SYS_vmsplice};
+	SYS_uselib, SYS_ustat, SYS_sysfs, SYS__sysctl, SYS_nfsservctl, SYS_memfd_secret,
+	SYS_vmsplice};
 
 /* Tried by programs, which then do without. */
-static const short absent[] = {
-	SYS_clone3 /* its flags lie in memory */, SYS_io_uring_setup, SYS_io_uring_enter,
-	SYS_io_uring_register};
+static const short absent[] = {SYS_clone3 /* its flags lie in memory */, SYS_io_uring_setup,
+	SYS_io_uring_enter, SYS_io_uring_register};
 
 /* Denied where argument @arg is @value. */
 static const struct {

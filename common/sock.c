@@ -122,7 +122,9 @@ ssize_t sock_recv_fds(int fd, void *buf, size_t len, int *fds, size_t *n_fds)
 		char buf[CMSG_SPACE(SOCK_FDS_MAX * sizeof(int))];
 	} control;
 	struct iovec iov = {.iov_base = buf, .iov_len = len};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.buf,
+	struct msghdr msg = {.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control.buf,
 		.msg_controllen = sizeof(control.buf)};
 	size_t room = *n_fds, got = 0;
 	bool too_many = false;

@@ -99,8 +99,7 @@ static int zero_data(int to, uint64_t at, uint64_t len, struct err *err)
 	static const char zeros[64 * KIB];
 	uint64_t end = at + len;
 
-	if (fallocate(to, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at,
-		    (off_t)len) == 0)
+	if (fallocate(to, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)len) == 0)
 		return 0;
 	while (at < end) {
 		size_t n = end - at < sizeof(zeros) ? (size_t)(end - at) : sizeof(zeros);
@@ -155,46 +154,31 @@ static int apply_delta(
 	return r;
 }
 
-/* Give the finished file without a name its name. Under the lock, so what has the name is not
- * whole. */
-static int publish(int fd, const char *dir, const char *name, struct err *err)
-{
-	cleanup_fd int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	char path[32];
-	int r = fault_point("restore.disk.before-publish");
-
-	if (r < 0)
-		return err_sys(err, -r, "publish the expanded disk");
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	if (dirfd < 0 || fchmod(fd, 0400) < 0 || fsync(fd) < 0 ||
-		(unlinkat(dirfd, name, 0) < 0 && errno != ENOENT) ||
-		linkat(AT_FDCWD, path, dirfd, name, AT_SYMLINK_FOLLOW) < 0 || fsync(dirfd) < 0)
-		return err_sys(err, errno, "publish the expanded disk %s/%s", dir, name);
-	return 0;
-}
-
 static int make(int root_fd, int delta_fd, const struct snapshot_config *c, const char *dir,
 	const char *name, struct progress *progress, struct err *err)
 {
 	cleanup_image struct image *img = NULL;
-	cleanup_fd int fd = -1;
+	cleanup_publish struct publish p = PUBLISH_INIT;
 	int r = open_image(root_fd, c->disk_bytes, "disk", &img, err);
 
+	if (r == 0)
+		r = publish_begin(&p, dir, err);
 	if (r < 0)
 		return r;
-	fd = file_scratch(dir, err);
-	if (fd < 0)
-		return fd;
 	progress_stage(progress, "expand the disk", "bytes", c->disk_bytes);
-	r = image_expand(img, fd, c->disk_raw_digest, progress, err);
+	r = image_expand(img, p.fd, c->disk_raw_digest, progress, err);
 	if (r < 0) {
 		err_prefix(err, "the template's disk");
 		return r;
 	}
 	if (c->delta_raw_digest[0])
-		r = apply_delta(delta_fd, c, dir, fd, err);
-	if (r == 0)
-		r = publish(fd, dir, name, err);
+		r = apply_delta(delta_fd, c, dir, p.fd, err);
+	if (r < 0)
+		return r;
+	r = fault_point("restore.disk.before-publish");
+	if (r < 0)
+		return err_sys(err, -r, "publish the expanded disk");
+	r = publish_commit(&p, name, 0400, err);
 	if (r == 0)
 		progress_done(progress, NULL);
 	return r;

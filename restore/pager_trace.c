@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a pager did when, for whoever takes a create apart: each handshake with its working set and each fault, kept
- * until they are fetched. Only a pager that was asked to does this; another reads no clock for it.
+ * What a pager did when, for whoever takes a create apart: each handshake with its working set
+ * and each fault, kept until they are fetched. Only a pager that was asked to does this; another
+ * reads no clock for it.
  *
  * As JSON a trace is {"lost":N,"entries":[[begin,end,offset,pages,machine,kind,flags],…]}.
  */
@@ -74,9 +75,9 @@ json_t *pager_trace_to_json(const struct pager_trace *t)
 			(e->filled ? FLAG_FILLED : 0);
 
 		json_array_append_new(entries,
-			json_pack("[I, I, I, I, I, i, i]", (json_int_t)e->begin,
-				(json_int_t)e->end, (json_int_t)e->offset, (json_int_t)e->pages,
-				(json_int_t)e->machine, (int)e->kind, flags));
+			json_pack("[I, I, I, I, I, i, i]", (json_int_t)e->begin, (json_int_t)e->end,
+				(json_int_t)e->offset, (json_int_t)e->pages, (json_int_t)e->machine,
+				(int)e->kind, flags));
 	}
 	obj = json_pack("{s:I, s:o}", "lost", (json_int_t)t->lost, "entries", entries);
 	if (!obj)
@@ -98,7 +99,8 @@ static int parse_entry(const json_t *list, struct pager_trace_entry *ret, struct
 	json_int_t field[N_FIELDS];
 
 	if (json_array_size(list) != N_FIELDS)
-		return err_set(err, EPROTO, "a pager's trace: an entry is not %d numbers", N_FIELDS);
+		return err_set(
+			err, EPROTO, "a pager's trace: an entry is not %d numbers", N_FIELDS);
 	for (size_t i = 0; i < N_FIELDS; i++) {
 		const json_t *one = json_array_get(list, i);
 

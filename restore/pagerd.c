@@ -47,8 +47,7 @@ static char *options_text(const struct pagerd_spec *spec)
 		spec->key, "wset", spec->wset != NULL, "private", spec->no_uffd, "threads",
 		(json_int_t)spec->options.threads, "window", (json_int_t)spec->options.window_bytes,
 		"no_premap", spec->options.no_premap, "record", spec->options.record, "trace",
-		spec->options.trace, "version",
-		PARBAKE_VERSION);
+		spec->options.trace, "version", PARBAKE_VERSION);
 
 	if (!obj)
 		abort(); /* no memory, or a bug */

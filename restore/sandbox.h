@@ -42,15 +42,15 @@ int template_disk_fd(const struct template *t);
 struct pagerd *template_pager(struct template *t);
 
 /*
- * Moments of a create, CLOCK_MONOTONIC ns, in the order they come; 0: did not happen. What the pager does beside
- * them is in its own trace (pagerd_traced()).
+ * Moments of a create, CLOCK_MONOTONIC ns, in the order they come; 0: did not happen. What the
+ * pager does beside them is in its own trace (pagerd_traced()).
  */
 struct sandbox_trace {
 	int64_t begin;
 	int64_t overlay_made;
-	int64_t memory_got;      /* the pager gave the memory and a socket to attach by */
+	int64_t memory_got; /* the pager gave the memory and a socket to attach by */
 	int64_t monitor_started; /* the monitor's program runs: fork and exec are done */
-	int64_t monitor_ready;   /* its control socket has answered */
+	int64_t monitor_ready; /* its control socket has answered */
 	int64_t state_loaded;
 	int64_t asked; /* SYNC, IDENTITY and THAW lie in the channel */
 	int64_t resumed;
@@ -67,8 +67,10 @@ int sandbox_shell(struct template *t, struct sandbox **ret, struct err *err);
  * its new identity, from memory proven restored (the boot nonce of the config). @hostname may be
  * NULL. */
 int sandbox_restore(struct sandbox *sb, const char *hostname, int64_t deadline, struct err *err);
-/* The same in two: restored, answered once under a passing identity, and paused (a spare); then handed out under one
- * of its own: clock, entropy, machine id and host name are fresh again. */
+/*
+ * The same in two: restored, answered once under a passing identity, and paused (a spare); then
+ * handed out under one of its own: clock, entropy, machine id and host name are fresh again.
+ */
 int sandbox_prepare(struct sandbox *sb, int64_t deadline, struct err *err);
 int sandbox_activate(struct sandbox *sb, const char *hostname, int64_t deadline, struct err *err);
 /* shell + restore. */

@@ -66,8 +66,8 @@ static bool wanted_bytes(const json_t *config, size_t i, uint64_t *ret)
 		return size != NULL;
 	}
 	*ret = 0;
-	json_array_foreach(ranges, at, range)
-		*ret += (uint64_t)json_integer_value(json_array_get(range, 1));
+	json_array_foreach(ranges, at, range) *ret +=
+		(uint64_t)json_integer_value(json_array_get(range, 1));
 	return true;
 }
 
@@ -86,8 +86,8 @@ static int check_image(int fd, size_t i, const struct store_layer *layer, const 
 	if (wanted_bytes(config, i, &bytes) && bytes != image_raw_bytes(img))
 		return err_set(err, EBADMSG,
 			"it holds %" PRIu64 " bytes, the config's \"%s\" says %" PRIu64,
-			image_raw_bytes(img), images[i].size_key ? images[i].size_key : "extra.delta",
-			bytes);
+			image_raw_bytes(img),
+			images[i].size_key ? images[i].size_key : "extra.delta", bytes);
 	progress_stage(progress, stage, "bytes", image_raw_bytes(img));
 	r = image_check_all(img, want && *want ? want : NULL, progress, err);
 	if (r == 0)

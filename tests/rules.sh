@@ -14,11 +14,12 @@ allowed() {
 	vmm) echo "common store agent/proto.h" ;;
 	bake | restore) echo "common store vmm agent/proto.h" ;;
 	pool) echo "common store vmm bake restore agent/proto.h" ;;
-	cli) echo "common store vmm bake restore pool agent/proto.h" ;;
+	benches) echo "common store vmm restore agent/proto.h" ;;
+	cli) echo "common store vmm bake restore pool benches agent/proto.h" ;;
 	esac
 }
 
-for part in common agent store vmm bake restore pool cli; do
+for part in common agent store vmm bake restore pool benches cli; do
 	[ -d "$part" ] || continue
 	bad=
 	while IFS=: read -r file include; do

@@ -45,8 +45,8 @@ void guest_result_free(struct guest_result *r)
 	*r = (struct guest_result){0};
 }
 
-static void exec_pass_on(struct exec_call *c, enum proto_channel channel, const uint8_t *bytes,
-	size_t len)
+static void exec_pass_on(
+	struct exec_call *c, enum proto_channel channel, const uint8_t *bytes, size_t len)
 {
 	int64_t begin = clock_now_ns();
 	int rc;
@@ -227,8 +227,8 @@ static char *take_output(struct exec_call *c, enum proto_channel channel, size_t
 }
 
 /* Until it is done or the time is up. A reader of our output that is slow spends time of its own. */
-static int exec_wait_done(struct guest *g, struct exec_call *c, int64_t until, int also_fd,
-	struct err *err)
+static int exec_wait_done(
+	struct guest *g, struct exec_call *c, int64_t until, int also_fd, struct err *err)
 {
 	struct err late = {0};
 	int64_t counted;
@@ -236,8 +236,8 @@ static int exec_wait_done(struct guest *g, struct exec_call *c, int64_t until, i
 
 	do {
 		counted = c->stalled_ns;
-		rc = guest_wait(g, &c->done,
-			until == CLOCK_NEVER ? until : until + counted, also_fd, &late);
+		rc = guest_wait(g, &c->done, until == CLOCK_NEVER ? until : until + counted,
+			also_fd, &late);
 	} while (rc == -ETIMEDOUT && c->stalled_ns > counted);
 	if (rc == 0)
 		return 0;
@@ -249,8 +249,8 @@ static int exec_wait(struct guest *g, struct exec_call *c, int64_t deadline, int
 	const char *what, struct err *err)
 {
 	int64_t own = c->spec->timeout_ms && c->spec->timeout_ms < INT64_MAX / 2000000
-			      ? clock_deadline((int64_t)c->spec->timeout_ms + GRACE_MS)
-			      : CLOCK_NEVER;
+		? clock_deadline((int64_t)c->spec->timeout_ms + GRACE_MS)
+		: CLOCK_NEVER;
 	size_t len;
 	int rc = exec_wait_done(g, c, deadline < own ? deadline : own, also_fd, err);
 
@@ -291,11 +291,11 @@ static int exec_run(struct guest *g, enum proto_type type, const struct proto_ou
 	const struct guest_exec_spec *spec, int64_t deadline, int also_fd, const char *what,
 	struct guest_result *ret, struct err *err)
 {
-	static const struct guest_stream_ops ops = {.data = exec_data, .eof = exec_eof,
-		.writable = exec_writable, .done = exec_done};
+	static const struct guest_stream_ops ops = {
+		.data = exec_data, .eof = exec_eof, .writable = exec_writable, .done = exec_done};
 	struct guest_result r = {0};
-	struct exec_call c = {.spec = spec, .r = &r,
-		.has_status = type == PROTO_EXEC && !spec->detach};
+	struct exec_call c = {
+		.spec = spec, .r = &r, .has_status = type == PROTO_EXEC && !spec->detach};
 	int rc;
 
 	if (o->failed)
@@ -406,8 +406,8 @@ int guest_exec(struct guest *g, const struct guest_exec_spec *spec, int64_t dead
 }
 
 int guest_code(struct guest *g, const char *context, const char *code,
-	const struct guest_exec_spec *spec, int64_t deadline, int also_fd,
-	struct guest_result *ret, struct err *err)
+	const struct guest_exec_spec *spec, int64_t deadline, int also_fd, struct guest_result *ret,
+	struct err *err)
 {
 	cleanup_free uint8_t *buf = malloc(PROTO_BODY_MAX);
 	struct proto_out o = {.buf = buf, .max = PROTO_BODY_MAX};
@@ -422,6 +422,6 @@ int guest_code(struct guest *g, const char *context, const char *code,
 		proto_put_str(&o, PROTO_T_CONTEXT, context);
 	proto_put_str(&o, PROTO_T_CODE, code);
 	put_limits(&o, spec);
-	return exec_run(g, PROTO_CODE, &o, spec, deadline, also_fd, "running code in the guest",
-		ret, err);
+	return exec_run(
+		g, PROTO_CODE, &o, spec, deadline, also_fd, "running code in the guest", ret, err);
 }

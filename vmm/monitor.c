@@ -134,7 +134,7 @@ int monitor_default_accel(enum machine_accel *ret, struct err *err)
 	const struct monitor_facts *facts;
 	int r = monitor_probe(&facts, err);
 
-	return r < 0 ? r : choose_accel(facts, ret, err);
+	return r ? r : choose_accel(facts, ret, err);
 }
 
 int monitor_confinement(char ret[static 256], struct err *err)
@@ -155,8 +155,8 @@ int monitor_confinement(char ret[static 256], struct err *err)
 		snprintf(ret, 256,
 			"each machine runs as a user of its own (from %u on), without "
 			"capabilities, with seccomp%s%s%s%s",
-			h->first, h->files ? ", Landlock" : "",
-			h->namespaces ? ", no network" : "", h->why[0] ? "; " : "", h->why);
+			h->first, h->files ? ", Landlock" : "", h->namespaces ? ", no network" : "",
+			h->why[0] ? "; " : "", h->why);
 	else
 		snprintf(ret, 256, "machines run as you, with seccomp%s: %s",
 			h->files ? " and Landlock" : "", h->why);

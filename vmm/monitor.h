@@ -42,7 +42,7 @@ struct machine_spec {
 	 * regions to the pager (restore/pager.h); -1: no userfaultfd, plain private mapping. Borrowed. */
 	int pager_fd;
 	/* the disk: an immutable raw file and the machine's own qcow2 overlay over it. Borrowed. */
-	int disk_fd;    /* opened read-only */
+	int disk_fd; /* opened read-only */
 	int overlay_fd; /* opened read-write, of machine_overlay_init() */
 	/* boot only; paths */
 	const char *kernel, *initrd, *cmdline;
@@ -53,12 +53,12 @@ struct machine_spec {
 
 /* What a monitor is; part of a snapshot's config, compared at restore. */
 struct monitor_facts {
-	char name[32];       /* "qemu" */
-	char version[64];    /* its own version with the package's, as --version prints it */
-	char machine[64];    /* machine type, versioned */
-	char cpu[64];        /* CPU model given to the guest */
+	char name[32]; /* "qemu" */
+	char version[64]; /* its own version with the package's, as --version prints it */
+	char machine[64]; /* machine type, versioned */
+	char cpu[64]; /* CPU model given to the guest */
 	char program[4096];
-	bool has_kvm;        /* KVM was tried, with this monitor, and works */
+	bool has_kvm; /* KVM was tried, with this monitor, and works */
 	char why_not_kvm[128];
 };
 

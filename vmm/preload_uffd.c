@@ -264,7 +264,7 @@ static int open_name(const char *path, int flags, mode_t mode)
 #define OPEN_MODE(flags)                                                                           \
 	({                                                                                         \
 		mode_t mode_ = 0;                                                                  \
-		if ((flags) & O_CREAT || ((flags) & O_TMPFILE) == O_TMPFILE) {                     \
+		if ((flags)&O_CREAT || ((flags)&O_TMPFILE) == O_TMPFILE) {                         \
 			va_list args_;                                                             \
 			va_start(args_, flags);                                                    \
 			mode_ = va_arg(args_, mode_t);                                             \

@@ -53,9 +53,11 @@ static void test_digest(void)
 
 	/* FIPS 180-4's own examples */
 	digest_buffer("abc", 3, got);
-	is_str(got, "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", "abc");
+	is_str(got, "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+		"abc");
 	digest_buffer("", 0, got);
-	is_str(got, "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "empty");
+	is_str(got, "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+		"empty");
 	ok(digest_valid(got), "valid");
 	got[10] = 'X';
 	ok(!digest_valid(got), "an upper-case digit is not");
@@ -98,6 +100,7 @@ static void test_publish(void)
 		cleanup_publish struct publish p = PUBLISH_INIT;
 
 		is_int(publish_begin(&p, dir, &e), 0, "begin");
+		ok(p.fd >= 0 && !p.tmp[0], "a file without a name");
 		is_int(count_names(), 1, "what is not done has no name: dying now leaves nothing");
 		is_int(file_write_full(p.fd, "three", 5), 0, "write");
 		is_int(publish_commit(&p, "f", 0600, &e), 0, "commit");
@@ -106,6 +109,39 @@ static void test_publish(void)
 	is_int(file_read_all(AT_FDCWD, path, 9, &text, &len, &e), 0, "read");
 	is_str(text, "three", "the content after the commit");
 	is_int(count_names(), 1, "nothing but the file is left");
+}
+
+/* Where the file system has no O_TMPFILE: run in a process of its own, by a fault. */
+static int test_named_meanwhile(void)
+{
+	struct err e = {0};
+	struct publish p = PUBLISH_INIT;
+	cleanup_free char *text = NULL, *path = str_printf("%s/f", dir);
+
+	is_int(publish_begin(&p, dir, &e), 0, "begin");
+	ok(p.tmp[0] && faccessat(p.dirfd, p.tmp, F_OK, 0) == 0, "a temporary file");
+	ok(write(p.fd, "three", 5) == 5, "write");
+	is_int(publish_commit(&p, "f", 0600, &e), 0, "commit");
+	publish_end(&p);
+	is_int(file_read_all(AT_FDCWD, path, 9, &text, NULL, &e), 0, "read");
+	is_str(text, "three", "the new content");
+	unlink(path);
+	ok(rmdir(dir) == 0, "nothing else is left");
+	return tap_done();
+}
+
+static void test_without_tmpfile(void)
+{
+	const char *argv[] = {"/proc/self/exe", "named", NULL},
+		   *env[] = {"PARBAKE_FAULT=file.unnamed=EOPNOTSUPP", NULL};
+	struct proc_spec spec = {.argv = argv, .env = env};
+	cleanup_free char *out = NULL;
+	struct err e = {0};
+
+	ok(proc_output(&spec, 10000, 65536, &out, &e) == 0,
+		"without O_TMPFILE a file has a name meanwhile");
+	if (e.text[0])
+		printf("# %s\n", e.text);
 }
 
 static void test_remove_tree(void)
@@ -140,7 +176,8 @@ static void test_proc(void)
 	int status;
 
 	is_int(sock_pair(fds, &e), 0, "a pair");
-	ok(write(fds[0], "hello\n", 6) == 6 && shutdown(fds[0], SHUT_WR) == 0, "bytes for the child");
+	ok(write(fds[0], "hello\n", 6) == 6 && shutdown(fds[0], SHUT_WR) == 0,
+		"bytes for the child");
 	proc_map_fd(&spec, fds[1], 7);
 	is_int(proc_output(&spec, 10000, 4096, &out, &e), 0, "run a child: %s", e.text);
 	has_str(out, "hello\n", "a mapped descriptor arrives");
@@ -232,7 +269,8 @@ static int probe(void)
 
 	prctl(PR_GET_PDEATHSIG, &sig);
 	getrlimit(RLIMIT_NOFILE, &files);
-	printf("uid=%u gid=%u groups=%d pid=%d\n", getuid(), getgid(), getgroups(0, NULL), getpid());
+	printf("uid=%u gid=%u groups=%d pid=%d\n", getuid(), getgid(), getgroups(0, NULL),
+		getpid());
 	printf("nnp=%d dies=%d files=%d\n", prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), sig == SIGKILL,
 		(int)files.rlim_max);
 	printf("bounding=%d\n", prctl(PR_CAPBSET_READ, 0 /* CAP_CHOWN */, 0, 0, 0));
@@ -333,7 +371,8 @@ static void test_confine_hidden(const char *program)
 	cleanup_free char *out = NULL;
 	struct err e = {0};
 
-	if (is_int(proc_output(&(struct proc_spec){.argv = copy}, 10000, 1, &out, &e), 0, "a copy") &&
+	if (is_int(proc_output(&(struct proc_spec){.argv = copy}, 10000, 1, &out, &e), 0,
+		    "a copy") &&
 		chmod(path, 0755) == 0) {
 		free(steal_ptr(&out));
 		setenv("PARENT_FD", "/", 1);
@@ -364,7 +403,8 @@ static void test_fds(void)
 	close(got[1]);
 	is_int(sock_send_fds(fds[0], "x", 1, sent, 2), 0, "send two");
 	n = 1;
-	is_int(sock_recv_fds(fds[1], buf, sizeof(buf), got, &n), -EPROTO, "more than wanted is refused");
+	is_int(sock_recv_fds(fds[1], buf, sizeof(buf), got, &n), -EPROTO,
+		"more than wanted is refused");
 	is_int(n, 0, "and none is left open");
 	is_int(sock_check_peer(fds[0], &e), 0, "our own peer is welcome");
 	for (int i = 0; i < 2; i++) {
@@ -392,7 +432,8 @@ static void test_json(void)
 	is_int(json_get_string(v, "b", &s, &e), -EINVAL, "of another type");
 	text = json_text(v);
 	is_str(text, "{\"a\":\"s\",\"b\":7,\"neg\":-1}", "sorted, compact");
-	is_int(json_parse("x.json", "{\"a\":1,\"a\":2}", 13, &v, &e), -EINVAL, "duplicate keys are refused");
+	is_int(json_parse("x.json", "{\"a\":1,\"a\":2}", 13, &v, &e), -EINVAL,
+		"duplicate keys are refused");
 	has_str(e.text, "x.json:1", "with the place");
 }
 
@@ -403,8 +444,10 @@ static void test_deadline(void)
 	ok(clock_deadline(1000) >= now + 1000000000LL, "a deadline lies ahead");
 	ok(clock_deadline(-1) == CLOCK_NEVER, "a negative one is never");
 	ok(clock_deadline(INT64_MAX) == CLOCK_NEVER, "and one that no clock can show");
-	ok(clock_deadline(INT64_MAX / 1000000) == CLOCK_NEVER, "or that the time until now makes too late");
-	is_int(clock_left_ms(clock_deadline(INT64_MAX)), -1, "which poll(2) waits for without an end");
+	ok(clock_deadline(INT64_MAX / 1000000) == CLOCK_NEVER,
+		"or that the time until now makes too late");
+	is_int(clock_left_ms(clock_deadline(INT64_MAX)), -1,
+		"which poll(2) waits for without an end");
 }
 
 static void test_json_lossy(void)
@@ -466,9 +509,12 @@ int main(int argc, char **argv)
 	if (len < 0 || !mkdtemp(dir))
 		return 1;
 	self[len] = '\0';
+	if (argc == 2 && !strcmp(argv[1], "named"))
+		return test_named_meanwhile();
 	test_err();
 	test_digest();
 	test_publish();
+	test_without_tmpfile();
 	test_remove_tree();
 	test_proc();
 	test_orphan();

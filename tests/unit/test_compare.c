@@ -8,7 +8,10 @@
 #include "benches/stats.h"
 #include "tests/unit/tap.h"
 
-/* A latency as creates have it: log-normal around 90 ms, one in twenty held up by another process. */
+/*
+ * A latency as creates have it: log-normal around 90 ms, one in twenty held up by another
+ * process.
+ */
 static int64_t latency(struct stats_random *r)
 {
 	double u = stats_random_unit(r), v = stats_random_unit(r);
@@ -21,7 +24,8 @@ static int64_t latency(struct stats_random *r)
 }
 
 /* @runs runs of @n, each a little slower or faster than the other by chance, neighbours alike. */
-static void make_samples(struct compare_samples *s, uint64_t seed, size_t runs, size_t n, int64_t more)
+static void make_samples(
+	struct compare_samples *s, uint64_t seed, size_t runs, size_t n, int64_t more)
 {
 	struct stats_random r = {.state = seed};
 
@@ -90,7 +94,9 @@ static void test_bounds(void)
 	stats_quantile_bounds(299, 99, 0.05, &low, &high);
 	is_int(high, 298, "299 do, by their maximum");
 	is_int((int64_t)stats_quantile_needs(99, 0.05), 299, "and that is said");
-	/* Conover, Practical Nonparametric Statistics: n = 16, median, tails of 5 %: 5th and 12th */
+	/*
+	 * Conover, Practical Nonparametric Statistics: n = 16, median, tails of 5 %: 5th and 12th
+	 */
 	stats_quantile_bounds(16, 50, 0.05, &low, &high);
 	is_int(low, 4, "the median of 16: low bound");
 	is_int(high, 11, "and high");
@@ -124,8 +130,10 @@ static void test_same(void)
 	for (uint64_t seed = 1; seed <= 20; seed++) {
 		struct compare_result r99 = judge(seed, seed + 1000, 1, 400, 0, 99, 0.10);
 
-		wrong50 += judge(seed, seed + 1000, 1, 100, 0, 50, 0.05).verdict == COMPARE_REGRESSED;
-		wrong90 += judge(seed, seed + 1000, 1, 200, 0, 90, 0.10).verdict == COMPARE_REGRESSED;
+		wrong50 +=
+			judge(seed, seed + 1000, 1, 100, 0, 50, 0.05).verdict == COMPARE_REGRESSED;
+		wrong90 +=
+			judge(seed, seed + 1000, 1, 200, 0, 90, 0.10).verdict == COMPARE_REGRESSED;
 		wrong99 += r99.verdict == COMPARE_REGRESSED;
 		decided += r99.verdict != COMPARE_UNDECIDED;
 	}
@@ -161,7 +169,8 @@ static void test_decisions(void)
 
 	is_int(few.verdict, COMPARE_UNDECIDED, "p99 of 100 samples is not decided");
 	is_int((int64_t)few.needs, 299, "299 would be enough");
-	ok(judge(1, 2, 1, 100, -20000000, 50, 0.05).verdict == COMPARE_OK, "faster is no regression");
+	ok(judge(1, 2, 1, 100, -20000000, 50, 0.05).verdict == COMPARE_OK,
+		"faster is no regression");
 	once = judge(3, 4, 2, 60, 1000000, 50, 0.05);
 	again = judge(3, 4, 2, 60, 1000000, 50, 0.05);
 	ok(!memcmp(&once, &again, sizeof(once)), "the same samples, the same answer");
@@ -171,15 +180,16 @@ static void test_decisions(void)
 static void test_limits(void)
 {
 	struct compare_limit limits[COMPARE_LIMITS_MAX];
-	static const char *const bad[] = {"", "p50", "p50=5", "50=5%", "p0=5%", "p100=5%", "p50=-1%",
-		"p50=5%x", "p50=%", "px=5%", "p50=5%,", ",p50=5%",
+	static const char *const bad[] = {"", "p50", "p50=5", "50=5%", "p0=5%", "p100=5%",
+		"p50=-1%", "p50=5%x", "p50=%", "px=5%", "p50=5%,", ",p50=5%",
 		"p1=1%,p2=1%,p3=1%,p4=1%,p5=1%,p6=1%,p7=1%,p8=1%,p9=1%"};
 	struct err err;
 	size_t n = 0;
 
 	is_int(compare_limits_parse("p50=5%,p99.9=10.5%", limits, &n, &err), 0, "limits");
 	is_int((int64_t)n, 2, "two of them");
-	ok(limits[1].percentile == 99.9 && fabs(limits[1].max_regress - 0.105) < 1e-12, "as written");
+	ok(limits[1].percentile == 99.9 && fabs(limits[1].max_regress - 0.105) < 1e-12,
+		"as written");
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		if (i == 10)
 			continue; /* a comma at the end is let pass */
@@ -206,8 +216,8 @@ static json_t *document(uint64_t seed, size_t n, int64_t more, size_t failed)
 	}
 	for (size_t i = 0; i < failed; i++)
 		bench_series_fail(&series, &why);
-	return json_pack("{s:i, s:{s:i}, s:[{s:s, s:s, s:s, s:[o]}]}", "format", 1, "host", "cores", 2,
-		"runs", "bench", "create", "id", "create base", "title", "x", "series",
+	return json_pack("{s:i, s:{s:i}, s:[{s:s, s:s, s:s, s:[o]}]}", "format", 1, "host", "cores",
+		2, "runs", "bench", "create", "id", "create base", "title", "x", "series",
 		bench_series_to_json(&series));
 }
 
@@ -226,7 +236,8 @@ static void test_documents(void)
 	ok(r2 && compare_regressed(r2), "is a regression");
 	is_int(compare_documents(old, bad, NULL, limits, 2, &r3, &err), 0, "one with a failure");
 	ok(r3 && compare_regressed(r3), "is one too");
-	is_int(compare_documents(old, same, "warm", limits, 2, &r4, &err), -ENOENT, "nothing in common");
+	is_int(compare_documents(old, same, "warm", limits, 2, &r4, &err), -ENOENT,
+		"nothing in common");
 	has_str(err.text, "warm", "says so");
 	if (r2)
 		compare_print(&out, r2);
@@ -238,9 +249,18 @@ static void test_series(void)
 {
 	cleanup_series struct bench_series s = {0}, back = {0};
 	cleanup_json json_t *obj = NULL, *again = NULL;
-	struct sandbox_trace t = {.begin = 100, .overlay_made = 200, .memory_got = 250, .monitor_started = 300,
-		.monitor_ready = 1000, .state_loaded = 1500, .asked = 1510, .resumed = 1520, .hello = 1600,
-		.identity = 1700, .thaw = 1750, .answered = 1760};
+	struct sandbox_trace t = {.begin = 100,
+		.overlay_made = 200,
+		.memory_got = 250,
+		.monitor_started = 300,
+		.monitor_ready = 1000,
+		.state_loaded = 1500,
+		.asked = 1510,
+		.resumed = 1520,
+		.hello = 1600,
+		.identity = 1700,
+		.thaw = 1750,
+		.answered = 1760};
 	struct bench_sample one = {0};
 	struct err err;
 	int64_t sum = 0;
@@ -253,7 +273,8 @@ static void test_series(void)
 	is_int(one.parts[PART_THAW], 60, "the last answer's");
 	is_int(one.parts[PART_RESULT], 240, "the result's");
 	bench_sample_fill(&one, &(struct bench_moments){.begin = 1505, .end = 1760}, &t);
-	is_int(one.parts[PART_MONITOR] + one.parts[PART_STATE], 0, "what was before the request is no part");
+	is_int(one.parts[PART_MONITOR] + one.parts[PART_STATE], 0,
+		"what was before the request is no part");
 	is_int(one.parts[PART_ASK], 5, "nor is that of a part");
 	bench_series_init(&s, "cold", true, true);
 	bench_series_add(&s, &one);

@@ -8,37 +8,12 @@
 #include "common/clock.h"
 #include "common/proc.h"
 #include "restore/pager.h"
-#include "store/image.h"
-#include "tests/unit/pager_child.h"
+#include "tests/unit/pager_image.h"
 #include "tests/unit/tap.h"
 
 #define PAGES 1024ul
 
 static char home[] = "/tmp/parbake-pagerd-XXXXXX";
-
-static int image_file(void)
-{
-	int raw = memfd_create("raw", MFD_CLOEXEC), out = memfd_create("image", MFD_CLOEXEC);
-	struct image_options opt = {.level = 1, .threads = 1};
-	struct image_stats stats;
-	struct err err;
-	uint8_t buf[PAGE];
-
-	if (raw < 0 || out < 0 || ftruncate(raw, PAGES * PAGE) < 0)
-		child_die("memfd");
-	for (uint64_t page = 0; page < PAGES; page++) {
-		oracle_page(page, buf);
-		if (oracle_has_data(page) &&
-			pwrite(raw, buf, PAGE, (off_t)(page * PAGE)) != (ssize_t)PAGE)
-			child_die("pwrite");
-	}
-	if (image_write(raw, PAGES * PAGE, &opt, out, NULL, &stats, &err) < 0) {
-		fprintf(stderr, "# %s\n", err.text);
-		exit(1);
-	}
-	close(raw);
-	return out;
-}
 
 static struct pagerd *client(const struct pagerd_spec *spec)
 {
@@ -312,7 +287,7 @@ int main(int argc, char **argv)
 	/* its leak check traces its own process */
 	setenv("PARBAKE_CONFINE", "off", 1);
 #endif
-	spec.image_fd = image_file();
+	spec.image_fd = image_file(PAGES, 0);
 	spec.wset = &wset;
 	test_own(spec);
 	test_broken(spec);

@@ -10,6 +10,7 @@
 
 #include "bake/pip_lend.h"
 #include "bake/plan.h"
+#include "bake/root.h"
 #include "bake/source.h"
 #include "bake/stage.h"
 #include "common/file.h"
@@ -171,6 +172,51 @@ static void test_tar(void)
 	recipe_free(r);
 }
 
+/* Recipe, plan, then @name (NULL: nothing) holds what @from does, then the root is made. */
+static int root_after_change(const char *text, const char *name, const char *from)
+{
+	static const char *const no_dirs[] = {NULL};
+	cleanup_free char *path = str_printf("%s/one.ini", dir);
+	cleanup_free char *other = str_printf("%s/%s", dir, from), *content = NULL;
+	struct root_disk root = {.fd = -1};
+	struct recipe *r = NULL;
+	struct plan p;
+	struct err err = {0};
+	size_t len;
+	int rc = recipe_parse(path, text, strlen(text), no_dirs, &r, &err);
+
+	if (!rc)
+		rc = plan_make(r, &facts_base, &p, &err);
+	if (!rc && name)
+		rc = file_read_all(AT_FDCWD, other, 1 << 20, &content, &len, &err);
+	if (!rc && name)
+		rc = file_publish(dir, name, content, len, 0644, &err);
+	if (!rc)
+		rc = root_get(r, &p, facts_base.epoch, false, false, NULL, &root, &err);
+	if (rc)
+		printf("# %s\n", err.text);
+	close_fd(&root.fd);
+	recipe_free(r);
+	return rc;
+}
+
+static void test_changed_meanwhile(void)
+{
+	static const char recipe[] =
+		"[machine]\ndisk = 16M\n[root]\nsource = tar\npath = a.tar\n[files]\n/f = g\n";
+	cleanup_free char *line =
+		str_printf("cd %s && echo x >x && tar -cf a.tar x && echo y >x && "
+			   "tar -cf b.tar x",
+			dir);
+
+	ok(system(line) == 0, "two archives");
+	put(dir, "g", "before");
+	is_int(root_after_change(recipe, "g", "f2"), -ESTALE,
+		"a file that changes after the plan is noticed");
+	is_int(root_after_change(recipe, "a.tar", "b.tar"), -ESTALE, "and an archive");
+	is_int(root_after_change(recipe, NULL, ""), 0, "unchanged, they make a root");
+}
+
 static void test_epoch(void)
 {
 	int64_t v = 0;
@@ -247,7 +293,7 @@ static void test_cache(void)
 {
 	struct plan p = make(dir, recipe_base, &facts_base);
 	const char *key = p.key[PLAN_ROOT];
-	struct stage_out out;
+	struct publish out = PUBLISH_INIT;
 	struct err err = {0};
 	char text[8] = "";
 	int fd = -1;
@@ -260,7 +306,7 @@ static void test_cache(void)
 			is_int(stage_open(PLAN_ROOT, key, "x", &fd, &err), -ENOENT,
 				"what is not committed is not there");
 		ok(!stage_commit(&out, PLAN_ROOT, key, "x", &err), "commit: %s", err.text);
-		stage_end(&out);
+		publish_end(&out);
 	}
 	ok(!stage_open(PLAN_ROOT, key, "x", &fd, &err), "then it is");
 	ok(read(fd, text, 3) == 3 && !strcmp(text, "two"), "the newest");
@@ -279,6 +325,7 @@ int main(void)
 	test_facts();
 	test_places();
 	test_tar();
+	test_changed_meanwhile();
 	test_epoch();
 	test_apt();
 	test_pip();

@@ -389,6 +389,19 @@ static void measure(struct template *t, const char *what)
 }
 
 /* A config that does not fit this host is refused with a way out. */
+/* A config that promises more memory than the image holds: a machine of it would find zeros. */
+static void test_other_memory(struct store *s)
+{
+	cleanup_manifest struct store_manifest m = {0};
+	struct template *t;
+
+	MUST(store_resolve(s, "tiny", &m, &err));
+	json_object_set_new(m.config, "memory_bytes", json_integer(2 * MEMORY));
+	is_int(template_open(s, &m, NULL, &t, &err), -EBADMSG,
+		"more memory than the image has is refused");
+	has_str(err.text, "memory image", "which the error says");
+}
+
 static void test_refused(struct store *s)
 {
 	static const struct {
@@ -480,6 +493,7 @@ int main(int argc, char **argv)
 	MUST(store_open(NULL, true, &s, &err));
 	bake(s);
 	test_refused(s);
+	test_other_memory(s);
 	t = open_template(s, &private);
 	is_int(pagerd_way(template_pager(t)), PAGER_PRIVATE, "without userfaultfd");
 	test_spare(t);
