@@ -24,6 +24,14 @@ like "$(cat "$scratch/out" "$scratch/err")" "up to date" "which does nothing and
 ok "verify" "$parbake" verify tiny
 like "$("$parbake" ls)" "^tiny +latest +sha256:" "ls shows it"
 
+disks() { find "$PARBAKE_HOME/cache/disks" -type f ! -name '.*' | sort; }
+ok "a sandbox" timeout 60 "$parbake" run tiny -- true
+ok "gc of all that is not needed" "$parbake" gc --keep 0 --keep-cache 0
+before=$(disks)
+ok "the template's disk is needed" test -n "$before"
+ok "a sandbox after it" timeout 60 "$parbake" run tiny -- true
+is "$(disks)" "$before" "has its disk still"
+
 for image in memory disk; do
 	is "$(zstd -dc "$store/$(layer tiny "$image.v1")" | sha256sum | cut -d' ' -f1)" \
 		"$(config tiny | field "${image}_raw_digest" | cut -d: -f2)" \
