@@ -8,9 +8,10 @@
  * capabilities when the process starts, the descriptor and the load in one go. The end of a load or
  * a save is an event, not a poll.
  *
- * With a pager, QEMU must have handed its userfaultfd over before anything runs: the preload
- * library says so by an eventfd. Without that (a setuid or static program ignores LD_PRELOAD) the
- * guest would read zeros where memory is not filled yet, so the restore fails.
+ * With a pager, QEMU must have handed its userfaultfd over before anything runs: the wrapper that is
+ * linked into a QEMU of `make monitor`, or the preload library in any other, says so by an eventfd.
+ * Without that (a setuid or static program ignores LD_PRELOAD) the guest would read zeros where
+ * memory is not filled yet, so the restore fails.
  */
 #include <assert.h>
 #include <fcntl.h>
@@ -102,13 +103,13 @@ static int run(struct machine *m, const struct machine_spec *spec, const struct 
 	struct err *err)
 {
 	cleanup_qemu_args struct qemu_args args = {0}, env = {0};
-	const struct monitor_facts *facts;
+	const struct monitor_facts *facts = spec->monitor;
 	struct qemu *q = m->driver;
 	struct proc_spec ps = {.die_with_parent = true};
-	int r = monitor_probe(&facts, err);
+	int r = facts ? 0 : monitor_probe(&facts, err);
 
 	if (r == 0)
-		r = qemu_env_make(&env, spec->pager_fd >= 0, err);
+		r = qemu_env_make(&env, spec->pager_fd >= 0, !facts->hands_over, err);
 	if (r < 0)
 		return r;
 	if (spec->shape.accel == MACHINE_KVM && !facts->has_kvm)

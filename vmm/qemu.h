@@ -37,10 +37,10 @@ void qemu_args_clear(struct qemu_args *a);
 /* The command line for a machine. */
 void qemu_args_make(struct qemu_args *a, const char *program, const struct machine_spec *spec);
 /*
- * The environment: a short list of the parent's variables, and with a pager ours. -ENOENT: no
- * preload library.
+ * The environment: a short list of the parent's variables, and with a pager ours. @preload: the
+ * monitor has to be taught by the preload library; -ENOENT where that is not there.
  */
-int qemu_env_make(struct qemu_args *a, bool pager, struct err *err);
+int qemu_env_make(struct qemu_args *a, bool pager, bool preload, struct err *err);
 
 /*
  * Does the device /dev/kvm work (microseconds)? And this QEMU with it (as long as a start)? *@why
@@ -49,6 +49,6 @@ int qemu_env_make(struct qemu_args *a, bool pager, struct err *err);
 bool qemu_try_kvm_device(char why[static 128]);
 bool qemu_try_kvm(const char *program, char why[static 128]);
 /* monitor_ops.probe */
-int qemu_probe(struct monitor_facts *ret, struct err *err);
+int qemu_probe(unsigned i, struct monitor_facts *ret, struct err *err);
 
 #endif

@@ -149,7 +149,7 @@ void qemu_args_make(struct qemu_args *a, const char *program, const struct machi
 	}
 }
 
-int qemu_env_make(struct qemu_args *a, bool pager, struct err *err)
+int qemu_env_make(struct qemu_args *a, bool pager, bool preload, struct err *err)
 {
 	cleanup_free char *library = NULL;
 
@@ -161,12 +161,14 @@ int qemu_env_make(struct qemu_args *a, bool pager, struct err *err)
 			add(a, "%s=%s", env_kept[i], value);
 	}
 	add(a, "LC_ALL=C");
-	if (pager) {
+	if (pager && preload) {
 		int r = paths_lib("libparbake-uffd.so", &library, err);
 
 		if (r < 0)
 			return r;
 		add(a, "LD_PRELOAD=%s", library);
+	}
+	if (pager) {
 		add(a, "PARBAKE_UFFD_MEM=%d", QEMU_FD_MEMORY);
 		add(a, "PARBAKE_UFFD_SOCK=%d", QEMU_FD_PAGER);
 		add(a, "PARBAKE_UFFD_ACK=%d", QEMU_FD_ACK);
