@@ -30,22 +30,25 @@ BASE_CFLAGS = -std=gnu11 $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -I. \
 	-DPARBAKE_VERSION='"$(VERSION)"' -DPARBAKE_LIBDIR='"$(LIBDIR)"' \
 	-fstack-protector-strong -fno-strict-aliasing -MMD -MP \
 	$(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
-LIBS := -larchive -lext2fs -lcom_err -lzstd -lcurl -linih -ljansson -lcrypto -lpthread
+LIBS := -larchive -lext2fs -lcom_err -lzstd -lcurl -linih -ljansson -lcrypto -lpthread -lm
 LDFLAGS += $(if $(SAN),-fsanitize=$(SAN))
 
-LIB_SRC := $(filter-out vmm/preload_%.c,$(wildcard common/*.c store/*.c vmm/*.c bake/*.c restore/*.c))
+LIB_SRC := $(filter-out vmm/preload_%.c,$(wildcard common/*.c store/*.c vmm/*.c bake/*.c restore/*.c benches/*.c))
 CLI_SRC := $(wildcard cli/*.c)
 AGENT_SRC := $(wildcard agent/*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
+PEERS_SRC := $(wildcard benches/peers/*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
-HEADERS := $(wildcard common/*.h agent/*.h store/*.h vmm/*.h bake/*.h restore/*.h cli/*.h)
+HEADERS := $(wildcard common/*.h agent/*.h store/*.h vmm/*.h bake/*.h restore/*.h benches/*.h benches/peers/*.h cli/*.h)
 
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o)
+PEERS_OBJ := $(PEERS_SRC:%.c=$(B)/%.o)
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/fuzz/%)
 
 PARBAKE := $(if $(SAN),$(B)/parbake,parbake)
+PEERS := $(B)/bench_peers
 PRELOAD := $(B)/libparbake-uffd.so
 AGENT := $(B)/agent/parbake-agent
 INITRD := $(B)/initramfs.cpio
@@ -63,8 +66,7 @@ help:
 	@echo '  make check       setup, build, all tests; ends with "N passed, N failed, N skipped"'
 	@echo '  make check-unit  the unit tests, fuzz corpora and source rules alone'
 	@echo '  make check-kvm   the KVM rig: an emulated KVM host restores with accel=kvm'
-	@echo '  make bench       create latency of the baked templates'
-	@echo '  make bench-image build/bench_image: frame sizes and levels of stored images'
+	@echo '  make bench       measure all of it, into bench.html and bench.json (10 minutes)'
 	@echo '  make install     into DESTDIR and PREFIX ($(PREFIX))'
 	@echo '  make asan tsan   the unit tests under AddressSanitizer+UBSan, ThreadSanitizer'
 	@echo '  make lint        clang-tidy and clang-format over the sources'
@@ -107,7 +109,7 @@ $(B)/guest/agent/embed.o: agent/context.py
 $(AGENT): $(AGENT_OBJ)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(AGENT_CFLAGS) -Wl,--build-id=none -o $@.debug $^
+	$(Q)$(CC) $(AGENT_CFLAGS) -Wl,--build-id=none -Wl,--wrap=free,--wrap=realloc -o $@.debug $^
 	$(Q)objcopy --strip-all $@.debug $@
 
 $(INITRD): $(AGENT) agent/mkinitramfs.sh
@@ -140,7 +142,7 @@ $(B)/fuzz/fuzz_frames: tests/fuzz/fuzz_frames.c tests/fuzz/replay.c $(FRAMES_SRC
 	$(Q)$(CC) $(filter-out -MMD -MP,$(BASE_CFLAGS)) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^)
 
 .PHONY: tests
-tests: all $(UNIT_BIN) $(FUZZ_BIN)
+tests: all $(PEERS) $(UNIT_BIN) $(FUZZ_BIN)
 
 .PHONY: check check-unit check-kvm check-cli check-e2e
 check: setup
@@ -191,16 +193,13 @@ demo: setup
 	@bash benches/demo.sh
 
 .PHONY: bench
-bench: all kernel
-	@bash benches/create.sh
+bench: all kernel $(PEERS)
+	@bash benches/run.sh
 
-.PHONY: bench-image
-bench-image: $(B)/bench_image
-
-$(B)/bench_image: benches/image.c $(LIB_OBJ)
-	$(call say,BENCH,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< $(LIB_OBJ) $(LIBS)
+# What a template's peers take in the same run; a program of its own, for it uses what the driver keeps to itself.
+$(PEERS): $(LIB_OBJ) $(PEERS_OBJ)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 .PHONY: install
 install: all kernel
@@ -218,4 +217,4 @@ install: all kernel
 clean:
 	rm -rf build build-* parbake
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d) $(B)/preload.d
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(PEERS_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d) $(B)/preload.d

@@ -28,7 +28,7 @@
 #define AGENT_DEPTH_MAX 512u /* directories deep, of a recursive REMOVE */
 #define AGENT_FREEZE_MS_MAX 600000u /* a file system frozen at most this long */
 #define AGENT_FREEZE_MS_DEFAULT 30000u
-#define AGENT_RESEED_MS 2000u /* contexts answer a reseed within this */
+#define AGENT_RESEED_MS 20000u /* contexts answer a reseed within this, on the busiest host too */
 #define AGENT_QUIESCE_MS 10000u
 #define AGENT_GRACE_MS 50u /* what an exec left behind may still write */
 #define AGENT_DRAIN_MS 500u /* a killed exec's output waits this long for credit */

@@ -157,8 +157,9 @@ static int root_move(int root, const char *from, const char *name)
 	mkdirat(root, name, 0755);
 	fd = (int)syscall(SYS_openat2, root, name, &how, sizeof(how));
 	if (fd < 0) {
+		res = -errno;
 		agent_log("the root's /%s is not a directory: %s", name, strerror(errno));
-		return -errno;
+		return res;
 	}
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	if (mount(from, path, NULL, MS_MOVE, NULL) < 0) {

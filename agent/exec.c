@@ -275,8 +275,11 @@ static int pty_make(const struct request *r, struct exec_fds *fds)
 	fds->child[1] = fcntl(slave, F_DUPFD_CLOEXEC, 3);
 	fds->child[2] = fcntl(slave, F_DUPFD_CLOEXEC, 3);
 	fds->out = fcntl(fds->master, F_DUPFD_CLOEXEC, 3);
-	if (r->stdin_wanted)
+	if (r->stdin_wanted) {
 		fds->in = fcntl(fds->master, F_DUPFD_CLOEXEC, 3);
+		if (fds->in < 0)
+			return -1;
+	}
 	return fds->child[1] < 0 || fds->child[2] < 0 || fds->out < 0 ? -1 : 0;
 }
 

@@ -34,12 +34,12 @@ static int op_chown(const struct fileop *op, int dir, const char *name)
 
 /* ---- paths ---------------------------------------------------------------------------- */
 
-/*
- * Split @path: its parent directory is opened (made, with parents, where @op says so)
- * and the last component copied to @name. -EINVAL where there is none (`/`, `..`).
- */
 static int parents_make(const struct fileop *op, char *dir);
 
+/*
+ * Split @path: its parent directory is opened (made, with parents, where @make)
+ * and the last component copied to @name. -EINVAL where there is none (`/`, `..`).
+ */
 static int parent_open(
 	const struct fileop *op, const char *path, char name[NAME_MAX + 1], bool make)
 {
@@ -391,7 +391,7 @@ static int op_remove(const struct fileop *op, struct fail *f)
 	const struct request *r = op->request;
 	char name[NAME_MAX + 1];
 	int dir = parent_open(op, r->path, name, false), fd, res;
-	struct stat st, above;
+	struct stat st = {0}, above = {0};
 
 	if (dir < 0)
 		return op_fail(f, -dir, "remove", r->path);

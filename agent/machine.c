@@ -19,16 +19,23 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
+#include <sys/socket.h>
 #include <sys/utsname.h>
 
 #include "agent/agent.h"
 #include "agent/context.h"
 #include "agent/main.h"
+#include "agent/pump.h"
 #include "agent/request.h"
 #include "agent/tree.h"
 #include "agent/worker.h"
 
 #define ZERO_CHUNK (4u << 20)
+#define ZERO_CHUNK_LEAST (16u << 10)
+#define ZERO_REST (256u << 10)
+#define ZERO_BLOCK (32u << 10)
+#define ZERO_SOCKETS 16
+#define ZERO_SOCKET_BYTES (512 << 10)
 #define MEMINFO_MAX 4096
 
 struct job {
@@ -51,25 +58,19 @@ static uint64_t meminfo_get(const char *text, const char *key)
 	return at ? strtoull(at + strlen(key), NULL, 10) * 1024 : 0;
 }
 
-static int meminfo_read(char *text)
+static int file_get(const char *path, char *text, size_t size)
 {
-	int fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, MEMINFO_MAX - 1);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
 
 	close_fd(&fd);
 	text[n > 0 ? n : 0] = '\0';
 	return n > 0 ? 0 : -1;
 }
 
-static int file_number(const char *path, uint64_t *ret)
+static int meminfo_read(char *text)
 {
-	char text[32] = "";
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-
-	close_fd(&fd);
-	*ret = strtoull(text, NULL, 10);
-	return n > 0 ? 0 : -1;
+	return file_get("/proc/meminfo", text, MEMINFO_MAX);
 }
 
 static int file_put(const char *path, const char *text)
@@ -110,36 +111,56 @@ static int work_drop(
 }
 
 /*
- * Take all free memory but what the kernel wants to have in hand, and give it back: a page is
- * zeroed when it is given to a process, and stays so when it is free again. Past that
- * reserve the kernel would begin to evict the caches a warm machine is baked for. The
- * worker is the first to go if memory runs out after all.
+ * The kernel's per-processor lists hold freed blocks of several pages that a process never gets one page
+ * of. Sockets' buffers are such blocks: many of them at once, full of zeros, take the lists' place.
+ */
+static void zero_blocks(void)
+{
+	static const char zeros[ZERO_BLOCK];
+	int pairs[ZERO_SOCKETS][2], size = ZERO_SOCKET_BYTES;
+
+	for (size_t i = 0; i < ZERO_SOCKETS; i++) {
+		if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pairs[i]) <
+			0)
+			return;
+		setsockopt(pairs[i][0], SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
+		while (write(pairs[i][0], zeros, sizeof(zeros)) > 0)
+			;
+	}
+	for (size_t i = 0; i < ZERO_SOCKETS; i++) {
+		close(pairs[i][0]);
+		close(pairs[i][1]);
+	}
+}
+
+/*
+ * Take all free memory but a rest, and give it back: a page is zeroed when it is given to a
+ * process, and stays so when it is free again. Past the rest the kernel would begin to evict
+ * the caches a warm machine is baked for. The worker is the first to go if memory runs out
+ * after all.
  */
 static int work_zero(
 	const void *arg, int data, int control, struct proto_out *reply, struct fail *f)
 {
 	static char text[MEMINFO_MAX];
-	uint64_t bytes = 0, reserve, total;
-	char *all;
+	uint64_t bytes = 0;
 
-	(void)arg, (void)data, (void)control;
+	(void)arg, (void)data, (void)control, (void)f;
 	file_put("/proc/self/oom_score_adj", "1000");
-	if (file_number("/proc/sys/vm/min_free_kbytes", &reserve) < 0)
-		reserve = 4096;
-	reserve = reserve * 1024 * 2 + (1u << 20);
-	meminfo_read(text);
-	total = meminfo_get(text, "MemTotal:");
-	all = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-		-1, 0);
-	if (all == MAP_FAILED)
-		return fail_set(f, errno, "cannot map free memory: %s", strerror(errno));
-	while (meminfo_read(text) == 0 && bytes + ZERO_CHUNK <= total &&
-		meminfo_get(text, "MemFree:") > reserve + ZERO_CHUNK) {
-		if (madvise(all + bytes, ZERO_CHUNK, MADV_POPULATE_WRITE) < 0)
+	zero_blocks();
+	for (size_t chunk = ZERO_CHUNK; chunk >= ZERO_CHUNK_LEAST && meminfo_read(text) == 0;) {
+		void *p;
+
+		if (meminfo_get(text, "MemFree:") <= ZERO_REST + chunk) {
+			chunk /= 4;
+			continue;
+		}
+		p = mmap(NULL, chunk, PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+		if (p == MAP_FAILED)
 			break;
-		bytes += ZERO_CHUNK;
+		bytes += chunk;
 	}
-	munmap(all, total); /* before the reply says so */
 	proto_put_u64(reply, PROTO_T_BYTES, bytes);
 	return 0;
 }
@@ -179,6 +200,32 @@ static void machine_thaw_late(void *user)
 	machine_thaw();
 }
 
+/*
+ * What the kernel keeps in hand is not given to a worker, so it would keep what it held: while
+ * free memory is zeroed, the reserves are made small.
+ */
+static struct reserve {
+	const char *path, *small;
+	char had[128]; /* "": as it was */
+} machine_reserves[] = {
+	{.path = "/proc/sys/vm/min_free_kbytes", .small = "64"},
+	{.path = "/proc/sys/vm/lowmem_reserve_ratio", .small = "0 0 0 0"},
+};
+
+static void machine_squeeze(bool on)
+{
+	for (size_t i = 0; i < sizeof(machine_reserves) / sizeof(*machine_reserves); i++) {
+		struct reserve *r = &machine_reserves[i];
+
+		if (on && !r->had[0] && file_get(r->path, r->had, sizeof(r->had)) == 0)
+			file_put(r->path, r->small);
+		if (!on && r->had[0]) {
+			file_put(r->path, r->had);
+			r->had[0] = '\0';
+		}
+	}
+}
+
 /* ---- jobs ----------------------------------------------------------------------------- */
 
 static void job_done(void *user, int err, const char *text, const uint8_t *body, uint32_t len)
@@ -186,6 +233,13 @@ static void job_done(void *user, int err, const char *text, const uint8_t *body,
 	struct proto_out out = {.buf = (uint8_t *)body, .len = len, .max = len};
 	struct job *j = user;
 
+	if (j->type == PROTO_ZERO_FREE) {
+		machine_squeeze(false);
+		if (err) { /* it was killed for memory: there was none left that it had not zeroed */
+			err = 0;
+			out.len = 0;
+		}
+	}
 	if (j->type == PROTO_FREEZE && err) {
 		agent.frozen = false;
 		timer_stop(&machine_thaw_timer);
@@ -208,6 +262,8 @@ static void job_abort(struct stream *s)
 	j->stream = NULL;
 	if (j->type == PROTO_FREEZE || j->type == PROTO_SHUTDOWN) /* these run to their end */
 		return;
+	if (j->type == PROTO_ZERO_FREE)
+		machine_squeeze(false);
 	worker_kill(&j->worker);
 	free(j);
 }
@@ -228,6 +284,8 @@ static void job_start(struct stream *s, unsigned type, worker_fn *fn)
 	j->stream = s;
 	j->type = type;
 	if (worker_start(&j->worker, fn, NULL, -1, job_done, j, &f) < 0) {
+		if (type == PROTO_ZERO_FREE)
+			machine_squeeze(false);
 		stream_reply_error(s, f.err, f.text);
 		free(j);
 		return;
@@ -287,6 +345,7 @@ static void quiesce_done(void *user, const char *late)
 
 	reap_all();
 	wire_trim(agent_wire);
+	pump_wipe();
 	malloc_trim(0);
 	if (q->stream && late) {
 		snprintf(text, sizeof(text), "context '%.64s' is not idle", late);
@@ -356,6 +415,7 @@ void machine_request(struct stream *s, unsigned type, struct request *r)
 			stream_reply(s, NULL);
 		break;
 	case PROTO_ZERO_FREE:
+		machine_squeeze(true);
 		job_start(s, type, work_zero);
 		break;
 	case PROTO_DROP_CACHES:

@@ -53,12 +53,14 @@
 
 struct proto_header {
 	uint32_t magic;
-	uint16_t type;  /* enum proto_type */
+	uint16_t type; /* enum proto_type */
 	uint16_t flags; /* the channel of DATA and EOF, else 0 */
 	uint32_t stream;
 	uint32_t length;
 };
 
+/* two tables */
+/* clang-format off */
 enum proto_type {
 	/* the connection: stream 0 */
 	PROTO_SYNC = 1,  /* host: 16 nonce, u32 lowest, u32 highest version */
@@ -77,7 +79,7 @@ enum proto_type {
 	PROTO_RESIZE = 22, /* host, EXEC with a PTY: u16 rows, u16 columns */
 
 	/* requests, host → agent */
-	PROTO_EXEC = 32,
+	PROTO_EXEC = 32,        /* ENOENT, EACCES: the program is not there, is none; of nothing else */
 	PROTO_FILE_PUT = 33,    /* data: channel 0 host → agent, then EOF */
 	PROTO_FILE_GET = 34,    /* data: channel 1 agent → host, then EOF */
 	PROTO_FILE_STAT = 35,
@@ -172,6 +174,7 @@ enum proto_tag {
 	PROTO_T_KERNEL = 89,       /* [string] INFO: uname -r */
 	PROTO_T_CONTEXT_GONE = 90, /* [bool] CODE: the interpreter died while it ran */
 };
+/* clang-format on */
 
 struct proto_sync {
 	uint8_t nonce[PROTO_NONCE_LEN];
@@ -181,12 +184,12 @@ struct proto_sync {
 
 struct proto_hello {
 	uint8_t nonce[PROTO_NONCE_LEN]; /* of the SYNC */
-	uint8_t boot[PROTO_NONCE_LEN];  /* the agent's own, made at boot, only in memory */
-	uint64_t counter;               /* SYNCs answered since boot, this one counted */
+	uint8_t boot[PROTO_NONCE_LEN]; /* the agent's own, made at boot, only in memory */
+	uint64_t counter; /* SYNCs answered since boot, this one counted */
 	int64_t realtime_ns;
 	uint64_t uptime_ns;
 	uint32_t version; /* chosen; 0: none in common, the agent stays unsynchronised */
-	uint32_t flags;   /* PROTO_HELLO_… */
+	uint32_t flags; /* PROTO_HELLO_… */
 };
 #define PROTO_HELLO_LEN 64u
 #define PROTO_HELLO_ROOT 1u /* the root is mounted: the machine is up */

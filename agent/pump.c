@@ -18,6 +18,11 @@
 
 static uint8_t pump_scratch[PROTO_DATA_MAX];
 
+void pump_wipe(void)
+{
+	explicit_bzero(pump_scratch, sizeof(pump_scratch));
+}
+
 static void source_end(struct source *s)
 {
 	source_close(s);

@@ -73,4 +73,7 @@ void sink_release(struct sink *s);
 /* Drop what is left. Harmless when already closed. */
 void sink_close(struct sink *s);
 
+/* Forget what went through: the bytes of the last transfers. */
+void pump_wipe(void);
+
 #endif

@@ -115,14 +115,23 @@ static int child_user(const struct user *u)
 	return 0;
 }
 
+/* The kernel's struct sigaction, all zero: SIG_DFL. */
+static const struct {
+	void *handler;
+	unsigned long flags;
+	void *restorer;
+	uint64_t mask;
+} default_action;
+
 static void child_run(void *arg)
 {
 	struct spawn_child *c = arg;
 	const struct spawn *s = c->spec;
 	sigset_t none;
 
+	/* not signal(3): the C library keeps two of them to itself, which may be ignored all the same */
 	for (int sig = 1; sig < NSIG; sig++)
-		signal(sig, SIG_DFL);
+		syscall(SYS_rt_sigaction, sig, &default_action, NULL, sizeof(uint64_t));
 	setsid();
 	c->step = "set up the descriptors of";
 	if (child_fds(s) < 0)
@@ -216,9 +225,11 @@ int spawn(const struct spawn *s, struct tree *t, struct fail *f)
 		return 0;
 	}
 	/* It is reaped as any orphan. */
+	/* ENOENT and EACCES are the program's alone: a host makes exit statuses of them */
 	if (!strcmp(c.step, "chdir"))
-		return fail_set(f, c.err, "cannot enter the directory '%s': %s",
-			s->cwd ? s->cwd : "/", strerror(c.err));
+		return fail_set(f, c.err == EACCES ? EPERM : ENOTDIR,
+			"cannot enter the directory '%s': %s", s->cwd ? s->cwd : "/",
+			strerror(c.err));
 	if (c.err == ENOENT && !strchr(s->argv[0], '/'))
 		return fail_set(f, c.err, "cannot run '%.200s': not found in PATH", s->argv[0]);
 	return fail_set(f, c.err, "cannot %s '%.200s': %s", c.step, s->argv[0], strerror(c.err));

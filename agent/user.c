@@ -111,7 +111,7 @@ int user_find(const char *spec, struct user *ret, struct fail *f)
 	free(text);
 	if (!found && !numeric)
 		return fail_set(
-			f, ENOENT, "user '%s': no such user in the guest's /etc/passwd", spec);
+			f, ESRCH, "user '%s': no such user in the guest's /etc/passwd", spec);
 	if (colon)
 		ret->gid = gid;
 	ret->groups[ret->ngroups++] = ret->gid;

@@ -146,6 +146,11 @@ void wire_trim(struct wire *w)
 		w->rx_start = 0;
 		w->rx_max = WIRE_RX_INITIAL;
 	}
+	/* and what lies around the bytes that are still wanted */
+	explicit_bzero(w->rx, w->rx_start);
+	explicit_bzero(w->rx + w->rx_end, w->rx_max - w->rx_end);
+	explicit_bzero(w->tx, w->tx_start);
+	explicit_bzero(w->tx + w->tx_end, w->tx_max - w->tx_end);
 }
 
 /* ---- synchronising -------------------------------------------------------------------- */

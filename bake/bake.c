@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The order of things. Everything costly lies between two short ends: at the beginning the plan is made and
- * compared with what the tag names (a bake of an unchanged recipe ends there), at the end manifest and tag are
- * written. What is made between is reachable by nobody else: cached stages are files of their own keys, blobs without
- * a manifest go at the next gc, the machine dies with us, its disk and memory have no names.
+ * The order of things. Everything costly lies between two short ends: at the beginning the plan
+ * is made and compared with what the tag names (a bake of an unchanged recipe ends there), at the
+ * end manifest and tag are written. What is made between is reachable by nobody else: cached
+ * stages are files of their own keys, blobs without a manifest go at the next gc, the machine
+ * dies with us, its disk and memory have no names.
  */
 #include "bake/bake.h"
 
@@ -223,6 +224,12 @@ int bake_run(struct store *s, const struct recipe *r, const struct bake_options 
 	int rc;
 
 	*ret = (struct bake_result){0};
+	/* what would fail at the very end fails now */
+	if (!store_tag_valid(b.tag))
+		return err_set(err, EINVAL,
+			"\"%.80s\" is not a tag: up to %d letters and digits, between them single "
+			". _ -",
+			b.tag, LIMIT_NAME);
 	rc = prepare(&b, err);
 	if (rc)
 		return rc;

@@ -13,15 +13,16 @@
 #include "vmm/monitor.h"
 
 /*
- * A bake from beginning to end: recipe → source → root disk → booted, installed, warmed → captured → tried →
- * published. Nothing has a name in the store before all of it is done, so a bake that fails or is killed
- * leaves the version before as it was. One bake of a recipe at a time on a host; another waits.
+ * A bake from beginning to end: recipe → source → root disk → booted, installed, warmed →
+ * captured → tried → published. Nothing has a name in the store before all of it is done, so a
+ * bake that fails or is killed leaves the version before as it was. One bake of a recipe at a
+ * time on a host; another waits.
  */
 struct bake_hooks {
 	/*
-	 * Restore the candidate (in the store, without a tag), see that it is ready, and return the pages that
-	 * it touched. An error keeps it from being published. NULL: it is published untried, without a
-	 * working set. bake/ knows nothing of restoring.
+	 * Restore the candidate (in the store, without a tag), see that it is ready, and return
+	 * the pages that it touched. An error keeps it from being published. NULL: it is
+	 * published untried, without a working set. bake/ knows nothing of restoring.
 	 */
 	int (*try_restore)(void *user, struct store *s, const struct store_manifest *candidate,
 		struct snapshot_wset *ret, struct err *err);
@@ -29,8 +30,9 @@ struct bake_hooks {
 };
 
 struct bake_options {
-	const char *tag;       /* NULL: "latest" */
-	enum plan_stage from;  /* this stage and those after it are done anew; PLAN_STAGES: what is cached is used */
+	const char *tag; /* NULL: "latest" */
+	/* this stage and those after it are done anew; PLAN_STAGES: what is cached is used */
+	enum plan_stage from;
 	enum machine_accel accel;
 	struct progress *progress; /* may be NULL */
 	struct bake_hooks hooks;
@@ -43,6 +45,7 @@ struct bake_result {
 	uint64_t boot_ms;
 };
 
+/* -EINVAL: opt->tag is none. Otherwise what failed, with what says so. */
 int bake_run(struct store *s, const struct recipe *r, const struct bake_options *opt,
 	struct bake_result *ret, struct err *err);
 void bake_result_clear(struct bake_result *r);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a paused machine to blobs. Memory is read where it lies, in the memfd that the machine maps shared, so
- * it and the device state are of one instant; the disk is the root disk, which nothing changes, and a delta of what
- * the bake wrote over it. The delta's image has holes where nothing was written; which of its zeros were written
- * stands in the config as ranges.
+ * From a paused machine to blobs. Memory is read where it lies, in the memfd that the machine
+ * maps shared, so it and the device state are of one instant; the disk is the root disk, which
+ * nothing changes, and a delta of what the bake wrote over it. The delta's image has holes where
+ * nothing was written; which of its zeros were written stands in the config as ranges.
  *
- * The compressed root disk depends on the root stage alone: its blob is remembered beside that stage's result and
- * not made again while the store has it.
+ * The compressed root disk depends on the root stage alone: its blob is remembered beside that
+ * stage's result and not made again while the store has it.
  */
 #include "bake/capture.h"
 
@@ -34,8 +34,7 @@ static struct store_layer *next_layer(struct capture *c, const char *media)
 }
 
 static int put_image(struct capture *c, const struct capture_spec *spec, const char *media,
-	const char *stage, int raw_fd, uint64_t raw_bytes, struct image_stats *ret,
-	struct err *err)
+	const char *stage, int raw_fd, uint64_t raw_bytes, struct image_stats *ret, struct err *err)
 {
 	struct store_blob *b;
 	int rc = store_blob_begin(spec->store, &b, err);
@@ -60,8 +59,8 @@ static int put_image(struct capture *c, const struct capture_spec *spec, const c
 	return rc;
 }
 
-static int put_file(struct capture *c, struct store *s, const char *media, const char *path,
-	struct err *err)
+static int put_file(
+	struct capture *c, struct store *s, const char *media, const char *path, struct err *err)
 {
 	cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
 
@@ -70,8 +69,8 @@ static int put_file(struct capture *c, struct store *s, const char *media, const
 	return store_blob_put_fd(s, fd, next_layer(c, media), err);
 }
 
-static int put_state(struct oven *o, struct capture *c, const struct capture_spec *spec,
-	struct err *err)
+static int put_state(
+	struct oven *o, struct capture *c, const struct capture_spec *spec, struct err *err)
 {
 	cleanup_fd int fd = file_scratch(spec->scratch_dir, err);
 	int rc;
@@ -122,7 +121,8 @@ static int put_root(struct capture *c, const struct capture_spec *spec, struct e
 		return rc;
 	if (strcmp(stats.raw_digest, spec->root->raw_digest))
 		return err_set(err, EBADMSG,
-			"the cached root disk is damaged (its digest is %s, it was made as %s): bake with "
+			"the cached root disk is damaged (its digest is %s, it was made as %s): "
+			"bake with "
 			"--from-stage root",
 			stats.raw_digest, spec->root->raw_digest);
 	layer = &c->layers[c->n_layers - 1];
@@ -138,7 +138,8 @@ static int put_root(struct capture *c, const struct capture_spec *spec, struct e
 struct delta {
 	int overlay, raw;
 	json_t *ranges; /* [[offset, bytes], …], rising, neighbours joined */
-	uint64_t start, end, bytes;
+	uint64_t start, end;
+	uint64_t bytes; /* of all ranges so far: where the next one goes in the delta */
 	char *buf;
 	struct err *err;
 };
@@ -146,8 +147,8 @@ struct delta {
 static void close_range_(struct delta *d)
 {
 	if (d->end > d->start &&
-		json_array_append_new(d->ranges, json_pack("[I, I]", (json_int_t)d->start,
-							 (json_int_t)(d->end - d->start))))
+		json_array_append_new(d->ranges,
+			json_pack("[I, I]", (json_int_t)d->start, (json_int_t)(d->end - d->start))))
 		abort();
 }
 
@@ -160,17 +161,17 @@ static int take_run(void *user, uint64_t offset, uint64_t len, bool zero, uint64
 		d->start = offset;
 	}
 	d->end = offset + len;
-	d->bytes += len;
 	for (uint64_t done = 0; !zero && done < len;) {
 		size_t n = len - done < COPY_BYTES ? (size_t)(len - done) : COPY_BYTES;
 		int rc = file_pread_full(d->overlay, d->buf, n, (off_t)(file_offset + done));
 
 		if (!rc)
-			rc = file_pwrite_full(d->raw, d->buf, n, (off_t)(offset + done));
+			rc = file_pwrite_full(d->raw, d->buf, n, (off_t)(d->bytes + done));
 		if (rc)
 			return err_sys(d->err, -rc, "copy what the bake wrote to its disk");
 		done += n;
 	}
+	d->bytes += len;
 	return 0;
 }
 
@@ -180,8 +181,11 @@ static int put_delta(struct oven *o, struct capture *c, const struct capture_spe
 	cleanup_fd int raw = file_scratch(spec->scratch_dir, err);
 	cleanup_free char *buf = malloc(COPY_BYTES);
 	uint64_t disk = spec->recipe->disk_bytes;
-	struct delta d = {
-		.overlay = o->overlay_fd, .raw = raw, .ranges = json_array(), .buf = buf, .err = err};
+	struct delta d = {.overlay = o->overlay_fd,
+		.raw = raw,
+		.ranges = json_array(),
+		.buf = buf,
+		.err = err};
 	struct image_stats stats;
 	int rc;
 
@@ -190,8 +194,6 @@ static int put_delta(struct oven *o, struct capture *c, const struct capture_spe
 	json_object_set_new(extra, "delta", d.ranges);
 	if (raw < 0)
 		return raw;
-	if (ftruncate(raw, (off_t)disk))
-		return err_sys(err, errno, "a file for the disk delta");
 	rc = machine_overlay_walk(o->overlay_fd, disk, take_run, &d, err);
 	if (rc)
 		return rc;
@@ -200,7 +202,9 @@ static int put_delta(struct oven *o, struct capture *c, const struct capture_spe
 		json_object_del(extra, "delta");
 		return 0;
 	}
-	rc = put_image(c, spec, STORE_MEDIA_DELTA, "disk delta", raw, disk, &stats, err);
+	if (ftruncate(raw, (off_t)d.bytes))
+		return err_sys(err, errno, "a file for the disk delta");
+	rc = put_image(c, spec, STORE_MEDIA_DELTA, "disk delta", raw, d.bytes, &stats, err);
 	if (rc)
 		return rc;
 	memcpy(ret_raw, stats.raw_digest, DIGEST_TEXT_SIZE);
@@ -230,8 +234,8 @@ static json_t *free_facts(const struct capture_spec *spec)
 	return facts;
 }
 
-static void describe(const struct oven *o, const struct capture_spec *spec,
-	struct snapshot_config *c)
+static void describe(
+	const struct oven *o, const struct capture_spec *spec, struct snapshot_config *c)
 {
 	const struct recipe *r = spec->recipe;
 
@@ -268,8 +272,8 @@ static void describe(const struct oven *o, const struct capture_spec *spec,
 	c->extra = free_facts(spec);
 }
 
-int capture_machine(struct oven *o, const struct capture_spec *spec, struct capture *ret,
-	struct err *err)
+int capture_machine(
+	struct oven *o, const struct capture_spec *spec, struct capture *ret, struct err *err)
 {
 	cleanup_snapshot_config struct snapshot_config config = {0};
 	cleanup_capture struct capture c = {0};
@@ -307,8 +311,8 @@ int capture_machine(struct oven *o, const struct capture_spec *spec, struct capt
 	return 0;
 }
 
-int capture_add_wset(struct capture *c, struct store *s, const struct snapshot_wset *wset,
-	struct err *err)
+int capture_add_wset(
+	struct capture *c, struct store *s, const struct snapshot_wset *wset, struct err *err)
 {
 	cleanup_json json_t *json = snapshot_wset_to_json(wset);
 	cleanup_free char *text = json_text(json);

@@ -34,14 +34,15 @@ struct capture {
 };
 
 /*
- * Pause the machine, which must be quiet (guest_quiesce()), and write device state, memory and disks into the
- * store. The machine stays paused and is of no more use. Caller calls capture_clear().
+ * Pause the machine, which must be quiet (guest_quiesce()), and write device state, memory and
+ * disks into the store. The machine stays paused and is of no more use. Caller calls
+ * capture_clear().
  */
-int capture_machine(struct oven *o, const struct capture_spec *spec, struct capture *ret,
-	struct err *err);
+int capture_machine(
+	struct oven *o, const struct capture_spec *spec, struct capture *ret, struct err *err);
 /* One more blob for it. */
-int capture_add_wset(struct capture *c, struct store *s, const struct snapshot_wset *wset,
-	struct err *err);
+int capture_add_wset(
+	struct capture *c, struct store *s, const struct snapshot_wset *wset, struct err *err);
 void capture_clear(struct capture *c);
 #define cleanup_capture cleanup_with(capture_clear)
 

@@ -154,7 +154,7 @@ int ext4_add_dir(struct ext4 *fs, const char *path, const struct ext4_meta *meta
 {
 	struct ext4_entry *old;
 	union inode_buf buf;
-	struct place place;
+	struct place place = {0};
 	uint32_t ino;
 	int r;
 
@@ -214,7 +214,7 @@ int ext4_add_symlink(struct ext4 *fs, const char *path, const char *target,
 	size_t len = strlen(target);
 	struct ext4_meta link = *meta;
 	union inode_buf buf;
-	struct place place;
+	struct place place = {0};
 	uint32_t ino;
 	int r;
 
@@ -247,7 +247,7 @@ int ext4_add_node(struct ext4 *fs, const char *path, const struct ext4_meta *met
 {
 	uint8_t type = type_of(meta->mode);
 	union inode_buf buf;
-	struct place place;
+	struct place place = {0};
 	uint32_t ino;
 	int r;
 
@@ -291,7 +291,7 @@ static int link_count(
 int ext4_add_hardlink(struct ext4 *fs, const char *path, const char *existing, struct err *err)
 {
 	struct ext4_entry *target, *old;
-	struct place place;
+	struct place place = {0};
 	uint32_t ino;
 	uint8_t type;
 	int r;
@@ -334,7 +334,7 @@ int ext4_file_begin(
 	struct ext4 *fs, const char *path, const struct ext4_meta *meta, struct err *err)
 {
 	struct ext4_open *open = &fs->open;
-	struct place place;
+	struct place place = {0};
 	int r;
 
 	if (!S_ISREG(meta->mode))
@@ -360,7 +360,7 @@ int ext4_file_begin(
 int ext4_remove(struct ext4 *fs, const char *path, struct err *err)
 {
 	struct ext4_entry *entry;
-	struct place place;
+	struct place place = {0};
 	int r;
 
 	if (fs->open.path)

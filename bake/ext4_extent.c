@@ -83,7 +83,8 @@ void ext4_runs_add(struct ext4_runs *runs, uint64_t logical, uint64_t physical, 
 			if (!runs->items)
 				abort();
 		}
-		runs->items[runs->n++] =
+		/* items has room entries, and there is more room than n */
+		runs->items[runs->n++] = /* NOLINT(clang-analyzer-core.NullDereference) */
 			(struct ext4_run){.physical = physical, .logical = logical, .count = part};
 		logical += part;
 		physical += part;

@@ -94,7 +94,7 @@ void ext4_inode_fill(struct ext4 *fs, struct ext2_inode_large *inode, const stru
 int ext4_inode_xattrs(struct ext4 *fs, uint32_t ino, const struct ext4_meta *meta, const char *path,
 	struct err *err)
 {
-	struct ext2_xattr_handle *handle;
+	struct ext2_xattr_handle *handle = NULL;
 	errcode_t rc;
 
 	if (meta->n_xattrs == 0 || ext4_full(fs))

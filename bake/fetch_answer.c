@@ -42,7 +42,10 @@ static int retry(struct fetch_transfer *t, int code, const char *why, struct err
 			err, code, "%s: %s (after %d tries)", t->shown, why, LIMIT_DOWNLOAD_TRIES);
 	curl_easy_getinfo(t->easy, CURLINFO_RETRY_AFTER, &after_s);
 	wait_ms = (int64_t)BACKOFF_MS << (t->tries - 1);
-	if (after_s > 0 && after_s * 1000 > wait_ms)
+	/* the server's wish may be any number */
+	if (after_s > RETRY_AFTER_MAX_MS / 1000)
+		after_s = RETRY_AFTER_MAX_MS / 1000;
+	if (after_s * 1000 > wait_ms)
 		wait_ms = after_s * 1000;
 	t->not_before = clock_deadline(wait_ms < RETRY_AFTER_MAX_MS ? wait_ms : RETRY_AFTER_MAX_MS);
 	fetch_url_reset(t);

@@ -124,7 +124,8 @@ static size_t on_data(char *data, size_t one, size_t n, void *arg)
 	}
 	if (!t->began)
 		t->stop = body_begin(t, code);
-	if (!t->stop && len > t->max - t->part.have)
+	/* what an earlier try left may be more than this one allows */
+	if (!t->stop && (t->part.have > t->max || len > t->max - t->part.have))
 		t->stop = STOP_LARGE;
 	if (!t->stop && (t->write_error = fetch_part_write(&t->part, data, len)) < 0)
 		t->stop = STOP_WRITE;

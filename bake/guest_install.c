@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Installing in the guest. The way out is an HTTP proxy on guest loopback (bake/proxy) that connects only to
- * hosts the recipe allows; pip's index hosts are allowed by themselves where the recipe has pip requirements:
- * the configured ones, or pip's own default, and the hosts that the index's pages point to for files.
+ * Installing in the guest. The way out is an HTTP proxy on guest loopback (bake/proxy) that
+ * connects only to hosts the recipe allows; pip's index hosts are allowed by themselves where the
+ * recipe has pip requirements: the configured ones, or pip's own default, and the hosts that the
+ * index's pages point to for files.
  *
- * What is lent for the time (index URL, perhaps with a password, and the CA bundle) is in the environment of
- * the steps and in one file on the guest's tmpfs, never on its disk. The file is removed here, and the memory that held
- * any of it is zeroed before the capture with all other free memory.
+ * What is lent for the time (index URL, perhaps with a password, and the CA bundle) is in the
+ * environment of the steps and in one file on the guest's tmpfs, never on its disk. The file is
+ * removed here, and the memory that held any of it is zeroed before the capture with all other
+ * free memory.
  */
 #include "bake/guest_install.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "bake/pip_lend.h"
 #include "bake/proxy.h"
@@ -40,10 +43,13 @@ static const char *const quiet[] = {
 };
 #define N_QUIET (sizeof(quiet) / sizeof(*quiet))
 
-static const char *const ca_variables[] = {"PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE",
-	"CURL_CA_BUNDLE", "GIT_SSL_CAINFO"};
+static const char *const ca_variables[] = {
+	"PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"};
 
-/* Prints the hosts that pip will ask: for the index argv[1], or pip's own default where that is empty. */
+/*
+ * Prints the hosts that pip will ask: for the index argv[1], or pip's own default where that is
+ * empty.
+ */
 static const char find_hosts[] =
 	"import base64, re, sys\n"
 	"from urllib.parse import urljoin, urlsplit\n"
@@ -59,10 +65,12 @@ static const char find_hosts[] =
 	"    for name in sys.argv[2:]:\n"
 	"        page = Request(f'{index}/{name}/')\n"
 	"        if user:\n"
-	"            page.add_header('Authorization', 'Basic ' + base64.b64encode(user.encode()).decode())\n"
+	"            page.add_header('Authorization', 'Basic ' + "
+	"base64.b64encode(user.encode()).decode())\n"
 	"        try:\n"
 	"            with urlopen(page, timeout=60) as answer:\n"
-	"                text, base = answer.read(1 << 25).decode(errors='replace'), answer.geturl()\n"
+	"                text, base = answer.read(1 << 25).decode(errors='replace'), "
+	"answer.geturl()\n"
 	"        except OSError as error:\n"
 	"            print(f'{name}: {error}', file=sys.stderr)\n"
 	"            continue\n"
@@ -76,7 +84,7 @@ struct install {
 	struct pip_lend lend;
 	struct template_strings allow, env; /* env: on top of the recipe's */
 	struct proxy *proxy;
-	bool lent_file;
+	uint64_t lent_bytes; /* of the CA bundle in the guest */
 };
 
 /* What the recipe says of a variable stands. Returns how many were added. */
@@ -125,8 +133,9 @@ static void note(void *user, const char *text)
 
 static int proxy_off(struct install *in, struct err *err)
 {
-	int rc = in->proxy ? proxy_listen(in->proxy, 0, clock_deadline(CALL_MS), in->o->alive_fd, err)
-			   : 0;
+	int rc = in->proxy
+		? proxy_listen(in->proxy, 0, clock_deadline(CALL_MS), in->o->alive_fd, err)
+		: 0;
 
 	proxy_free(steal_ptr(&in->proxy));
 	return rc;
@@ -138,17 +147,20 @@ static int proxy_on(struct install *in, struct err *err)
 	int rc = proxy_off(in, err);
 
 	if (!rc)
-		rc = proxy_new(in->o->guest, (const char *const *)in->allow.items, in->allow.n, note,
-			in, &in->proxy, err);
+		rc = proxy_new(in->o->guest, (const char *const *)in->allow.items, in->allow.n,
+			note, in, &in->proxy, err);
 	if (!rc)
-		rc = proxy_listen(in->proxy, PROXY_PORT, clock_deadline(CALL_MS), in->o->alive_fd,
-			err);
+		rc = proxy_listen(
+			in->proxy, PROXY_PORT, clock_deadline(CALL_MS), in->o->alive_fd, err);
 	if (rc)
 		err_prefix(err, "start the guest's proxy");
 	return rc;
 }
 
-/* A host that the host's or the guest's pip is set up to ask: it may well be in a private network. */
+/*
+ * A host that the host's or the guest's pip is set up to ask: it may well be in a private
+ * network.
+ */
 static void allow_trusted(struct install *in, const char *host)
 {
 	cleanup_free char *rule = str_printf("%s private", host);
@@ -159,6 +171,7 @@ static void allow_trusted(struct install *in, const char *host)
 static int lend_ca(struct install *in, struct err *err)
 {
 	cleanup_fd int fd = -1;
+	struct stat st;
 	int rc;
 
 	if (!in->lend.ca_path)
@@ -166,7 +179,9 @@ static int lend_ca(struct install *in, struct err *err)
 	fd = open(in->lend.ca_path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return err_sys(err, errno, "the host's CA bundle %s", in->lend.ca_path);
-	in->lent_file = true;
+	if (fstat(fd, &st) || st.st_size <= 0)
+		return err_set(err, EIO, "the host's CA bundle %s is empty", in->lend.ca_path);
+	in->lent_bytes = (uint64_t)st.st_size;
 	rc = guest_put_file(in->o->guest, fd, LENT_CA, 0644, NULL, clock_deadline(CALL_MS),
 		in->o->alive_fd, err);
 	if (rc) {
@@ -178,21 +193,27 @@ static int lend_ca(struct install *in, struct err *err)
 	return 0;
 }
 
+/* Zeros over it first: what is merely freed lies in memory until somebody else needs the page. */
 static int take_back(struct install *in, struct err *err)
 {
 	uint8_t buf[256];
 	struct proto_out body = {.buf = buf, .max = sizeof(buf)};
+	cleanup_free char *line = str_printf(
+		"head -c %llu /dev/zero 1<>" LENT_CA, (unsigned long long)in->lent_bytes);
+	int rc;
 
-	if (!in->lent_file)
+	if (!in->lent_bytes)
 		return 0;
+	rc = oven_shell(in->o, "wipe the lent CA bundle", line, NULL, err);
 	proto_put_str(&body, PROTO_T_PATH, LENT_DIR);
 	proto_put_bool(&body, PROTO_T_RECURSIVE, 1);
-	return oven_call(in->o, PROTO_FILE_REMOVE, &body, CALL_MS, err);
+	return rc ? rc : oven_call(in->o, PROTO_FILE_REMOVE, &body, CALL_MS, err);
 }
 
 static int network_on(struct install *in, struct err *err)
 {
-	static const char *const names[] = {"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"};
+	static const char *const names[] = {
+		"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"};
 	static const char *const direct[] = {"no_proxy", "NO_PROXY"};
 	cleanup_free char *url = NULL;
 	int rc;
@@ -221,8 +242,8 @@ static int network_on(struct install *in, struct err *err)
 /* The name in a requirement ("numpy>=1.2" → "numpy"). Caller frees; NULL where there is none. */
 static char *requirement_name(const char *requirement)
 {
-	size_t n = strspn(requirement,
-		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
+	size_t n = strspn(
+		requirement, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
 	char *name = n ? strndup(requirement, n) : NULL;
 
 	for (char *p = name; p && *p; p++)
@@ -234,8 +255,8 @@ static char *requirement_name(const char *requirement)
 /* Let the guest's pip reach the hosts its index sends it to. */
 static int allow_index_hosts(struct install *in, struct err *err)
 {
-	const char *argv[5 + ASKED_NAMES] = {"python3", "-c", find_hosts,
-		in->lend.index ? in->lend.index : ""};
+	const char *argv[5 + ASKED_NAMES] = {
+		"python3", "-c", find_hosts, in->lend.index ? in->lend.index : ""};
 	cleanup_free const char **env = guest_env(in->r, &in->env);
 	struct guest_exec_spec spec = {
 		.argv = argv, .env = env, .timeout_ms = FIND_HOSTS_MS, .stdin_fd = -1};
@@ -257,7 +278,8 @@ static int allow_index_hosts(struct install *in, struct err *err)
 		return err_set(err, EIO,
 			"asking the guest's pip for its index (exit status %d): %.600s%s",
 			res.exit_code, res.err ? res.err : "",
-			res.exit_code == 127 || strstr(res.err ? res.err : "", "No module named 'pip'")
+			res.exit_code == 127 ||
+					strstr(res.err ? res.err : "", "No module named 'pip'")
 				? "\n[install] pip needs python3-pip among [root] packages"
 				: "");
 	for (char *w = strtok_r(res.out, "\n", &save); w; w = strtok_r(NULL, "\n", &save))

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Booting the machine that is to be captured: what it needs is made here, without names, and goes with it. */
+/*
+ * Booting the machine that is to be captured: what it needs is made here, without names, and goes
+ * with it.
+ */
 #include "bake/oven.h"
 
 #include <fcntl.h>
@@ -60,7 +63,8 @@ static int introduce(struct oven *o, struct err *err)
 		return rc;
 	}
 	/* a root without bash is no error: its steps run in sh */
-	o->bash = guest_exec(o->guest, &look, clock_deadline(CALL_MS), o->alive_fd, &res, NULL) == 0 &&
+	o->bash = guest_exec(o->guest, &look, clock_deadline(CALL_MS), o->alive_fd, &res, NULL) ==
+			0 &&
 		res.exit_code == 0;
 	return 0;
 }
@@ -93,10 +97,9 @@ static int start(struct oven *o, const struct oven_spec *spec, struct err *err)
 	if (channel < 0)
 		return err_sys(err, -channel, "the agent's channel");
 	rc = guest_new(channel, &o->guest, err);
-	if (rc)
-		return rc;
-	channel = -1;
-	return 0;
+	if (!rc)
+		steal_fd(&channel);
+	return rc;
 }
 
 int oven_boot(const struct oven_spec *spec, struct oven *ret, struct err *err)
@@ -177,7 +180,8 @@ int oven_kernel_path(char **ret, struct err *err)
 	}
 	if (!path)
 		return err_set(err, ENOENT,
-			"there is no guest kernel: run `make kernel`, or set PARBAKE_KERNEL to a vmlinux");
+			"there is no guest kernel: run `make kernel`, or set PARBAKE_KERNEL to a "
+			"vmlinux");
 	*ret = path;
 	return 0;
 }

@@ -11,18 +11,19 @@
 #include "vmm/monitor.h"
 
 /*
- * The machine that a template is baked in: booted once over the root disk, its memory in a memfd of ours, what
- * it writes in an overlay of ours. It dies with the thread that booted it and leaves nothing.
+ * The machine that a template is baked in: booted once over the root disk, its memory in a
+ * memfd of ours, what it writes in an overlay of ours. It dies with the thread that booted it and
+ * leaves nothing.
  */
 struct oven {
 	struct machine *machine;
 	struct guest *guest;
 	int memory_fd, overlay_fd; /* owned; no name leads to them */
-	int alive_fd;              /* the machine's pidfd, borrowed */
+	int alive_fd; /* the machine's pidfd, borrowed */
 	struct machine_shape shape;
 	struct proto_hello hello;
 	uint64_t tsc_khz; /* what the guest was told; 0: nothing */
-	bool bash;        /* the guest has /bin/bash */
+	bool bash; /* the guest has /bin/bash */
 	struct progress *progress; /* borrowed; may be NULL */
 };
 
@@ -30,9 +31,9 @@ struct oven_spec {
 	struct machine_shape shape;
 	const struct monitor_facts *monitor; /* NULL: monitor_probe()'s */
 	const char *kernel, *initrd; /* paths */
-	int disk_fd;                 /* the root disk, read-only; borrowed while the oven lives */
+	int disk_fd; /* the root disk, read-only; borrowed while the oven lives */
 	uint64_t disk_bytes;
-	const char *scratch_dir;     /* where the overlay's file without a name is made */
+	const char *scratch_dir; /* where the overlay's file without a name is made */
 	struct progress *progress;
 };
 
@@ -52,17 +53,19 @@ int oven_call(struct oven *o, enum proto_type type, const struct proto_out *body
 void oven_explain(struct oven *o, struct err *err);
 
 /*
- * Run one step's shell line (bash -e -o pipefail where the guest has bash, else sh -e): output goes to the
- * progress line by line; a status other than 0 is -EIO with the status and the last lines of output.
- * @label stands before both. @env is NULL-terminated.
+ * Run one step's shell line (bash -e -o pipefail where the guest has bash, else sh -e): output
+ * goes to the progress line by line; a status other than 0 is -EIO with the status and the last
+ * lines of output. @label stands before both. @env is NULL-terminated.
  */
 int oven_shell(struct oven *o, const char *label, const char *line, const char *const *env,
 	struct err *err);
 /* The same of code in the warm interpreter: an exception is -EIO with its traceback. */
 int oven_python(struct oven *o, const char *label, const char *code, struct err *err);
 
-/* The guest kernel: $PARBAKE_KERNEL, else what parbake came with, else what kernel/build.sh beside the program
- * has built. Caller frees. -ENOENT says how to get one. */
+/*
+ * The guest kernel: $PARBAKE_KERNEL, else what parbake came with, else what kernel/build.sh
+ * beside the program has built. Caller frees. -ENOENT says how to get one.
+ */
 int oven_kernel_path(char **ret, struct err *err);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Steps run in the oven: their output as progress, their end as success or an error that quotes its last lines.
- * No terminal, no stdin. The shell gives up at the first command that fails, in pipes too where it is bash.
+ * Steps run in the oven: their output as progress, their end as success or an error that quotes
+ * its last lines. No terminal, no stdin. The shell gives up at the first command that fails, in
+ * pipes too where it is bash.
  */
 #include <stdio.h>
 #include <string.h>
@@ -41,7 +42,7 @@ static void end_line(struct lines *l, struct line *line)
 	l->tail[l->n++ % TAIL_LINES][len] = '\0';
 }
 
-static void take_output(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
+static int take_output(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
 {
 	struct lines *l = user;
 	struct line *line = &l->line[channel == PROTO_ERR];
@@ -56,6 +57,7 @@ static void take_output(void *user, enum proto_channel channel, const uint8_t *b
 		else if (c != '\n')
 			line->text[line->len++] = c < ' ' && c != '\t' ? '?' : (char)c;
 	}
+	return 0;
 }
 
 static void quote_tail(const struct lines *l, struct err *err)
@@ -82,8 +84,8 @@ static int judge(const struct guest_result *res, struct err *err)
 	return 0;
 }
 
-static int finish(struct oven *o, struct lines *l, int rc, const struct guest_result *res,
-	struct err *err)
+static int finish(
+	struct oven *o, struct lines *l, int rc, const struct guest_result *res, struct err *err)
 {
 	end_line(l, &l->line[0]);
 	end_line(l, &l->line[1]);
@@ -102,15 +104,14 @@ static int finish(struct oven *o, struct lines *l, int rc, const struct guest_re
 	return rc;
 }
 
-int oven_shell(struct oven *o, const char *label, const char *line, const char *const *env,
-	struct err *err)
+/* @argv, or, where that is NULL, @code in the interpreter. */
+static int run_step(struct oven *o, const char *label, const char *const *argv,
+	const char *const *env, const char *code, struct err *err)
 {
-	const char *const bash[] = {"/bin/bash", "-e", "-o", "pipefail", "-c", line, NULL};
-	const char *const sh[] = {"/bin/sh", "-e", "-c", line, NULL};
 	cleanup_free struct lines *l = calloc(1, sizeof(*l));
 	cleanup_guest_result struct guest_result res = {0};
 	struct guest_exec_spec spec = {
-		.argv = o->bash ? bash : sh,
+		.argv = argv,
 		.env = env,
 		.timeout_ms = LIMIT_STEP_MS,
 		.limit_out = LIMIT_STEP_OUTPUT,
@@ -119,36 +120,30 @@ int oven_shell(struct oven *o, const char *label, const char *line, const char *
 		.output = take_output,
 		.user_data = l,
 	};
+	int64_t deadline = clock_deadline(LIMIT_STEP_MS + GRACE_MS);
 	int rc;
 
 	if (!l)
 		abort();
 	l->progress = o->progress;
 	l->label = label;
-	rc = guest_exec(o->guest, &spec, clock_deadline(LIMIT_STEP_MS + GRACE_MS), o->alive_fd, &res,
-		err);
+	if (argv)
+		rc = guest_exec(o->guest, &spec, deadline, o->alive_fd, &res, err);
+	else
+		rc = guest_code(o->guest, NULL, code, &spec, deadline, o->alive_fd, &res, err);
 	return finish(o, l, rc, &res, err);
+}
+
+int oven_shell(struct oven *o, const char *label, const char *line, const char *const *env,
+	struct err *err)
+{
+	const char *const bash[] = {"/bin/bash", "-e", "-o", "pipefail", "-c", line, NULL};
+	const char *const sh[] = {"/bin/sh", "-e", "-c", line, NULL};
+
+	return run_step(o, label, o->bash ? bash : sh, env, NULL, err);
 }
 
 int oven_python(struct oven *o, const char *label, const char *code, struct err *err)
 {
-	cleanup_free struct lines *l = calloc(1, sizeof(*l));
-	cleanup_guest_result struct guest_result res = {0};
-	struct guest_exec_spec spec = {
-		.timeout_ms = LIMIT_STEP_MS,
-		.limit_out = LIMIT_STEP_OUTPUT,
-		.limit_err = LIMIT_STEP_OUTPUT,
-		.stdin_fd = -1,
-		.output = take_output,
-		.user_data = l,
-	};
-	int rc;
-
-	if (!l)
-		abort();
-	l->progress = o->progress;
-	l->label = label;
-	rc = guest_code(o->guest, NULL, code, &spec, clock_deadline(LIMIT_STEP_MS + GRACE_MS),
-		o->alive_fd, &res, err);
-	return finish(o, l, rc, &res, err);
+	return run_step(o, label, NULL, NULL, code, err);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pip knows best what pip is configured with (files of the host, the user, the environment, in its own
- * order of precedence), so it is asked: `pip config list` prints `section.key='value'` lines, those of the
- * environment as `:env:.key`. Without pip on the host the environment alone is read. find-links is not lent:
- * it is mostly a directory of the host.
+ * pip knows best what pip is configured with (files of the host, the user, the environment, in
+ * its own order of precedence), so it is asked: `pip config list` prints `section.key='value'`
+ * lines, those of the environment as `:env:.key`. Without pip on the host the environment alone
+ * is read. find-links is not lent: it is mostly a directory of the host.
  */
 #include "bake/pip_lend.h"
 
@@ -108,7 +108,8 @@ static void add_env(struct pip_lend *l, const char *name, const char *value)
 
 void pip_lend_parse(const char *config, struct pip_lend *ret)
 {
-	cleanup_free char *index = find(config, "index-url"), *extra = find(config, "extra-index-url");
+	cleanup_free char *index = find(config, "index-url"),
+			  *extra = find(config, "extra-index-url");
 	cleanup_free char *trusted = find(config, "trusted-host"), *cert = find(config, "cert");
 	cleanup_free char *timeout = find(config, "default-timeout");
 
@@ -154,7 +155,8 @@ static char *config_of_environment(void)
 void pip_lend_get(struct pip_lend *ret)
 {
 	static const char *const argv[] = {"python3", "-m", "pip", "config", "list", NULL};
-	static const char *const bundles[] = {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"};
+	static const char *const bundles[] = {
+		"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"};
 	static const char fallback[] = "/etc/ssl/certs/ca-certificates.crt";
 	struct proc_spec spec = {.argv = argv};
 	cleanup_free char *config = NULL;

@@ -6,14 +6,16 @@
 #include "common/err.h"
 
 /*
- * What of the host's pip configuration the guest is lent while packages are installed: the index, and the CA
- * bundle that its certificate is checked with. It travels as environment variables and one file on a tmpfs.
+ * What of the host's pip configuration the guest is lent while packages are installed: the
+ * index, and the CA bundle that its certificate is checked with. It travels as environment
+ * variables and one file on a tmpfs.
  */
 struct pip_lend {
-	struct template_strings env;   /* "PIP_INDEX_URL=…", … */
-	struct template_strings hosts; /* host[:port] of the configured indexes; none: pip's own default */
-	char *index;                   /* the configured index, NULL: pip's own default */
-	char *ca_path;                 /* on the host; NULL: none found */
+	struct template_strings env; /* "PIP_INDEX_URL=…", … */
+	struct template_strings
+		hosts; /* host[:port] of the configured indexes; none: pip's own default */
+	char *index; /* the configured index, NULL: pip's own default */
+	char *ca_path; /* on the host; NULL: none found */
 };
 
 /* Ask pip (where the host has one) and the environment. Caller calls pip_lend_clear(). */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Cache keys. Each stage's inputs go into one sum as lines `name length` and the bytes, so that no two
- * different lists of inputs read the same. A stage's own version stands first: it is raised when the code of
- * the stage makes something else of the same inputs.
+ * Cache keys. Each stage's inputs go into one sum as lines `name length` and the bytes, so that
+ * no two different lists of inputs read the same. A stage's own version stands first: it is
+ * raised when the code of the stage makes something else of the same inputs.
  *
  * Where a file lies, when it was written and who may read it are no inputs: what it holds is.
  */
@@ -21,7 +21,7 @@ static const struct {
 } stages[] = {
 	[PLAN_SOURCE] = {"source", 1},
 	[PLAN_ROOT] = {"root", 1},
-	[PLAN_GUEST] = {"guest", 1},
+	[PLAN_GUEST] = {"guest", 2},
 };
 _Static_assert(sizeof(stages) / sizeof(*stages) == PLAN_STAGES, "every stage has a name");
 
@@ -55,8 +55,8 @@ int plan_epoch(int64_t *ret, struct err *err)
 	/* ext4 with 256-byte inodes ends in 2446 */
 	if (errno || *end || v < 0 || v > 15032385535LL)
 		return err_set(err, EINVAL,
-			"SOURCE_DATE_EPOCH = %s: not seconds since 1970; unset it or write e.g. %d", env,
-			PLAN_EPOCH);
+			"SOURCE_DATE_EPOCH = %s: not seconds since 1970; unset it or write e.g. %d",
+			env, PLAN_EPOCH);
 	*ret = v;
 	return 0;
 }
@@ -98,8 +98,8 @@ static int file_digest(const char *path, char ret[static DIGEST_TEXT_SIZE], stru
 	return digest_fd(fd, ret, err);
 }
 
-static int source_key(const struct recipe *r, const struct plan_facts *facts, struct plan *p,
-	struct err *err)
+static int source_key(
+	const struct recipe *r, const struct plan_facts *facts, struct plan *p, struct err *err)
 {
 	cleanup_digest struct digest *d = begin(PLAN_SOURCE);
 
@@ -121,7 +121,8 @@ static int source_key(const struct recipe *r, const struct plan_facts *facts, st
 		}
 		if (r->sha256[0] && strcmp(p->source_digest + strlen("sha256:"), r->sha256))
 			return err_set(err, EBADMSG,
-				"[root] path: %s differs: the recipe says sha256 %s, the file has %s",
+				"[root] path: %s differs: the recipe says sha256 %s, the file has "
+				"%s",
 				r->path, r->sha256, p->source_digest + strlen("sha256:"));
 	} else {
 		snprintf(p->source_digest, sizeof(p->source_digest), "sha256:%s", r->sha256);
@@ -132,32 +133,43 @@ static int source_key(const struct recipe *r, const struct plan_facts *facts, st
 	return 0;
 }
 
-static int root_key(const struct recipe *r, const struct plan_facts *facts, struct plan *p,
-	struct err *err)
+void plan_root_key(const struct recipe *r, int64_t epoch, const struct plan *p,
+	const char (*sums)[DIGEST_TEXT_SIZE], char ret[static DIGEST_TEXT_SIZE])
 {
 	cleanup_digest struct digest *d = begin(PLAN_ROOT);
 
 	add(d, "before", p->key[PLAN_SOURCE]);
-	add_number(d, "epoch", facts->epoch);
+	add_number(d, "epoch", epoch);
 	add_number(d, "disk", (int64_t)r->disk_bytes);
 	for (size_t i = 0; i < r->n_files; i++) {
-		char sum[DIGEST_TEXT_SIZE];
-		int rc = file_digest(r->files[i].host, sum, err);
+		add(d, "file", r->files[i].guest);
+		add_number(d, "mode", r->files[i].mode);
+		add(d, "digest", sums[i]);
+	}
+	digest_final(d, ret);
+}
+
+static int root_key(
+	const struct recipe *r, const struct plan_facts *facts, struct plan *p, struct err *err)
+{
+	cleanup_free char(*sums)[DIGEST_TEXT_SIZE] = calloc(r->n_files + 1, sizeof(*sums));
+
+	if (!sums)
+		abort();
+	for (size_t i = 0; i < r->n_files; i++) {
+		int rc = file_digest(r->files[i].host, sums[i], err);
 
 		if (rc) {
 			err_prefix(err, "[files] %s", r->files[i].guest);
 			return rc;
 		}
-		add(d, "file", r->files[i].guest);
-		add_number(d, "mode", r->files[i].mode);
-		add(d, "digest", sum);
 	}
-	digest_final(d, p->key[PLAN_ROOT]);
+	plan_root_key(r, facts->epoch, p, sums, p->key[PLAN_ROOT]);
 	return 0;
 }
 
-int plan_make(const struct recipe *r, const struct plan_facts *facts, struct plan *ret,
-	struct err *err)
+int plan_make(
+	const struct recipe *r, const struct plan_facts *facts, struct plan *ret, struct err *err)
 {
 	cleanup_free char *text = recipe_text(r);
 	cleanup_digest struct digest *d = NULL;

@@ -43,8 +43,8 @@ bool proxy_allows(const struct proxy *p, const struct proxy_head *h, bool *ret_a
 	return found;
 }
 
-static const struct guest_stream_ops *proxy_open(void *user, struct guest_stream *s,
-	void **ret_user)
+static const struct guest_stream_ops *proxy_open(
+	void *user, struct guest_stream *s, void **ret_user)
 {
 	struct proxy *p = user;
 	size_t slot = 0;
@@ -61,15 +61,14 @@ static const struct guest_stream_ops *proxy_open(void *user, struct guest_stream
 }
 
 int proxy_new(struct guest *g, const char *const *allow, size_t n_allow,
-	void (*note)(void *user, const char *text), void *user, struct proxy **ret,
-	struct err *err)
+	void (*note)(void *user, const char *text), void *user, struct proxy **ret, struct err *err)
 {
 	struct proxy *p;
 	int rc = 0;
 
 	if (n_allow > LIMIT_PROXY_RULES)
-		return err_set(err, E2BIG, "more than %d hosts in [network] allow",
-			LIMIT_PROXY_RULES);
+		return err_set(
+			err, E2BIG, "more than %d hosts in [network] allow", LIMIT_PROXY_RULES);
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		abort();

@@ -34,7 +34,7 @@
  */
 struct proxy_rule {
 	char host[256]; /* lower case, no dot at the end, no "*."; literals as of inet_ntop(3) */
-	uint16_t port;  /* 0: 80 and 443 */
+	uint16_t port; /* 0: 80 and 443 */
 	bool subdomains, literal, private_ok;
 };
 
@@ -45,11 +45,11 @@ bool proxy_rule_match(const struct proxy_rule *r, const char *host, uint16_t por
 
 struct proxy_stats {
 	uint64_t connections; /* asked for */
-	uint64_t refused;     /* not allowed, by name or by address */
-	uint64_t failed;      /* allowed, but broken requests, no such name, no answer */
-	uint64_t bytes_out;   /* guest → network */
-	uint64_t bytes_in;    /* network → guest */
-	unsigned open;        /* now */
+	uint64_t refused; /* not allowed, by name or by address */
+	uint64_t failed; /* allowed, but broken requests, no such name, no answer */
+	uint64_t bytes_out; /* guest → network */
+	uint64_t bytes_in; /* network → guest */
+	unsigned open; /* now */
 };
 
 struct proxy;

@@ -38,7 +38,7 @@ struct conn {
 	const struct addrinfo *next; /* to be tried after this one */
 	unsigned tried;
 	const char *bad_address; /* the last one's reason */
-	int fault;               /* errno of the last try */
+	int fault; /* errno of the last try */
 
 	int sock, timer;
 	struct guest_watch *watch, *timer_watch;
@@ -74,8 +74,8 @@ void proxy_conn_end(struct conn *c, int error, const char *text)
 }
 
 /* Answer instead of the server, and end. */
-__attribute__((format(printf, 3, 4))) static void conn_answer(struct conn *c, int status,
-	const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void conn_answer(
+	struct conn *c, int status, const char *fmt, ...)
 {
 	static const struct {
 		int status;
@@ -198,8 +198,8 @@ static void connected(struct conn *c)
 	char authority[272];
 
 	if (!c->h.connect) {
-		c->out = proxy_head_rewrite(c->head, c->request_len, &c->h, c->via != NULL, auth,
-			&c->out_len);
+		c->out = proxy_head_rewrite(
+			c->head, c->request_len, &c->h, c->via != NULL, auth, &c->out_len);
 		c->body_left = c->h.body_bytes;
 		conn_open(c, NULL, 0);
 		return;
@@ -226,8 +226,8 @@ static void connect_next(struct conn *c)
 	close_fd(&c->sock);
 	while (c->next && c->tried < LIMIT_PROXY_ADDRESSES) {
 		const struct addrinfo *a = c->next;
-		const char *bad = c->any_address || c->via ? NULL
-							   : proxy_address_refused(a->ai_addr);
+		const char *bad =
+			c->any_address || c->via ? NULL : proxy_address_refused(a->ai_addr);
 
 		c->next = a->ai_next;
 		if (bad) {
@@ -236,8 +236,8 @@ static void connect_next(struct conn *c)
 		}
 		c->tried++;
 		c->sock = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-		if (c->sock < 0 || (connect(c->sock, a->ai_addr, a->ai_addrlen) < 0 &&
-					   errno != EINPROGRESS)) {
+		if (c->sock < 0 ||
+			(connect(c->sock, a->ai_addr, a->ai_addrlen) < 0 && errno != EINPROGRESS)) {
 			c->fault = errno;
 			close_fd(&c->sock);
 			continue;
@@ -288,8 +288,9 @@ static void conn_request(struct conn *c)
 	}
 	c->via = proxy_env_for(&p->env, c->h.connect, c->h.host, c->h.port);
 	c->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	if (c->timer < 0 || proxy_lookup_start(c->via ? c->via->host : c->h.host,
-				    c->via ? c->via->port : c->h.port, &c->lookup) < 0) {
+	if (c->timer < 0 ||
+		proxy_lookup_start(c->via ? c->via->host : c->h.host,
+			c->via ? c->via->port : c->h.port, &c->lookup) < 0) {
 		conn_answer(c, 503, "parbake: too much is under way; try again");
 		return;
 	}
@@ -305,7 +306,8 @@ static void conn_request(struct conn *c)
 static bool flush_out(struct conn *c)
 {
 	while (c->out_pos < c->out_len) {
-		ssize_t n = send(c->sock, c->out + c->out_pos, c->out_len - c->out_pos, MSG_NOSIGNAL);
+		ssize_t n =
+			send(c->sock, c->out + c->out_pos, c->out_len - c->out_pos, MSG_NOSIGNAL);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -501,8 +503,8 @@ static void conn_done(void *user, const struct guest_reply *reply)
 	conn_free(user);
 }
 
-const struct guest_stream_ops proxy_conn_ops = {.data = conn_data, .eof = conn_eof,
-	.writable = conn_writable, .done = conn_done};
+const struct guest_stream_ops proxy_conn_ops = {
+	.data = conn_data, .eof = conn_eof, .writable = conn_writable, .done = conn_done};
 
 struct conn *proxy_conn_new(struct proxy *p, struct guest_stream *s)
 {

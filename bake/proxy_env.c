@@ -67,8 +67,8 @@ static char *basic_auth(const char *userinfo, size_t len)
 }
 
 /* A value may hold a password: errors name the variable alone. */
-static int upstream_parse(const char *name, const char *value, struct proxy_upstream *ret,
-	struct err *err)
+static int upstream_parse(
+	const char *name, const char *value, struct proxy_upstream *ret, struct err *err)
 {
 	const char *at = value, *end, *user;
 	bool literal;
@@ -146,12 +146,13 @@ static bool exempts(const char *word, size_t len, const char *host, uint16_t por
 	if (only && only != port)
 		return false;
 	domain = strlen(name);
-	return !strcmp(name, host) || (!literal && n > domain + 1 && host[n - domain - 1] == '.' &&
-					      !strcmp(host + n - domain, name));
+	return !strcmp(name, host) ||
+		(!literal && n > domain + 1 && host[n - domain - 1] == '.' &&
+			!strcmp(host + n - domain, name));
 }
 
-const struct proxy_upstream *proxy_env_for(const struct proxy_env *env, bool connect,
-	const char *host, uint16_t port)
+const struct proxy_upstream *proxy_env_for(
+	const struct proxy_env *env, bool connect, const char *host, uint16_t port)
 {
 	const struct proxy_upstream *up = connect ? &env->https : &env->http;
 
@@ -182,7 +183,8 @@ static atomic_int lookups_running;
 
 static void lookup_run(struct proxy_lookup *l, int flags)
 {
-	const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM,
+	const struct addrinfo hints = {.ai_family = AF_UNSPEC,
+		.ai_socktype = SOCK_STREAM,
 		.ai_flags = AI_NUMERICSERV | flags};
 
 	l->rc = getaddrinfo(l->host, l->port, &hints, &l->found);
@@ -265,8 +267,8 @@ int proxy_lookup_fd(const struct proxy_lookup *l)
 	return l->event;
 }
 
-int proxy_lookup_result(const struct proxy_lookup *l, const struct addrinfo **ret,
-	const char **ret_why)
+int proxy_lookup_result(
+	const struct proxy_lookup *l, const struct addrinfo **ret, const char **ret_why)
 {
 	eventfd_t count;
 

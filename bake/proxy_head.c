@@ -149,7 +149,8 @@ static int parse_request_line(struct text line, struct proxy_head *h, const char
 
 	if (!sp || end == sp)
 		return refuse(why, 400, "this is no HTTP request");
-	if ((size_t)(sp - line.at) >= sizeof(h->method) || !is_token(line.at, (size_t)(sp - line.at)))
+	if ((size_t)(sp - line.at) >= sizeof(h->method) ||
+		!is_token(line.at, (size_t)(sp - line.at)))
 		return refuse(why, 400, "this is no HTTP request");
 	memcpy(h->method, line.at, (size_t)(sp - line.at));
 	target = (struct text){sp + 1, (size_t)(end - sp) - 1};

@@ -48,8 +48,8 @@ int proxy_head_status(const char *head, size_t len);
  */
 bool proxy_host_parse(const char *text, size_t len, char ret[static 256], bool *ret_literal);
 /* "host", "host:port", "[v6]:port". *@ret_port is left alone where there is none. */
-bool proxy_authority_parse(const char *text, size_t len, char host[static 256], bool *ret_literal,
-	uint16_t *ret_port);
+bool proxy_authority_parse(
+	const char *text, size_t len, char host[static 256], bool *ret_literal, uint16_t *ret_port);
 /* "host:port", bracketed where it must be. */
 void proxy_authority_text(const char *host, uint16_t port, char ret[static 272]);
 
@@ -60,7 +60,7 @@ const char *proxy_address_refused(const struct sockaddr *sa);
 struct proxy_upstream {
 	char host[256];
 	uint16_t port; /* 0: none */
-	char *auth;    /* value of Proxy-Authorization, or NULL */
+	char *auth; /* value of Proxy-Authorization, or NULL */
 };
 
 /* Both of them and no_proxy, read from the environment once. */
@@ -72,8 +72,8 @@ struct proxy_env {
 int proxy_env_read(struct proxy_env *ret, struct err *err);
 void proxy_env_free(struct proxy_env *env);
 /* The upstream for a host, or NULL: connect directly. */
-const struct proxy_upstream *proxy_env_for(const struct proxy_env *env, bool connect,
-	const char *host, uint16_t port);
+const struct proxy_upstream *proxy_env_for(
+	const struct proxy_env *env, bool connect, const char *host, uint16_t port);
 
 /* A name being looked up, in a thread of its own. */
 struct proxy_lookup;
@@ -83,8 +83,8 @@ int proxy_lookup_start(const char *host, uint16_t port, struct proxy_lookup **re
 /* Readable when it is done. Borrowed. */
 int proxy_lookup_fd(const struct proxy_lookup *l);
 /* Done: 0 and the addresses (borrowed until proxy_lookup_free()), or -1 and why. */
-int proxy_lookup_result(const struct proxy_lookup *l, const struct addrinfo **ret,
-	const char **ret_why);
+int proxy_lookup_result(
+	const struct proxy_lookup *l, const struct addrinfo **ret, const char **ret_why);
 /* At any time; a thread that still runs cleans up after itself. */
 void proxy_lookup_free(struct proxy_lookup *l);
 

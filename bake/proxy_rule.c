@@ -38,7 +38,8 @@ static bool name_valid(const char *host)
 				return true;
 			continue;
 		}
-		if (!islower((unsigned char)*p) && !isdigit((unsigned char)*p) && *p != '-' && *p != '_')
+		if (!islower((unsigned char)*p) && !isdigit((unsigned char)*p) && *p != '-' &&
+			*p != '_')
 			return false;
 		label++;
 	}
@@ -89,8 +90,8 @@ static bool parse_port(const char *p, size_t len, uint16_t *ret)
 	return true;
 }
 
-bool proxy_authority_parse(const char *text, size_t len, char host[static 256], bool *ret_literal,
-	uint16_t *ret_port)
+bool proxy_authority_parse(
+	const char *text, size_t len, char host[static 256], bool *ret_literal, uint16_t *ret_port)
 {
 	const char *colon;
 	size_t n;
@@ -151,10 +152,11 @@ int proxy_rule_parse(const char *text, struct proxy_rule *ret, struct err *err)
 	}
 	/* an IPv6 address without brackets has no port */
 	good = proxy_host_parse(at, len, r.host, &r.literal) ||
-	       proxy_authority_parse(at, len, r.host, &r.literal, &r.port);
+		proxy_authority_parse(at, len, r.host, &r.literal, &r.port);
 	if (!good || (r.subdomains && r.literal))
 		return err_set(err, EINVAL,
-			"\"%.200s\" names no host: write host, host:port, *.domain or an address", text);
+			"\"%.200s\" names no host: write host, host:port, *.domain or an address",
+			text);
 	*ret = r;
 	return 0;
 }
@@ -213,14 +215,14 @@ static const char *v6_refused(const uint8_t a[static 16])
 	} nets[] = {
 		{{0}, 128, -1, "unspecified"},
 		{{[15] = 1}, 128, -1, "loopback"},
-		{{[10] = 0xff, 0xff}, 96, 12, NULL},               /* mapped */
-		{{0}, 96, 12, NULL},                               /* compatible */
-		{{0x00, 0x64, 0xff, 0x9b}, 96, 12, NULL},          /* NAT64, RFC 6052 */
+		{{[10] = 0xff, 0xff}, 96, 12, NULL}, /* mapped */
+		{{0}, 96, 12, NULL}, /* compatible */
+		{{0x00, 0x64, 0xff, 0x9b}, 96, 12, NULL}, /* NAT64, RFC 6052 */
 		{{0x00, 0x64, 0xff, 0x9b, 0x00, 0x01}, 48, -1, "private"}, /* NAT64, RFC 8215 */
 		{{0x01, 0x00}, 64, -1, "discarded"},
-		{{0x20, 0x01, 0x00, 0x00}, 32, -1, "a tunnel"},    /* Teredo */
+		{{0x20, 0x01, 0x00, 0x00}, 32, -1, "a tunnel"}, /* Teredo */
 		{{0x20, 0x01, 0x0d, 0xb8}, 32, -1, "for documentation"},
-		{{0x20, 0x02}, 16, 2, NULL},                       /* 6to4 */
+		{{0x20, 0x02}, 16, 2, NULL}, /* 6to4 */
 		{{0xfc}, 7, -1, "private"},
 		{{0xfe, 0x80}, 10, -1, "link-local"},
 		{{0xfe, 0xc0}, 10, -1, "private"},
@@ -239,7 +241,7 @@ static const char *v6_refused(const uint8_t a[static 16])
 			return nets[i].what;
 		v4 = a + nets[i].v4_at;
 		return v4_refused((uint32_t)v4[0] << 24 | (uint32_t)v4[1] << 16 |
-				  (uint32_t)v4[2] << 8 | v4[3]);
+			(uint32_t)v4[2] << 8 | v4[3]);
 	}
 	return NULL;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Archive + [files] → ext4, nothing of it extracted onto the host. UUID and hash seed come from the stage's key,
- * times from SOURCE_DATE_EPOCH: the same inputs give the same bytes wherever and whenever they are made.
+ * Archive + [files] → ext4, nothing of it extracted onto the host. UUID and hash seed come from
+ * the stage's key, times from SOURCE_DATE_EPOCH: the same inputs give the same bytes wherever and
+ * whenever they are made.
  *
- * What is mounted over in the guest is left out of the archive and made here, empty, so that every root has its
- * mount points whatever it was made from.
+ * What is mounted over in the guest is left out of the archive and made here, empty, so that
+ * every root has its mount points whatever it was made from.
  */
 #include "bake/root.h"
 
@@ -44,12 +45,13 @@ static void from_hex(const char *hex, uint8_t *ret, size_t n)
 	}
 }
 
-static void set_options(const struct recipe *r, const char *key, int64_t epoch,
-	struct ext4_options *opt)
+static void set_options(
+	const struct recipe *r, const char *key, int64_t epoch, struct ext4_options *opt)
 {
 	const char *hex = key + strlen("sha256:");
 
-	*opt = (struct ext4_options){.bytes = r->disk_bytes, .time = epoch, .label = "parbake-root"};
+	*opt = (struct ext4_options){
+		.bytes = r->disk_bytes, .time = epoch, .label = "parbake-root"};
 	from_hex(hex, opt->uuid, 16);
 	from_hex(hex + 32, opt->hash_seed, 16);
 	/* RFC 9562: version 8, the variant of the standard */
@@ -69,11 +71,14 @@ static int add_mount_points(struct ext4 *fs, int64_t epoch, struct err *err)
 	return 0;
 }
 
-static int add_file(struct ext4 *fs, const struct template_file *f, int64_t epoch, struct err *err)
+/* @ret_sum: of what was read. */
+static int add_file(struct ext4 *fs, const struct template_file *f, int64_t epoch,
+	char ret_sum[static DIGEST_TEXT_SIZE], struct err *err)
 {
 	struct ext4_meta meta = {.mode = S_IFREG | f->mode, .mtime_s = epoch};
 	cleanup_fd int fd = open(f->host, O_RDONLY | O_CLOEXEC);
 	cleanup_free char *buf = malloc(COPY_BYTES);
+	cleanup_digest struct digest *sum = digest_new();
 	uint64_t offset = 0;
 	ssize_t n;
 	int rc;
@@ -85,32 +90,58 @@ static int add_file(struct ext4 *fs, const struct template_file *f, int64_t epoc
 	rc = ext4_file_begin(fs, f->guest, &meta, err);
 	while (!rc) {
 		n = read(fd, buf, COPY_BYTES);
+		if (n < 0 && errno == EINTR)
+			continue;
 		if (n < 0)
 			return err_sys(err, errno, "%s", f->host);
 		if (!n)
 			break;
+		digest_update(sum, buf, (size_t)n);
 		rc = ext4_file_write(fs, offset, buf, (size_t)n, err);
 		offset += (uint64_t)n;
 	}
+	digest_final(sum, ret_sum);
 	return rc ? rc : ext4_file_end(fs, offset, err);
 }
 
-static int fill(struct ext4 *fs, const struct recipe *r, int source, int64_t epoch,
-	struct progress *progress, struct err *err)
+/* The key says what files and archive held when the plan was made: do they still? */
+static int check_inputs(const struct recipe *r, const struct plan *plan, int64_t epoch, int source,
+	const char (*sums)[DIGEST_TEXT_SIZE], struct err *err)
 {
+	char got[DIGEST_TEXT_SIZE];
+	int rc;
+
+	plan_root_key(r, epoch, plan, sums, got);
+	if (strcmp(got, plan->key[PLAN_ROOT]))
+		return err_set(err, ESTALE,
+			"a file of [files] was changed while it was baked: bake again");
+	if (r->source != TEMPLATE_TAR || !r->path)
+		return 0;
+	rc = digest_fd(source, got, err);
+	if (!rc && strcmp(got, plan->source_digest))
+		rc = err_set(err, ESTALE, "%s was changed while it was baked: bake again", r->path);
+	return rc;
+}
+
+static int fill(struct ext4 *fs, const struct recipe *r, const struct plan *plan, int source,
+	int64_t epoch, struct progress *progress, struct err *err)
+{
+	cleanup_free char(*sums)[DIGEST_TEXT_SIZE] = calloc(r->n_files + 1, sizeof(*sums));
 	struct unpack_options opt = {
 		.no_devices = false, .clamp_mtime_s = epoch, .skip = mounted_over};
 	struct unpack_stats stats;
 	int rc = unpack_archive(source, "the root's archive", fs, &opt, progress, &stats, err);
 
+	if (!sums)
+		abort();
 	if (!rc)
 		rc = add_mount_points(fs, epoch, err);
 	for (size_t i = 0; i < r->n_files && !rc; i++) {
-		rc = add_file(fs, &r->files[i], epoch, err);
+		rc = add_file(fs, &r->files[i], epoch, sums[i], err);
 		if (rc)
 			err_prefix(err, "[files] %s", r->files[i].guest);
 	}
-	return rc;
+	return rc ? rc : check_inputs(r, plan, epoch, source, sums, err);
 }
 
 /* A guess at what the entries need, before minutes are spent on an image they do not fit. */
@@ -132,7 +163,8 @@ static int check_fits(const struct recipe *r, int source, const struct unpack_op
 	need = stats.bytes + stats.entries * 1024;
 	if (need > r->disk_bytes)
 		return err_set(err, ENOSPC,
-			"[machine] disk = %luM is too small: the root holds %lu MiB in %lu entries; write at "
+			"[machine] disk = %luM is too small: the root holds %lu MiB in %lu "
+			"entries; write at "
 			"least %luM, more for what steps and sandboxes will write",
 			(unsigned long)(r->disk_bytes / MIB), (unsigned long)(stats.bytes / MIB),
 			(unsigned long)stats.entries, (unsigned long)(need + need / 4) / MIB + 16);
@@ -158,7 +190,7 @@ static int make(const struct recipe *r, const struct plan *plan, int64_t epoch, 
 	rc = ext4_create(out_fd, &opt, &fs, err);
 	if (rc)
 		return rc;
-	rc = fill(fs, r, source, epoch, progress, err);
+	rc = fill(fs, r, plan, source, epoch, progress, err);
 	if (rc) {
 		ext4_abort(fs);
 		return rc;
@@ -184,7 +216,7 @@ int root_get(const struct recipe *r, const struct plan *plan, int64_t epoch, boo
 	bool anew, struct progress *progress, struct root_disk *ret, struct err *err)
 {
 	const char *key = plan->key[PLAN_ROOT];
-	cleanup_stage_out struct stage_out out = {.fd = -1};
+	cleanup_publish struct publish out = PUBLISH_INIT;
 	cleanup_json json_t *facts = NULL;
 	cleanup_fd int lock = stage_lock(PLAN_ROOT, key, progress, err), source = -1;
 	struct root_disk root = {.fd = -1};

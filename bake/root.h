@@ -6,7 +6,10 @@
 #include "bake/template.h"
 #include "common/progress.h"
 
-/* The root disk: an ext4 file system of [machine] disk bytes with the source's entries and [files] in it. */
+/*
+ * The root disk: an ext4 file system of [machine] disk bytes with the source's entries and
+ * [files] in it.
+ */
 struct root_disk {
 	int fd; /* read-only; caller closes */
 	char raw_digest[DIGEST_TEXT_SIZE];
@@ -14,7 +17,7 @@ struct root_disk {
 
 /*
  * Make it, or take it from the cache (unless @anew). @source_anew: do the stage before anew, too.
- * -ENOSPC says how large [machine] disk must be.
+ * -ENOSPC says how large [machine] disk must be; -ESTALE: an input is not what the plan was made of.
  */
 int root_get(const struct recipe *r, const struct plan *plan, int64_t epoch, bool source_anew,
 	bool anew, struct progress *progress, struct root_disk *ret, struct err *err);

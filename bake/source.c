@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sources, and their cache: what mmdebstrap made is kept; what is a file already is used where it is. */
+/*
+ * Sources, and their cache: what mmdebstrap made is kept; what is a file already is used where it
+ * is.
+ */
 #include "bake/source.h"
 
 #include <string.h>
@@ -12,7 +15,7 @@ int source_get(const struct recipe *r, const struct plan *plan, int64_t epoch, b
 	struct progress *progress, int *ret_fd, struct err *err)
 {
 	const char *key = plan->key[PLAN_SOURCE];
-	cleanup_stage_out struct stage_out out = {.fd = -1};
+	cleanup_publish struct publish out = PUBLISH_INIT;
 	cleanup_fd int lock = -1;
 	char size[16];
 	struct stat st;
@@ -43,7 +46,7 @@ int source_get(const struct recipe *r, const struct plan *plan, int64_t epoch, b
 	if (!rc)
 		rc = stage_open(PLAN_SOURCE, key, "tar", ret_fd, err);
 	if (!rc)
-		progress_done(progress, "%s %s and %zu packages, %s", "Debian", r->suite, r->packages.n,
-			progress_bytes((uint64_t)st.st_size, size));
+		progress_done(progress, "%s %s and %zu packages, %s", "Debian", r->suite,
+			r->packages.n, progress_bytes((uint64_t)st.st_size, size));
 	return rc;
 }

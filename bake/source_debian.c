@@ -1,23 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * [root] source = debian: a root made by mmdebstrap, at native speed, with all packages of the chain at once.
+ * [root] source = debian: a root made by mmdebstrap, at native speed, with all packages of the
+ * chain at once.
  *
- * Where the packages come from is the host's own affair: the lines for the suite are taken from what its apt
- * is configured with (`apt-get indextargets`), and so are its proxy and its rules on expired indexes. None
- * of that is an input of the result, and of it only the sources stay in the image, without user and password.
+ * Where the packages come from is the host's own affair: the lines for the suite are taken from
+ * what its apt is configured with (`apt-get indextargets`), and so are its proxy and its rules on
+ * expired indexes. None of that is an input of the result, and of it only the sources stay in the
+ * image, without user and password.
  *
- * The same packages give the same archive: SOURCE_DATE_EPOCH clamps times, mmdebstrap sorts names, and the hook
- * below removes what differs from host to host or run to run. Python's byte code needs care: under
- * SOURCE_DATE_EPOCH it is made to be checked by hash, which reads every source at every start; it is turned into
- * the usual kind, checked by time and size, with the time that the source has in the image.
+ * The same packages give the same archive: SOURCE_DATE_EPOCH clamps times, mmdebstrap sorts
+ * names, and the hook below removes what differs from host to host or run to run. Python's byte
+ * code needs care: under SOURCE_DATE_EPOCH it is made to be checked by hash, which reads every
+ * source at every start; it is turned into the usual kind, checked by time and size, with the
+ * time that the source has in the image.
  *
- * mmdebstrap unpacks into a directory of the host. A shell in a session of its own owns that directory: when
- * this process ends in whatever way, its end of a pipe closes, and the shell kills mmdebstrap (with all its
- * children: they are a PID namespace where we may make one) and removes the directory.
+ * mmdebstrap unpacks into a directory of the host. A shell in a session of its own owns that
+ * directory: when this process ends in whatever way, its end of a pipe closes, and the shell
+ * kills mmdebstrap (with all its children: they are a PID namespace where we may make one) and
+ * removes the directory.
  */
+#include <assert.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -37,14 +43,15 @@ static const char supervise[] =
 	"\"$@\" 3<&- &\n"
 	"work=$!\n"
 	"{ cat <&3; kill -9 $work; } >/dev/null 2>&1 &\n"
-	"exec >&-\n"
+	"exec >&- 2>/dev/null\n"
 	"wait $work; rc=$?\n"
 	"rm -rf --one-file-system \"$dir\" || { sleep 1; rm -rf --one-file-system \"$dir\"; }\n"
 	"exit $rc\n";
 
 /*
- * What must not stay, what must not differ. $1 is the root. Its /tmp holds the configuration by which mmdebstrap
- * keeps its last apt-get calls inside the root: nothing is removed there, mmdebstrap clears it itself.
+ * What must not stay, what must not differ. $1 is the root. Its /tmp holds the configuration by
+ * which mmdebstrap keeps its last apt-get calls inside the root: nothing is removed there,
+ * mmdebstrap clears it itself.
  */
 static const char tidy[] =
 	"set -e; cd \"$1\"\n"
@@ -62,7 +69,8 @@ static const char tidy[] =
 static const char byte_code[] =
 	"use strict; use File::Find; my $epoch = $ENV{SOURCE_DATE_EPOCH};\n"
 	"find({ no_chdir => 1, wanted => sub {\n"
-	"	return unless -f $_ && !-l $_ && m{^(.*)/__pycache__/([^/]+)\\.cpython-\\d+\\.pyc$};\n"
+	"	return unless -f $_ && !-l $_ && "
+	"m{^(.*)/__pycache__/([^/]+)\\.cpython-\\d+\\.pyc$};\n"
 	"	my @st = stat \"$1/$2.py\" or return;\n"
 	"	open my $f, '+<:raw', $_ or die \"$_: $!\"; my $head;\n"
 	"	return unless read($f, $head, 16) == 16 && (unpack 'x4V', $head) & 1;\n"
@@ -119,7 +127,8 @@ int source_debian_list(const char *targets, const char *suite, char **ret, struc
 		abort();
 	if (!base)
 		return err_set(err, ENOENT,
-			"the host's apt knows no Debian %s: add it to /etc/apt/sources.list.d and run "
+			"the host's apt knows no Debian %s: add it to /etc/apt/sources.list.d and "
+			"run "
 			"apt-get update",
 			suite);
 	*ret = steal_ptr(&out);
@@ -136,7 +145,8 @@ static int host_list(const char *suite, char **ret, struct err *err)
 
 	if (rc == -ENOENT)
 		return err_set(err, ENOENT,
-			"source = debian takes its packages through the host's apt, and there is no "
+			"source = debian takes its packages through the host's apt, and there is "
+			"no "
 			"apt-get here: bake on a Debian host, or write source = tar");
 	return rc ? rc : source_debian_list(out, suite, ret, err);
 }
@@ -186,8 +196,9 @@ static void take_line(struct run *run)
 	run->line[run->line_len] = '\0';
 	if (run->line_len) {
 		memcpy(run->tail[run->n_lines++ % TAIL_LINES], run->line, run->line_len + 1);
-		if (!strncmp(run->line, "I: ", 3) && (strstr(run->line, "ing packages") ||
-			strstr(run->line, "apt-get update") || strstr(run->line, "tarball")))
+		if (!strncmp(run->line, "I: ", 3) &&
+			(strstr(run->line, "ing packages") || strstr(run->line, "apt-get update") ||
+				strstr(run->line, "tarball")))
 			progress_note(run->progress, "mmdebstrap: %s", run->line + 3);
 	}
 	run->line_len = 0;
@@ -224,20 +235,31 @@ static int follow(struct run *run, int err_fd)
 static int explain(struct run *run, int status, struct err *err)
 {
 	unsigned first = run->n_lines > TAIL_LINES ? run->n_lines - TAIL_LINES : 0;
+	bool no_root = false;
 
-	err_set(err, EIO, "mmdebstrap failed (%s %d)",
-		WIFEXITED(status) ? "exit status" : "signal",
+	err_set(err, EIO, "mmdebstrap failed (%s %d)", WIFEXITED(status) ? "exit status" : "signal",
 		WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
-	for (unsigned i = first; i < run->n_lines; i++)
-		if (strncmp(run->tail[i % TAIL_LINES], "I: ", 3))
-			err_append(err, "\n  %.200s", run->tail[i % TAIL_LINES]);
+	for (unsigned i = first; i < run->n_lines; i++) {
+		const char *line = run->tail[i % TAIL_LINES];
+
+		if (strncmp(line, "I: ", 3))
+			err_append(err, "\n  %.200s", line);
+		if (strstr(line, "chroot mode") || strstr(line, "uidmap") ||
+			strstr(line, "/etc/sub"))
+			no_root = true;
+	}
+	if (no_root && geteuid())
+		err_append(err,
+			"\nbake as root; or install uidmap and give this user ranges in "
+			"/etc/subuid and "
+			"/etc/subgid");
 	return -EIO;
 }
 
 static bool may_make_pid_namespace(void)
 {
-	static const char *const argv[] = {"unshare", "--pid", "--fork", "--kill-child",
-		"--mount-proc", "true", NULL};
+	static const char *const argv[] = {
+		"unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "true", NULL};
 	struct proc_spec spec = {.argv = argv};
 	cleanup_free char *out = NULL;
 
@@ -261,79 +283,93 @@ static char *joined_packages(const struct recipe *r)
 	return out;
 }
 
+/* An argument list that owns its strings. */
+struct args {
+	char *items[64];
+	size_t n;
+};
+
+__attribute__((format(printf, 2, 3))) static void add(struct args *a, const char *fmt, ...)
+{
+	va_list list;
+
+	assert(a->n < sizeof(a->items) / sizeof(*a->items) - 1);
+	va_start(list, fmt);
+	if (vasprintf(&a->items[a->n++], fmt, list) < 0)
+		abort();
+	va_end(list);
+}
+
+static void args_clear(struct args *a)
+{
+	while (a->n)
+		free(a->items[--a->n]);
+}
+
+static void add_all(struct args *a, const char *const *words)
+{
+	for (; *words; words++)
+		add(a, "%s", *words);
+}
+
+static void make_args(struct args *a, const struct recipe *r, int64_t epoch, const char *dir)
+{
+	static const char *const alone[] = {
+		"unshare", "--pid", "--fork", "--kill-child", "--mount-proc", NULL};
+	static const char *const steady[] = {
+		"LC_ALL=C.UTF-8", "TZ=UTC", "sh", "-c", "umask 022; exec \"$@\"", "sh", NULL};
+	static const char *const mmdebstrap[] = {"mmdebstrap", "--mode=auto", "--variant=apt",
+		"--format=tar", "--skip=output/dev",
+		"--hook-dir=/usr/share/mmdebstrap/hooks/maybe-merged-usr", NULL};
+	cleanup_free char *include = joined_packages(r);
+
+	add_all(a, (const char *const[]){"sh", "-c", supervise, "sh", dir, NULL});
+	if (may_make_pid_namespace())
+		add_all(a, alone);
+	add(a, "env");
+	add(a, "SOURCE_DATE_EPOCH=%" PRId64, epoch);
+	add(a, "TMPDIR=%s", dir);
+	add_all(a, steady);
+	add_all(a, mmdebstrap);
+	add(a, "%s", include);
+	add(a, "--aptopt=%s/apt.conf", dir);
+	for (size_t i = 0; i < sizeof(excludes) / sizeof(*excludes); i++)
+		add(a, "--dpkgopt=path-exclude=%s", excludes[i]);
+	add(a, "--customize-hook=%s/tidy \"$1\"", dir);
+	add(a, "--customize-hook=perl %s/byte-code \"$1\"", dir);
+	add(a, "%s", r->suite);
+	add(a, "-");
+	add(a, "%s/host.list", dir);
+}
+
 /* Start the shell that runs mmdebstrap in @dir; *@ret_err_fd is its standard error, *@ret_hold the
  * pipe that must stay open while it is wanted. */
 static int start(const struct recipe *r, int64_t epoch, const char *dir, int out_fd,
 	struct proc *proc, int *ret_err_fd, int *ret_hold, struct err *err)
 {
-	cleanup_free char *include = joined_packages(r), *list = str_printf("%s/host.list", dir);
-	cleanup_free char *aptopt = str_printf("--aptopt=%s/apt.conf", dir);
-	cleanup_free char *hook = str_printf("--customize-hook=%s/tidy \"$1\"", dir);
-	cleanup_free char *code = str_printf("--customize-hook=perl %s/byte-code \"$1\"", dir);
-	cleanup_free char *sde = str_printf("SOURCE_DATE_EPOCH=%" PRId64, epoch);
-	cleanup_free char *tmpdir = str_printf("TMPDIR=%s", dir);
-	char *exclude[sizeof(excludes) / sizeof(*excludes)];
-	const char *argv[64] = {"sh", "-c", supervise, "sh", dir};
-	cleanup_fd int err_write = -1, hold_read = -1;
-	struct proc_spec spec = {.argv = argv, .new_session = true};
-	int pipes[2], rc, n = 5;
+	cleanup_with(args_clear) struct args args = {0};
+	cleanup_fd int err_read = -1, err_write = -1, hold_read = -1, hold_write = -1;
+	struct proc_spec spec = {.argv = (const char *const *)args.items, .new_session = true};
+	int pipes[2], rc;
 
-	if (may_make_pid_namespace()) {
-		static const char *const alone[] = {"unshare", "--pid", "--fork", "--kill-child",
-			"--mount-proc"};
-
-		for (size_t i = 0; i < sizeof(alone) / sizeof(*alone); i++)
-			argv[n++] = alone[i];
-	}
-	argv[n++] = "env";
-	argv[n++] = sde;
-	argv[n++] = tmpdir;
-	argv[n++] = "LC_ALL=C.UTF-8";
-	argv[n++] = "TZ=UTC";
-	argv[n++] = "sh";
-	argv[n++] = "-c";
-	argv[n++] = "umask 022; exec \"$@\"";
-	argv[n++] = "sh";
-	argv[n++] = "mmdebstrap";
-	argv[n++] = "--mode=auto";
-	argv[n++] = "--variant=apt";
-	argv[n++] = "--format=tar";
-	argv[n++] = "--skip=output/dev";
-	argv[n++] = "--hook-dir=/usr/share/mmdebstrap/hooks/maybe-merged-usr";
-	argv[n++] = include;
-	argv[n++] = aptopt;
-	for (size_t i = 0; i < sizeof(excludes) / sizeof(*excludes); i++)
-		argv[n++] = exclude[i] = str_printf("--dpkgopt=path-exclude=%s", excludes[i]);
-	argv[n++] = hook;
-	argv[n++] = code;
-	argv[n++] = r->suite;
-	argv[n++] = "-";
-	argv[n++] = list;
-	if (pipe2(pipes, O_CLOEXEC)) {
-		rc = err_sys(err, errno, "pipe");
-		goto out;
-	}
-	*ret_err_fd = pipes[0];
+	make_args(&args, r, epoch, dir);
+	if (pipe2(pipes, O_CLOEXEC))
+		return err_sys(err, errno, "pipe");
+	err_read = pipes[0];
 	err_write = pipes[1];
-	if (pipe2(pipes, O_CLOEXEC)) {
-		rc = err_sys(err, errno, "pipe");
-		close_fd(ret_err_fd);
-		goto out;
-	}
+	if (pipe2(pipes, O_CLOEXEC))
+		return err_sys(err, errno, "pipe");
 	hold_read = pipes[0];
-	*ret_hold = pipes[1];
+	hold_write = pipes[1];
 	proc_map_fd(&spec, out_fd, 1);
 	proc_map_fd(&spec, err_write, 2);
 	proc_map_fd(&spec, hold_read, 3);
 	rc = proc_start(&spec, proc, err);
-	if (rc) {
-		close_fd(ret_err_fd);
-		close_fd(ret_hold);
-	}
-out:
-	for (size_t i = 0; i < sizeof(excludes) / sizeof(*excludes); i++)
-		free(exclude[i]);
-	return rc;
+	if (rc)
+		return rc;
+	*ret_err_fd = steal_fd(&err_read);
+	*ret_hold = steal_fd(&hold_write);
+	return 0;
 }
 
 static int write_helpers(const char *dir, const char *list, const char *aptopts, struct err *err)
@@ -399,9 +435,11 @@ int source_debian(const struct recipe *r, int64_t epoch, int out_fd, struct prog
 	if (rc) {
 		close_fd(&hold);
 		err_sys(err, -rc, "reading from mmdebstrap");
-	}
-	proc_wait(&proc, CLOCK_NEVER, &status);
-	if (rc)
+		proc_wait(&proc, CLOCK_NEVER, NULL);
 		return rc;
+	}
+	rc = proc_wait(&proc, CLOCK_NEVER, &status);
+	if (rc)
+		return err_sys(err, -rc, "waiting for mmdebstrap");
 	return status ? explain(run, status, err) : 0;
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* [root] source = tar. The plan knows the digest already; a download is checked against it by bake/fetch. */
+/*
+ * [root] source = tar. The plan knows the digest already; a download is checked against it by
+ * bake/fetch.
+ */
 #include <fcntl.h>
 #include <string.h>
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cache of stage results. A result is written to a file without a name (O_TMPFILE) and linked into
- * the directory when it is whole: a bake that dies, however, leaves nothing. On file systems without
- * O_TMPFILE the file has a temporary name meanwhile.
+ * The cache of stage results. A result is a file without a name until it is whole (struct publish): a
+ * bake that dies, however, leaves nothing.
  *
- * Locks are 256 files a stage, chosen by the key, so that they need never be removed. The order of taking
- * them is guest, root, source; two keys that share a lock merely wait for each other.
+ * Locks are 256 files a stage, chosen by the key, so that they need never be removed. The order
+ * of taking them is guest, root, source; two keys that share a lock merely wait for each other.
  */
 #include "bake/stage.h"
 
@@ -31,8 +30,8 @@ int stage_dir(char **ret, struct err *err)
 	return paths_sub(PATHS_CACHE, "stages", ret, err);
 }
 
-int stage_open(enum plan_stage stage, const char *key, const char *suffix, int *ret_fd,
-	struct err *err)
+int stage_open(
+	enum plan_stage stage, const char *key, const char *suffix, int *ret_fd, struct err *err)
 {
 	cleanup_free char *dir = NULL, *name = result_name(stage, key, suffix), *path = NULL;
 	int fd, rc = stage_dir(&dir, err);
@@ -59,69 +58,24 @@ int stage_lock(enum plan_stage stage, const char *key, struct progress *progress
 	fd = file_lock(dir, name, true, false, err);
 	if (fd != -EWOULDBLOCK)
 		return fd;
-	progress_note(progress, "waiting for another bake of the same %s",
-		plan_stage_name(stage));
+	progress_note(progress, "waiting for another bake of the same %s", plan_stage_name(stage));
 	return file_lock(dir, name, true, true, err);
 }
 
-int stage_begin(struct stage_out *out, struct err *err)
+int stage_begin(struct publish *ret, struct err *err)
 {
-	int rc;
+	cleanup_free char *dir = NULL;
+	int rc = stage_dir(&dir, err);
 
-	*out = (struct stage_out){.fd = -1};
-	rc = stage_dir(&out->dir, err);
-	if (rc)
-		return rc;
-	out->fd = open(out->dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	if (out->fd >= 0)
-		return 0;
-	if (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT)
-		return err_sys(err, errno, "a file in %s", out->dir);
-	out->tmp = str_printf("%s/.tmp-XXXXXX", out->dir);
-	out->fd = mkostemp(out->tmp, O_CLOEXEC);
-	if (out->fd < 0) {
-		rc = err_sys(err, errno, "%s", out->tmp);
-		free(steal_ptr(&out->tmp));
-		return rc;
-	}
-	return 0;
+	return rc ? rc : publish_begin(ret, dir, err);
 }
 
-int stage_commit(struct stage_out *out, enum plan_stage stage, const char *key, const char *suffix,
+int stage_commit(struct publish *p, enum plan_stage stage, const char *key, const char *suffix,
 	struct err *err)
 {
-	cleanup_free char *name = result_name(stage, key, suffix), *path = NULL, *proc = NULL;
-	cleanup_fd int dirfd = open(out->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	cleanup_free char *name = result_name(stage, key, suffix);
 
-	path = str_printf("%s/%s", out->dir, name);
-	if (dirfd < 0 || fsync(out->fd))
-		return err_sys(err, errno, "%s", path);
-	if (out->tmp) {
-		if (rename(out->tmp, path))
-			return err_sys(err, errno, "%s", path);
-		free(steal_ptr(&out->tmp));
-	} else {
-		/* a stage made anew replaces its result; linkat(2) cannot. The key's lock is held. */
-		if (unlink(path) && errno != ENOENT)
-			return err_sys(err, errno, "%s", path);
-		proc = str_printf("/proc/self/fd/%d", out->fd);
-		if (linkat(AT_FDCWD, proc, AT_FDCWD, path, AT_SYMLINK_FOLLOW))
-			return err_sys(err, errno, "%s", path);
-	}
-	if (fsync(dirfd))
-		return err_sys(err, errno, "%s", out->dir);
-	return 0;
-}
-
-void stage_end(struct stage_out *out)
-{
-	if (out->dir)
-		close_fd(&out->fd);
-	if (out->tmp)
-		unlink(out->tmp);
-	free(out->tmp);
-	free(out->dir);
-	*out = (struct stage_out){.fd = -1};
+	return publish_commit(p, name, 0600, err);
 }
 
 int stage_facts(enum plan_stage stage, const char *key, json_t **ret, struct err *err)

@@ -2,10 +2,10 @@
 /*
  * What the keys of a recipe mean.
  *
- * One table names every section and key with the function that reads it; the error for a word that is not
- * in it is made from the same table. recipe_apply() is called for each file of a `from` chain, oldest first, so
- * a scalar is simply overwritten by the newer file, and lists (packages, steps, files, env) grow. Values are
- * checked where they are read, with file and line at hand; what concerns the chain as a whole is in recipe_check().
+ * One table names every section and key with the function that reads it (template_apply.c looks
+ * them up). A scalar is simply overwritten by a newer file of a `from` chain, and lists (packages,
+ * steps, files, env) grow. Values are checked where they are read, with file and line at hand;
+ * what concerns the chain as a whole is in recipe_check().
  */
 #include "bake/template.h"
 
@@ -17,25 +17,14 @@
 #include "bake/template_parts.h"
 #include "common/file.h"
 #include "common/limits.h"
-#include "common/nearest.h"
+#include "store/store.h"
 
-#define DEFAULT_MEMORY (256 * MIB)
-#define DEFAULT_DISK (2 * GIB)
 #define STEP_NUMBER_MAX 9999
 #define PIP_MAX 256
 #define WORDS " \t\n"
 
-struct reader {
-	struct recipe *r;
-	const struct template_ini *ini;
-	const struct template_entry *e;
-	char *file; /* its name, owned by the recipe */
-	bool allow_added; /* by this value */
-	struct err *err;
-	struct template_steps install, warm; /* this file's, sorted by number as they come */
-};
-
-__attribute__((format(printf, 2, 3))) static int bad(struct reader *rd, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static int bad(
+	struct template_reader *rd, const char *fmt, ...)
 {
 	cleanup_free char *why = NULL;
 	const char *shown = rd->e->value;
@@ -57,7 +46,7 @@ static void set(char **field, const char *value)
 	*field = str_dup(value);
 }
 
-static int set_line(struct reader *rd, char **field)
+static int set_line(struct template_reader *rd, char **field)
 {
 	if (!*rd->e->value || strchr(rd->e->value, '\n'))
 		return bad(rd, "must be one line that is not empty");
@@ -66,7 +55,8 @@ static int set_line(struct reader *rd, char **field)
 }
 
 /* Call @fn with each word of the value. */
-static int each_word(struct reader *rd, int (*fn)(struct reader *rd, const char *word))
+static int each_word(
+	struct template_reader *rd, int (*fn)(struct template_reader *rd, const char *word))
 {
 	cleanup_free char *copy = str_dup(rd->e->value);
 	char *save = NULL;
@@ -82,27 +72,29 @@ static int each_word(struct reader *rd, int (*fn)(struct reader *rd, const char 
 
 /* ---- [template], [machine], [limits] ---------------------------------------------------- */
 
-static int read_name(struct reader *rd)
+static int read_name(struct template_reader *rd)
 {
-	if (!template_name_valid(rd->e->value))
-		return bad(rd, "not a template name; write up to %d of a-z 0-9 . _ -, a letter or digit first",
+	if (!store_name_valid(rd->e->value))
+		return bad(rd,
+			"not a template name; write up to %d of a-z 0-9, between them single . _ -",
 			LIMIT_NAME);
 	set(&rd->r->name, rd->e->value);
 	return 0;
 }
 
-static int read_from(struct reader *rd)
+static int read_from(struct template_reader *rd)
 {
 	/* the chain is resolved before any file is applied */
-	return template_name_valid(rd->e->value) ? 0 : bad(rd, "not a template name");
+	return store_name_valid(rd->e->value) ? 0 : bad(rd, "not a template name");
 }
 
-static int read_description(struct reader *rd)
+static int read_description(struct template_reader *rd)
 {
 	return set_line(rd, &rd->r->description);
 }
 
-static int read_size(struct reader *rd, uint64_t min, uint64_t max, uint64_t step, uint64_t *ret)
+static int read_size(
+	struct template_reader *rd, uint64_t min, uint64_t max, uint64_t step, uint64_t *ret)
 {
 	uint64_t v;
 
@@ -117,17 +109,17 @@ static int read_size(struct reader *rd, uint64_t min, uint64_t max, uint64_t ste
 	return 0;
 }
 
-static int read_memory(struct reader *rd)
+static int read_memory(struct template_reader *rd)
 {
 	return read_size(rd, LIMIT_MEMORY_MIN, LIMIT_MEMORY_MAX, 2 * MIB, &rd->r->memory_bytes);
 }
 
-static int read_disk(struct reader *rd)
+static int read_disk(struct template_reader *rd)
 {
 	return read_size(rd, LIMIT_DISK_MIN, LIMIT_DISK_MAX, MIB, &rd->r->disk_bytes);
 }
 
-static int read_count(struct reader *rd, uint64_t min, uint64_t max, uint64_t *ret)
+static int read_count(struct template_reader *rd, uint64_t min, uint64_t max, uint64_t *ret)
 {
 	const char *s = rd->e->value;
 	char *end;
@@ -142,7 +134,7 @@ static int read_count(struct reader *rd, uint64_t min, uint64_t max, uint64_t *r
 	return 0;
 }
 
-static int read_vcpus(struct reader *rd)
+static int read_vcpus(struct template_reader *rd)
 {
 	uint64_t v = 0;
 	int rc = read_count(rd, 1, LIMIT_VCPUS, &v);
@@ -152,34 +144,36 @@ static int read_vcpus(struct reader *rd)
 	return rc;
 }
 
-static int read_timeout(struct reader *rd)
+static int read_timeout(struct template_reader *rd)
 {
 	uint64_t v;
 
 	if (recipe_parse_time_ms(rd->e->value, &v))
 		return bad(rd, "not a time; write 500ms, 30s or 5m");
+	if (v < 1 || v > LIMIT_TIMEOUT_MS)
+		return bad(rd, "must be from 1ms to 8760h, a year");
 	rd->r->exec_timeout_ms = v;
 	return 0;
 }
 
-static int read_output(struct reader *rd)
+static int read_output(struct template_reader *rd)
 {
 	return read_size(rd, MIB, GIB, MIB, &rd->r->output_bytes);
 }
 
-static int read_exec_memory(struct reader *rd)
+static int read_exec_memory(struct template_reader *rd)
 {
 	return read_size(rd, MIB, LIMIT_MEMORY_MAX, MIB, &rd->r->exec_memory_bytes);
 }
 
-static int read_pids(struct reader *rd)
+static int read_pids(struct template_reader *rd)
 {
 	return read_count(rd, 1, 4000000, &rd->r->exec_pids);
 }
 
 /* ---- [root] ----------------------------------------------------------------------------- */
 
-static int read_source(struct reader *rd)
+static int read_source(struct template_reader *rd)
 {
 	if (!strcmp(rd->e->value, "debian"))
 		rd->r->source = TEMPLATE_DEBIAN;
@@ -196,16 +190,17 @@ static bool only(const char *s, const char *allowed)
 	return *s && !s[strspn(s, allowed)];
 }
 
-static int read_suite(struct reader *rd)
+static int read_suite(struct template_reader *rd)
 {
-	if (!only(rd->e->value, "abcdefghijklmnopqrstuvwxyz0123456789-") || strlen(rd->e->value) > 40)
+	if (!only(rd->e->value, "abcdefghijklmnopqrstuvwxyz0123456789-") ||
+		strlen(rd->e->value) > 40)
 		return bad(rd, "not the name of a Debian release; write bookworm");
 	set(&rd->r->suite, rd->e->value);
 	return 0;
 }
 
 /* Debian policy 5.6.7 */
-static int add_package(struct reader *rd, const char *word)
+static int add_package(struct template_reader *rd, const char *word)
 {
 	if (!only(word, "abcdefghijklmnopqrstuvwxyz0123456789+-.") || strlen(word) < 2 ||
 		strlen(word) > 128 || !isalnum((unsigned char)*word))
@@ -216,12 +211,12 @@ static int add_package(struct reader *rd, const char *word)
 	return 0;
 }
 
-static int read_packages(struct reader *rd)
+static int read_packages(struct template_reader *rd)
 {
 	return each_word(rd, add_package);
 }
 
-static int read_url(struct reader *rd)
+static int read_url(struct template_reader *rd)
 {
 	const char *v = rd->e->value;
 
@@ -235,7 +230,7 @@ static int read_url(struct reader *rd)
 }
 
 /* @name next to the recipe at hand, or as it is where it is absolute. Caller frees. */
-static char *beside(const struct reader *rd, const char *name)
+static char *beside(const struct template_reader *rd, const char *name)
 {
 	const char *slash = strrchr(rd->ini->path, '/');
 
@@ -244,7 +239,7 @@ static char *beside(const struct reader *rd, const char *name)
 	return str_printf("%.*s/%s", (int)(slash - rd->ini->path), rd->ini->path, name);
 }
 
-static int read_path(struct reader *rd)
+static int read_path(struct template_reader *rd)
 {
 	if (!*rd->e->value || strchr(rd->e->value, '\n'))
 		return bad(rd, "must be one path");
@@ -254,7 +249,7 @@ static int read_path(struct reader *rd)
 	return 0;
 }
 
-static int read_sha256(struct reader *rd)
+static int read_sha256(struct template_reader *rd)
 {
 	if (!only(rd->e->value, "0123456789abcdef") || strlen(rd->e->value) != 64)
 		return bad(rd, "must be 64 lower-case hexadecimal digits");
@@ -264,7 +259,7 @@ static int read_sha256(struct reader *rd)
 
 /* ---- [files], [env], [network] ---------------------------------------------------------- */
 
-static int check_guest_path(struct reader *rd, const char *path)
+static int check_guest_path(struct template_reader *rd, const char *path)
 {
 	static const char *const taken[] = {"/proc", "/sys", "/dev", "/run"};
 	size_t len = strlen(path);
@@ -288,7 +283,7 @@ static int check_guest_path(struct reader *rd, const char *path)
 	return 0;
 }
 
-static int read_file(struct reader *rd)
+static int read_file(struct template_reader *rd)
 {
 	cleanup_free char *value = str_dup(rd->e->value);
 	struct recipe *r = rd->r;
@@ -311,7 +306,8 @@ static int read_file(struct reader *rd)
 		*last = '\0';
 	}
 	if (!*value || strchr(value, '\n'))
-		return bad(rd, "must be a path next to the recipe, and a mode such as 0755 or none");
+		return bad(
+			rd, "must be a path next to the recipe, and a mode such as 0755 or none");
 	for (size_t i = 0; i < r->n_files; i++)
 		if (!strcmp(r->files[i].guest, rd->e->key))
 			f = &r->files[i];
@@ -328,7 +324,7 @@ static int read_file(struct reader *rd)
 	return 0;
 }
 
-static int read_env(struct reader *rd)
+static int read_env(struct template_reader *rd)
 {
 	struct template_strings *env = &rd->r->env;
 	const char *key = rd->e->key;
@@ -354,7 +350,7 @@ static int read_env(struct reader *rd)
 }
 
 /* "host", "host:port", "*.domain"; the word "private" belongs to the one before it. */
-static int add_allow(struct reader *rd, const char *word)
+static int add_allow(struct template_reader *rd, const char *word)
 {
 	struct template_strings *allow = &rd->r->allow;
 	struct proxy_rule rule;
@@ -376,7 +372,7 @@ static int add_allow(struct reader *rd, const char *word)
 	return 0;
 }
 
-static int read_allow(struct reader *rd)
+static int read_allow(struct template_reader *rd)
 {
 	return each_word(rd, add_allow);
 }
@@ -393,7 +389,7 @@ static const char *python_part(const char *text, bool *ret_python)
 	return text + strspn(text, WORDS);
 }
 
-static int read_step(struct reader *rd, struct template_steps *steps, bool may_python)
+static int read_step(struct template_reader *rd, struct template_steps *steps, bool may_python)
 {
 	struct template_step step = {.file = rd->file, .line = rd->e->line};
 	const char *text = python_part(rd->e->value, &step.python);
@@ -408,7 +404,9 @@ static int read_step(struct reader *rd, struct template_steps *steps, bool may_p
 	if (!*text)
 		return bad(rd, "the step is empty");
 	if (step.python && !may_python)
-		return bad(rd, "python: runs in the warm interpreter, which is there from [warm] on; write python3 -c");
+		return bad(rd,
+			"python: runs in the warm interpreter, which is there from [warm] on; "
+			"write python3 -c");
 	if (steps->n == LIMIT_RECIPE_STEPS)
 		return bad(rd, "more than %d steps", LIMIT_RECIPE_STEPS);
 	for (; at && steps->items[at - 1].number >= step.number; at--)
@@ -425,17 +423,17 @@ static int read_step(struct reader *rd, struct template_steps *steps, bool may_p
 	return 0;
 }
 
-static int read_install_step(struct reader *rd)
+static int read_install_step(struct template_reader *rd)
 {
 	return read_step(rd, &rd->install, false);
 }
 
-static int read_warm_step(struct reader *rd)
+static int read_warm_step(struct template_reader *rd)
 {
 	return read_step(rd, &rd->warm, true);
 }
 
-static int add_pip(struct reader *rd, const char *word)
+static int add_pip(struct template_reader *rd, const char *word)
 {
 	if (*word == '-')
 		return bad(rd, "'%s': options of pip are not for recipes", word);
@@ -445,12 +443,12 @@ static int add_pip(struct reader *rd, const char *word)
 	return 0;
 }
 
-static int read_pip(struct reader *rd)
+static int read_pip(struct template_reader *rd)
 {
 	return each_word(rd, add_pip);
 }
 
-static int read_command(struct reader *rd)
+static int read_command(struct template_reader *rd)
 {
 	if (!*rd->e->value)
 		return bad(rd, "is empty");
@@ -458,7 +456,7 @@ static int read_command(struct reader *rd)
 	return 0;
 }
 
-static int read_ready(struct reader *rd)
+static int read_ready(struct template_reader *rd)
 {
 	const char *text = python_part(rd->e->value, &rd->r->ready_python);
 
@@ -468,7 +466,7 @@ static int read_ready(struct reader *rd)
 	return 0;
 }
 
-static int read_caches(struct reader *rd)
+static int read_caches(struct template_reader *rd)
 {
 	if (strcmp(rd->e->value, "drop") && strcmp(rd->e->value, "keep"))
 		return bad(rd, "must be drop or keep");
@@ -478,14 +476,7 @@ static int read_caches(struct reader *rd)
 
 /* ---- the table -------------------------------------------------------------------------- */
 
-/* A key that stands for many: a number, a path, a name. */
-#define KEY_NUMBER "\001"
-#define KEY_ANY "\002"
-
-static const struct known {
-	const char *section, *key;
-	int (*read)(struct reader *rd);
-} known[] = {
+const struct template_key template_keys[] = {
 	{"template", "name", read_name},
 	{"template", "from", read_from},
 	{"template", "description", read_description},
@@ -512,116 +503,5 @@ static const struct known {
 	{"limits", "memory", read_exec_memory},
 	{"limits", "pids", read_pids},
 };
-#define N_KNOWN (sizeof(known) / sizeof(*known))
-
-static int unknown_section(const struct template_ini *ini, const struct template_entry *e,
-	struct err *err)
-{
-	const char *names[N_KNOWN], *near;
-
-	for (size_t i = 0; i < N_KNOWN; i++)
-		names[i] = known[i].section;
-	near = nearest_name(e->section, names, N_KNOWN);
-	if (near)
-		return err_set(err, EINVAL, "%s:%u: unknown section [%s]; did you mean [%s]?", ini->path,
-			e->line, e->section, near);
-	return err_set(err, EINVAL,
-		"%s:%u: unknown section [%s]; there are template, machine, root, files, env, network, "
-		"install, start, warm and limits",
-		ini->path, e->line, e->section);
-}
-
-static int unknown_key(const struct template_ini *ini, const struct template_entry *e,
-	struct err *err)
-{
-	const char *names[N_KNOWN], *near;
-	bool numbers = false;
-
-	for (size_t i = 0; i < N_KNOWN; i++) {
-		bool same = !strcmp(known[i].section, e->section);
-
-		names[i] = same && known[i].key[0] > 2 ? known[i].key : NULL;
-		numbers |= same && !strcmp(known[i].key, KEY_NUMBER);
-	}
-	err_set(err, EINVAL, "%s:%u: [%s] %s: unknown key", ini->path, e->line, e->section, e->key);
-	near = nearest_name(e->key, names, N_KNOWN);
-	if (near) {
-		err_append(err, "; did you mean %s?", near);
-		return -EINVAL;
-	}
-	err_append(err, "; there %s", numbers ? "are step numbers" : "is");
-	for (size_t i = 0, n = 0; i < N_KNOWN; i++)
-		if (names[i])
-			err_append(err, "%s %s", n++ || numbers ? "," : "", names[i]);
-	return -EINVAL;
-}
-
-static const struct known *find_known(const struct template_entry *e, bool *ret_section)
-{
-	*ret_section = false;
-	for (size_t i = 0; i < N_KNOWN; i++) {
-		if (strcmp(known[i].section, e->section))
-			continue;
-		*ret_section = true;
-		if (!e->key || !strcmp(known[i].key, KEY_ANY) || !strcmp(known[i].key, e->key) ||
-			(!strcmp(known[i].key, KEY_NUMBER) && only(e->key, "0123456789")))
-			return &known[i];
-	}
-	return NULL;
-}
-
-static void append_steps(struct template_steps *to, struct template_steps *from)
-{
-	to->items = reallocarray(to->items, to->n + from->n + 1, sizeof(*to->items));
-	if (!to->items)
-		abort();
-	if (from->n)
-		memcpy(to->items + to->n, from->items, from->n * sizeof(*to->items));
-	to->n += from->n;
-	free(from->items);
-	*from = (struct template_steps){0};
-}
-
-int recipe_apply(struct recipe *r, const struct template_ini *ini, struct err *err)
-{
-	struct reader rd = {.r = r, .ini = ini, .err = err, .file = str_dup(ini->path)};
-	bool section;
-	int rc = 0;
-
-	r->files_read = reallocarray(r->files_read, r->n_files_read + 1, sizeof(*r->files_read));
-	if (!r->files_read)
-		abort();
-	r->files_read[r->n_files_read++] = rd.file;
-	for (size_t i = 0; i < ini->n_sections && !rc; i++)
-		if (!find_known(&ini->sections[i], &section))
-			rc = unknown_section(ini, &ini->sections[i], err);
-	for (size_t i = 0; i < ini->n && !rc; i++) {
-		const struct known *k = find_known(&ini->entries[i], &section);
-
-		rd.e = &ini->entries[i];
-		if (!*rd.e->section)
-			rc = err_set(err, EINVAL, "%s:%u: %s stands before the first [section]",
-				ini->path, rd.e->line, rd.e->key);
-		else if (!section)
-			rc = unknown_section(ini, rd.e, err);
-		else if (!k)
-			rc = unknown_key(ini, rd.e, err);
-		else
-			rc = k->read(&rd);
-	}
-	append_steps(&r->install, &rd.install);
-	append_steps(&r->warm, &rd.warm);
-	return rc;
-}
-
-struct recipe *recipe_new(void)
-{
-	struct recipe *r = calloc(1, sizeof(*r));
-
-	if (!r)
-		abort();
-	r->memory_bytes = DEFAULT_MEMORY;
-	r->disk_bytes = DEFAULT_DISK;
-	r->vcpus = 1;
-	return r;
-}
+const size_t template_n_keys = sizeof(template_keys) / sizeof(*template_keys);
+_Static_assert(sizeof(template_keys) / sizeof(*template_keys) <= TEMPLATE_KEYS_MAX, "raise it");

@@ -12,12 +12,13 @@
 
 /*
  * A recipe: an INI file, read by inih, with `from =` resolved: the result holds the whole
- * chain, oldest first. Errors name file, line, section and key; an unknown section or key is an error with
- * the nearest known one. docs/parbake-recipe.5 lists every key.
+ * chain, oldest first. Errors name file, line, section and key; an unknown section or key is an
+ * error with the nearest known one. docs/parbake-recipe.5 lists every key.
  *
  *     [template] name, from, description
  *     [machine]  memory, vcpus, disk
- *     [root]     source = debian | tar; suite, packages (words, may be continued); url | path, sha256
+ *     [root]     source = debian | tar; suite, packages (words, may be continued);
+ *                url | path, sha256
  *     [files]    /path/in/guest = path/next/to/recipe [mode]
  *     [env]      KEY = value
  *     [network]  allow = host[:port] … (at bake time)
@@ -36,8 +37,8 @@ struct template_strings {
 };
 
 struct template_file {
-	char *guest;  /* absolute, no `..` */
-	char *host;   /* resolved against the recipe's directory */
+	char *guest; /* absolute, no `..` */
+	char *host; /* resolved against the recipe's directory */
 	unsigned mode;
 };
 
@@ -62,12 +63,12 @@ struct recipe {
 	unsigned vcpus;
 	enum template_source source;
 	bool has_source; /* the chain names one */
-	char *suite;                      /* debian */
+	char *suite; /* debian */
 	struct template_strings packages; /* of the whole chain, sorted, without duplicates */
 	char *url, *path, sha256[DIGEST_HEX_SIZE]; /* tar */
 	struct template_file *files;
 	size_t n_files;
-	struct template_strings env;   /* "K=V", a later one wins */
+	struct template_strings env; /* "K=V", a later one wins */
 	struct template_strings allow; /* host[:port] */
 	struct template_steps install;
 	struct template_strings pip;
@@ -86,12 +87,18 @@ int recipe_read(const char *path, const char *const *dirs, struct recipe **ret, 
 void recipe_free(struct recipe *r);
 DEFINE_CLEANUP(struct recipe *, recipe_free)
 #define cleanup_recipe cleanup_with(recipe_free_p_)
-/* The same of text in memory; @path is what errors name and where [files] and `from` are looked up. */
+/*
+ * The same of text in memory; @path is what errors name and where [files] and `from` are looked
+ * up.
+ */
 int recipe_parse(const char *path, const char *text, size_t len, const char *const *dirs,
 	struct recipe **ret, struct err *err);
 /* Does anything in it run in the warm interpreter? */
 bool recipe_uses_python(const struct recipe *r);
-/* The canonical text of the merged recipe (same meaning, same bytes): what cache keys are made of. Caller frees. */
+/*
+ * The canonical text of the merged recipe (same meaning, same bytes): what cache keys are made
+ * of. Caller frees.
+ */
 char *recipe_text(const struct recipe *r);
 /* Parsers for units: -EINVAL. */
 int recipe_parse_size(const char *text, uint64_t *ret);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a name to a whole recipe: finding files, following `from`, applying the chain oldest first, and
- * what must hold of the result. The chain is read newest first (that is where `from` points) and is at most
- * LIMIT_RECIPE_DEPTH files long, so a loop ends there at the latest; it is found earlier by the file's identity.
+ * From a name to a whole recipe: finding files, following `from`, applying the chain oldest
+ * first, and what must hold of the result. The chain is read newest first (that is where `from`
+ * points) and is at most LIMIT_RECIPE_DEPTH files long, so a loop ends there at the latest; it is
+ * found earlier by the file's identity.
  */
 #include <fcntl.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "common/file.h"
 #include "common/limits.h"
 #include "common/nearest.h"
+#include "store/store.h"
 
 struct chain {
 	struct template_ini ini[LIMIT_RECIPE_DEPTH]; /* newest first */
@@ -23,14 +25,6 @@ static void chain_clear(struct chain *c)
 {
 	for (size_t i = 0; i < c->n; i++)
 		template_ini_clear(&c->ini[i]);
-}
-
-bool template_name_valid(const char *name)
-{
-	size_t len = strlen(name);
-
-	return len && len <= LIMIT_NAME && *name != '.' && *name != '_' && *name != '-' &&
-		!name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789._-")];
 }
 
 void template_strings_add(struct template_strings *s, const char *text)
@@ -92,7 +86,8 @@ static int not_found(const char *name, const char *const *dirs, struct err *err)
 static const struct template_entry *find_from(const struct template_ini *ini)
 {
 	for (size_t i = 0; i < ini->n; i++)
-		if (!strcmp(ini->entries[i].section, "template") && !strcmp(ini->entries[i].key, "from"))
+		if (!strcmp(ini->entries[i].section, "template") &&
+			!strcmp(ini->entries[i].key, "from"))
 			return &ini->entries[i];
 	return NULL;
 }
@@ -108,9 +103,10 @@ static int chain_follow(struct chain *c, const char *const *dirs, struct err *er
 
 		if (!from)
 			return 0;
-		if (!template_name_valid(from->value))
+		if (!store_name_valid(from->value))
 			return err_set(err, EINVAL,
-				"%s:%u: [template] from = %s: not a template name; write the name alone, "
+				"%s:%u: [template] from = %s: not a template name; write the name "
+				"alone, "
 				"without .ini or a directory",
 				ini->path, from->line, from->value);
 		path = find_recipe(from->value, ini->path, dirs);
@@ -121,8 +117,9 @@ static int chain_follow(struct chain *c, const char *const *dirs, struct err *er
 			return -ENOENT;
 		}
 		if (c->n == LIMIT_RECIPE_DEPTH)
-			return err_set(err, EINVAL, "%s:%u: [template] from: the chain is longer than %d",
-				ini->path, from->line, LIMIT_RECIPE_DEPTH);
+			return err_set(err, EINVAL,
+				"%s:%u: [template] from: the chain is longer than %d", ini->path,
+				from->line, LIMIT_RECIPE_DEPTH);
 		if (stat(path, &c->st[c->n]))
 			return err_sys(err, errno, "%s", path);
 		for (size_t i = 0; i < c->n; i++)
@@ -170,11 +167,12 @@ static int check_root(struct recipe *r, const char *path, struct err *err)
 {
 	if (!r->has_source)
 		return err_set(err, EINVAL,
-			"%s: no [root] source; write source = debian (or tar), or [template] from = base",
+			"%s: no [root] source; write source = debian (or tar), or [template] from "
+			"= base",
 			path);
 	if (r->source == TEMPLATE_DEBIAN && !r->suite)
-		return err_set(err, EINVAL, "%s: [root] source = debian needs suite = bookworm or another",
-			path);
+		return err_set(err, EINVAL,
+			"%s: [root] source = debian needs suite = bookworm or another", path);
 	if (r->source != TEMPLATE_TAR)
 		return 0;
 	if (!r->url && !r->path)
@@ -183,7 +181,8 @@ static int check_root(struct recipe *r, const char *path, struct err *err)
 		return err_set(err, EINVAL, "%s: [root] url = needs sha256 =", path);
 	if (r->packages.n)
 		return err_set(err, EINVAL,
-			"%s: [root] packages = needs source = debian; with source = tar install them in "
+			"%s: [root] packages = needs source = debian; with source = tar install "
+			"them in "
 			"[install]",
 			path);
 	return 0;
@@ -204,7 +203,7 @@ int recipe_check(struct recipe *r, const struct template_ini *ini, struct err *e
 		if (len > 4 && !strcmp(base + len - 4, ".ini"))
 			len -= 4;
 		r->name = str_printf("%.*s", (int)len, base);
-		if (!template_name_valid(r->name))
+		if (!store_name_valid(r->name))
 			return err_set(err, EINVAL,
 				"%s: the file's name is no template name; write [template] name =",
 				ini->path);
@@ -219,9 +218,10 @@ int recipe_check(struct recipe *r, const struct template_ini *ini, struct err *e
 	for (size_t i = 1; i < r->n_files; i++) {
 		size_t n = strlen(r->files[i - 1].guest);
 
-		if (!strncmp(r->files[i].guest, r->files[i - 1].guest, n) && r->files[i].guest[n] == '/')
-			return err_set(err, EINVAL, "%s: [files] %s lies beneath the file %s", ini->path,
-				r->files[i].guest, r->files[i - 1].guest);
+		if (!strncmp(r->files[i].guest, r->files[i - 1].guest, n) &&
+			r->files[i].guest[n] == '/')
+			return err_set(err, EINVAL, "%s: [files] %s lies beneath the file %s",
+				ini->path, r->files[i].guest, r->files[i - 1].guest);
 	}
 	return 0;
 }
@@ -235,8 +235,8 @@ static void forget_name(struct recipe *r)
 	r->description = NULL;
 }
 
-static int chain_finish(struct chain *c, const char *const *dirs, struct recipe **ret,
-	struct err *err)
+static int chain_finish(
+	struct chain *c, const char *const *dirs, struct recipe **ret, struct err *err)
 {
 	cleanup_recipe struct recipe *r = recipe_new();
 	int rc = chain_follow(c, dirs, err);
@@ -271,7 +271,7 @@ int recipe_read(const char *path, const char *const *dirs, struct recipe **ret, 
 	cleanup_free char *found = NULL;
 	int rc;
 
-	if (!strchr(path, '/') && template_name_valid(path))
+	if (!strchr(path, '/') && store_name_valid(path))
 		found = find_recipe(path, NULL, dirs);
 	if (!found && (strchr(path, '/') || is_file(path)))
 		found = str_dup(path);

@@ -2,10 +2,11 @@
 /*
  * The INI side of recipes, by inih.
  *
- * inih reads through a stream reader of ours, which knows what inih does not tell: the number of the
- * line and its text as written, so that a continued value (a shell loop, Python code) keeps its inner
- * indentation. Everything that inih would cut or misread without a word is refused before it sees the text
- * (long lines, NUL and control bytes) or switched off (comments inside a line: `a ; b` is shell).
+ * inih reads through a stream reader of ours, which knows what inih does not tell: the number of
+ * the line and its text as written, so that a continued value (a shell loop, Python code) keeps
+ * its inner indentation. Everything that inih would cut or misread without a word is refused
+ * before it sees the text (long lines, NUL and control bytes) or switched off (comments inside a
+ * line: `a ; b` is shell).
  */
 #include "bake/template_ini.h"
 
@@ -22,7 +23,7 @@
 struct reading {
 	struct template_ini *ini;
 	const char *text, *end; /* what is still to be read */
-	const char *line;       /* the one inih works on, as written */
+	const char *line; /* the one inih works on, as written */
 	size_t line_len;
 	unsigned number;
 	size_t indent; /* of the first continuation of the entry at hand */
@@ -79,7 +80,8 @@ static char *read_line(char *str, int num, void *stream)
 
 			if (!name)
 				abort();
-			add_entry(&r->ini->sections, &r->ini->n_sections, name, NULL, NULL, r->number);
+			add_entry(&r->ini->sections, &r->ini->n_sections, name, NULL, NULL,
+				r->number);
 			free(name);
 		}
 	}
@@ -158,15 +160,15 @@ static int check_lines(const char *path, const char *text, size_t len, struct er
 		cleanup_json json_t *utf8 = NULL;
 
 		if (n > LIMIT_RECIPE_LINE)
-			return err_set(err, EINVAL, "%s:%u: line is longer than %d bytes", path, number,
-				LIMIT_RECIPE_LINE);
+			return err_set(err, EINVAL, "%s:%u: line is longer than %d bytes", path,
+				number, LIMIT_RECIPE_LINE);
 		for (size_t i = 0; i < n; i++) {
 			unsigned char c = (unsigned char)p[i];
 
 			if ((c < ' ' && c != '\t' && !(c == '\r' && i + 1 == n)) || c == 0x7f)
 				return err_set(err, EINVAL,
-					"%s:%u: control character 0x%02x in column %zu", path, number,
-					c, i + 1);
+					"%s:%u: control character 0x%02x in column %zu", path,
+					number, c, i + 1);
 		}
 		/* the recipe's text goes into JSON, so jansson's judgement is the right one */
 		utf8 = json_stringn(p, n);
@@ -177,8 +179,8 @@ static int check_lines(const char *path, const char *text, size_t len, struct er
 	return 0;
 }
 
-int template_ini_parse(const char *path, const char *text, size_t len, struct template_ini *ret,
-	struct err *err)
+int template_ini_parse(
+	const char *path, const char *text, size_t len, struct template_ini *ret, struct err *err)
 {
 	cleanup_template_ini struct template_ini ini = {.path = str_dup(path)};
 	struct reading r = {.ini = &ini, .text = text, .end = text + len, .err = err};

@@ -16,7 +16,28 @@ int recipe_check(struct recipe *r, const struct template_ini *ini, struct err *e
 
 void template_strings_add(struct template_strings *s, const char *text);
 void template_strings_clear(struct template_strings *s);
-/* Is @name a plain recipe name, as store_name_valid() has it? */
-bool template_name_valid(const char *name);
+
+/* Where the reader of a value is. */
+struct template_reader {
+	struct recipe *r;
+	const struct template_ini *ini;
+	const struct template_entry *e;
+	char *file; /* its name, owned by the recipe */
+	bool allow_added; /* by this value */
+	struct err *err;
+	struct template_steps install, warm; /* this file's, sorted by number as they come */
+};
+
+/* A key that stands for many: a number, a path, a name. */
+#define KEY_NUMBER "\001"
+#define KEY_ANY "\002"
+
+struct template_key {
+	const char *section, *key;
+	int (*read)(struct template_reader *rd);
+};
+#define TEMPLATE_KEYS_MAX 64
+extern const struct template_key template_keys[];
+extern const size_t template_n_keys;
 
 #endif

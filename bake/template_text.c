@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The canonical text of a recipe: an INI file again, every key that has a value, in one order, steps
- * numbered from 1, units in their smallest terms. Two recipes with one meaning give one text, wherever their
- * files lie: host paths stand in it by their last component alone (what they hold is for the caller's
- * cache keys to add). Read again, it gives itself.
+ * The canonical text of a recipe: an INI file again, every key that has a value, in one order,
+ * steps numbered from 1, units in their smallest terms. Two recipes with one meaning give one
+ * text, wherever their files lie: host paths stand in it by their last component alone (what they
+ * hold is for the caller's cache keys to add). Read again, it gives itself.
  */
 #include <string.h>
 
@@ -31,16 +31,16 @@ static void put(struct text *t, const char *section, const char *key, const char
 	fputc('\n', t->f);
 }
 
-static void put_u64(struct text *t, const char *section, const char *key, uint64_t v,
-	const char *unit)
+static void put_u64(
+	struct text *t, const char *section, const char *key, uint64_t v, const char *unit)
 {
 	cleanup_free char *value = str_printf("%llu%s", (unsigned long long)v, unit);
 
 	put(t, section, key, value);
 }
 
-static void put_words(struct text *t, const char *section, const char *key,
-	const struct template_strings *s)
+static void put_words(
+	struct text *t, const char *section, const char *key, const struct template_strings *s)
 {
 	cleanup_free char *joined = NULL;
 	size_t len = 0;
@@ -74,7 +74,9 @@ static void put_steps(struct text *t, const char *section, const struct template
 	}
 }
 
-/* "./" and the last component: as if the file lay beside the text. Caller frees; NULL stays NULL. */
+/*
+ * "./" and the last component: as if the file lay beside the text. Caller frees; NULL stays NULL.
+ */
 static char *beside(const char *path)
 {
 	const char *slash = path ? strrchr(path, '/') : NULL;
@@ -109,8 +111,8 @@ static void put_pairs(struct text *t, const struct recipe *r)
 	}
 	for (size_t i = 0; i < r->env.n; i++) {
 		const char *equals = strchr(r->env.items[i], '=');
-		cleanup_free char *key = strndup(r->env.items[i],
-			(size_t)(equals - r->env.items[i]));
+		cleanup_free char *key =
+			strndup(r->env.items[i], (size_t)(equals - r->env.items[i]));
 
 		if (!key)
 			abort();

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Warming and quieting. After quiesce nothing may go on between host and guest: the agent is asked whether
- * any stream is open, and the capture is refused where one is.
+ * Warming and quieting. After quiesce nothing may go on between host and guest: the agent is
+ * asked whether any stream is open, and the capture is refused where one is.
  */
 #include "bake/warm.h"
 
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "bake/guest_install.h"
 #include "common/clock.h"
@@ -16,6 +18,7 @@
 #define SLOW_CALL_MS 1200000 /* of what touches all memory or the whole disk */
 #define POLL_MS 200
 #define CHECK_MS 60000
+#define FLUSH_BYTES (4 << 20) /* more than the port has buffers for */
 
 static void put_env(struct proto_out *body, const struct recipe *r)
 {
@@ -63,7 +66,10 @@ static int start_service(struct oven *o, const struct recipe *r, struct err *err
 	return rc;
 }
 
-/* One run of the check: 0 and *@ret_ready, or what made the machine useless. @why: its last words. */
+/*
+ * One run of the check: 0 and *@ret_ready, or what made the machine useless. @why: its last
+ * words.
+ */
 static int check_once(struct oven *o, const struct recipe *r, const char *const *env,
 	bool *ret_ready, struct err *why, struct err *err)
 {
@@ -84,7 +90,7 @@ static int check_once(struct oven *o, const struct recipe *r, const char *const 
 	if (*ret_ready)
 		return 0;
 	err_set(why, EIO, "%s %.600s%.600s",
-		res.ename	  ? res.ename
+		res.ename               ? res.ename
 			: res.timed_out ? "no end within a minute;"
 					: "it fails;",
 		res.out ? res.out : "", res.err ? res.err : "");
@@ -164,9 +170,33 @@ static int check_idle(struct oven *o, struct err *err)
 
 	if (rc)
 		return rc;
-	return info.streams ? err_set(err, EBUSY, "%u streams are still open in the guest",
-					info.streams)
-			    : 0;
+	return info.streams
+		? err_set(err, EBUSY, "%u streams are still open in the guest", info.streams)
+		: 0;
+}
+
+/*
+ * The guest's end of the channel keeps what came last in the buffers it was received into.
+ * Zeros are sent until they fill them all: what was lent to the guest went the same way.
+ */
+static int flush_channel(struct oven *o, struct err *err)
+{
+	static const char path[] = "/run/.parbake-flush";
+	cleanup_fd int fd = memfd_create("parbake-zeros", MFD_CLOEXEC);
+	uint8_t buf[128];
+	struct proto_out body = {.buf = buf, .max = sizeof(buf)};
+	int rc;
+
+	if (fd < 0 || ftruncate(fd, FLUSH_BYTES))
+		return err_sys(err, errno, "a file of zeros");
+	rc = guest_put_file(
+		o->guest, fd, path, 0600, NULL, clock_deadline(CALL_MS), o->alive_fd, err);
+	proto_put_str(&body, PROTO_T_PATH, path);
+	if (!rc)
+		rc = oven_call(o, PROTO_FILE_REMOVE, &body, CALL_MS, err);
+	if (rc)
+		err_prefix(err, "flush the channel");
+	return rc;
 }
 
 int guest_quiesce(struct oven *o, const struct recipe *r, struct err *err)
@@ -185,6 +215,9 @@ int guest_quiesce(struct oven *o, const struct recipe *r, struct err *err)
 	int rc = 0;
 
 	progress_stage(o->progress, "quiesce", NULL, 0);
+	rc = flush_channel(o, err);
+	if (rc)
+		return rc;
 	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
 		struct proto_out none = {0};
 

@@ -22,17 +22,20 @@ struct args {
 	char *dirs[DIRS_MAX]; /* where named recipes lie; NULL-terminated */
 };
 
+/* Takes @dir. What is no directory, or is there already by another name, is passed over. */
 static void add_dir(struct args *a, char *dir)
 {
+	char *real = dir ? realpath(dir, NULL) : NULL;
 	struct stat st;
 	size_t n = 0;
 
-	while (a->dirs[n])
+	free(dir);
+	while (real && a->dirs[n] && strcmp(a->dirs[n], real))
 		n++;
-	if (dir && n < DIRS_MAX - 1 && !stat(dir, &st) && S_ISDIR(st.st_mode))
-		a->dirs[n] = dir;
+	if (real && !a->dirs[n] && n < DIRS_MAX - 1 && !stat(real, &st) && S_ISDIR(st.st_mode))
+		a->dirs[n] = real;
 	else
-		free(dir);
+		free(real);
 }
 
 /* $PARBAKE_TEMPLATES, the templates beside the program (a source tree), those installed with it. */
@@ -78,11 +81,13 @@ static int parse_options(struct args *a, int argc, char **argv, struct err *err)
 		case 's':
 			if (plan_stage_parse(optarg, &a->bake.from))
 				return err_set(err, EINVAL,
-					"--from-stage %s: there are source, root and guest", optarg);
+					"--from-stage %s: there are source, root and guest",
+					optarg);
 			break;
 		case 'a':
 			if (machine_accel_parse(optarg, &a->bake.accel))
-				return err_set(err, EINVAL, "--accel %s: must be kvm or tcg", optarg);
+				return err_set(
+					err, EINVAL, "--accel %s: must be kvm or tcg", optarg);
 			accel = true;
 			break;
 		case 'j':
@@ -105,8 +110,8 @@ static int parse_options(struct args *a, int argc, char **argv, struct err *err)
 	return accel ? 0 : monitor_default_accel(&a->bake.accel, err);
 }
 
-static void report(const struct args *a, const struct recipe *r, const struct bake_result *res,
-	int64_t begin)
+static void report(
+	const struct args *a, const struct recipe *r, const struct bake_result *res, int64_t begin)
 {
 	double seconds = (double)(clock_now_ns() - begin) / 1e9;
 	const struct store_manifest *m = &res->manifest;
@@ -117,7 +122,8 @@ static void report(const struct args *a, const struct recipe *r, const struct ba
 		if (res->up_to_date)
 			printf("%s: up to date (%s)\n", r->name, m->digest);
 		else
-			printf("%s: baked %s in %.1f s; %s of guest memory hold data, %s of disk were "
+			printf("%s: baked %s in %.1f s; %s of guest memory hold data, %s of disk "
+			       "were "
 			       "written over the root\n",
 				r->name, m->digest, seconds,
 				progress_bytes(res->memory_data_bytes, memory),

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "common/err.h"
 #include "restore/sandbox.h"
@@ -34,6 +35,9 @@ int cmd_ls(int argc, char **argv);
 int cmd_rm(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
+
+/* The umask that we were started with, for files that are the user's; our own are private. */
+extern mode_t cli_umask;
 
 /* Print "parbake: TEXT" to standard error; the value is CLI_FAILED. */
 int cli_fail(const struct err *err);

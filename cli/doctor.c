@@ -9,6 +9,7 @@
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
 
+#include "bake/oven.h"
 #include "common/json.h"
 #include "common/paths.h"
 #include "common/progress.h"
@@ -24,8 +25,8 @@ struct report {
 	bool bad;
 };
 
-__attribute__((format(printf, 4, 5))) static void say(struct report *rep, enum verdict verdict,
-	const char *what, const char *fmt, ...)
+__attribute__((format(printf, 4, 5))) static void say(
+	struct report *rep, enum verdict verdict, const char *what, const char *fmt, ...)
 {
 	char text[1024];
 	va_list args;
@@ -35,8 +36,9 @@ __attribute__((format(printf, 4, 5))) static void say(struct report *rep, enum v
 	va_end(args);
 	rep->bad |= verdict == BAD;
 	if (rep->json)
-		json_array_append_new(rep->list, json_pack("{s:s, s:s, s:s}", "what", what, "verdict",
-			verdict_names[verdict], "text", text));
+		json_array_append_new(rep->list,
+			json_pack("{s:s, s:s, s:o}", "what", what, "verdict",
+				verdict_names[verdict], "text", json_lossy(text, strlen(text))));
 	else
 		printf("%-6s %-14s %s\n", verdict_names[verdict], what, text);
 }
@@ -75,13 +77,26 @@ static void check_monitor(struct report *rep)
 			first->why_not_kvm);
 }
 
+static void check_confinement(struct report *rep)
+{
+	struct err err = {0};
+	char text[256];
+	int r = monitor_confinement(text, &err);
+
+	if (r < 0)
+		say(rep, BAD, "confinement", "%s; PARBAKE_CONFINE=off does without", err.text);
+	else
+		say(rep, r == 0 ? GOOD : WORSE, "confinement", "%s", text);
+}
+
 static void check_uffd(struct report *rep)
 {
 	struct err err = {0};
 	const char *how;
 
 	if (pager_probe(&how, &err) == 0)
-		say(rep, GOOD, "userfaultfd", "by %s: memory is served as it is touched, and shared", how);
+		say(rep, GOOD, "userfaultfd",
+			"by %s: memory is served as it is touched, and shared", how);
 	else
 		say(rep, WORSE, "userfaultfd",
 			"%s; memory is filled at once and mapped privately instead", err.text);
@@ -96,6 +111,18 @@ static void check_lib(struct report *rep, const char *name, const char *what)
 		say(rep, GOOD, what, "%s", path);
 	else
 		say(rep, BAD, what, "%s", err.text);
+}
+
+/* As a bake finds it. */
+static void check_kernel(struct report *rep)
+{
+	cleanup_free char *path = NULL;
+	struct err err = {0};
+
+	if (oven_kernel_path(&path, &err) == 0)
+		say(rep, GOOD, "kernel", "%s", path);
+	else
+		say(rep, WORSE, "kernel", "templates run, but none can be baked: %s", err.text);
 }
 
 static void check_place(struct report *rep, enum paths_place place, const char *what)
@@ -150,10 +177,11 @@ int cmd_doctor(int argc, char **argv)
 		return cli_usage("doctor", "\"%s\"?", argv[optind]);
 	check_machine(&rep);
 	check_monitor(&rep);
+	check_confinement(&rep);
 	check_uffd(&rep);
 	check_lib(&rep, "libparbake-uffd.so", "preload");
 	check_lib(&rep, "initramfs.cpio", "agent");
-	check_lib(&rep, "vmlinux", "kernel");
+	check_kernel(&rep);
 	check_place(&rep, PATHS_STORE, "store");
 	check_place(&rep, PATHS_CACHE, "cache");
 	check_place(&rep, PATHS_RUN, "run");

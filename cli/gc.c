@@ -47,11 +47,11 @@ int cmd_gc(int argc, char **argv)
 	if (optind < argc)
 		return cli_usage("gc", "\"%s\"?", argv[optind]);
 	if (store_open(dir, false, &s, &err) < 0 ||
-		store_gc(s, (int64_t)(keep_ms / 1000), dry_run, &blobs, &bytes, &err) < 0)
+		store_gc(s, (int64_t)((keep_ms + 999) / 1000), dry_run, &blobs, &bytes, &err) < 0)
 		return cli_fail(&err);
 	if (json) {
-		cleanup_json json_t *obj = json_pack("{s:i, s:I, s:b}", "blobs", (int)blobs, "bytes",
-			(json_int_t)bytes, "dry_run", dry_run);
+		cleanup_json json_t *obj = json_pack("{s:i, s:I, s:b}", "blobs", (int)blobs,
+			"bytes", (json_int_t)bytes, "dry_run", dry_run);
 
 		json_print_line(obj);
 	} else {

@@ -21,31 +21,26 @@ static json_t *layers_json(const struct store_manifest *m)
 
 static void print_pretty(const json_t *value)
 {
-	cleanup_free char *text = json_dumps(value, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_ENCODE_ANY);
+	cleanup_free char *text =
+		json_dumps(value, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_ENCODE_ANY);
 
 	if (!text)
 		abort();
 	printf("%s\n", text);
 }
 
-static int print_blob(struct store *s, const char *digest, uint64_t bytes, struct err *err)
+static int print_blob(struct store *s, const char *digest, struct err *err)
 {
 	cleanup_fd int fd = -1;
 	char buf[16384];
 	ssize_t n;
-	int r = store_blob_open(s, digest, bytes, &fd, err);
+	int r = store_blob_open(s, digest, STORE_BYTES_ANY, &fd, err);
 
 	if (r < 0)
 		return r;
 	while ((n = read(fd, buf, sizeof(buf))) > 0)
 		fwrite(buf, 1, (size_t)n, stdout);
 	return n < 0 ? err_sys(err, errno, "read %s", digest) : 0;
-}
-
-static int print_manifest(struct store *s, const struct store_manifest *m, struct err *err)
-{
-	/* the manifest's own bytes, so that their digest can be checked */
-	return print_blob(s, m->digest, 0, err);
 }
 
 static int print_recipe(const struct store_manifest *m, struct err *err)
@@ -91,13 +86,14 @@ int cmd_inspect(int argc, char **argv)
 	if (what == 'c') {
 		print_pretty(m.config);
 	} else if (what == 'm') {
-		r = print_manifest(s, &m, &err);
+		/* its own bytes, so that their digest can be checked */
+		r = print_blob(s, m.digest, &err);
 	} else if (what == 'r') {
 		r = print_recipe(&m, &err);
 	} else {
-		cleanup_json json_t *all = json_pack("{s:s, s:s, s:s, s:s, s:o, s:O}", "name", m.name,
-			"tag", m.tag, "digest", m.digest, "created", m.created, "layers", layers_json(&m),
-			"config", m.config);
+		cleanup_json json_t *all = json_pack("{s:s, s:s, s:s, s:s, s:o, s:O}", "name",
+			m.name, "tag", m.tag, "digest", m.digest, "created", m.created, "layers",
+			layers_json(&m), "config", m.config);
 
 		print_pretty(all);
 	}

@@ -29,19 +29,19 @@ static void print_row(const struct store_manifest *m, bool json)
 		return;
 	}
 	if (json) {
-		cleanup_json json_t *obj = json_pack(
-			"{s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:s, s:s, s:s}", "name", m->name, "tag",
-			m->tag, "digest", m->digest, "created", m->created, "stored_bytes",
-			(json_int_t)stored_bytes(m), "memory_bytes", (json_int_t)c.memory_bytes, "vcpus",
-			(int)c.vcpus, "accel", c.accel, "monitor", c.monitor, "description",
-			c.description ?: "");
+		cleanup_json json_t *obj =
+			json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:s, s:s, s:s}", "name",
+				m->name, "tag", m->tag, "digest", m->digest, "created", m->created,
+				"stored_bytes", (json_int_t)stored_bytes(m), "memory_bytes",
+				(json_int_t)c.memory_bytes, "vcpus", (int)c.vcpus, "accel", c.accel,
+				"monitor", c.monitor, "description", c.description ?: "");
 
 		json_print_line(obj);
 		return;
 	}
-	printf("%-20s %-10s %.19s  %-4s %2u × %-9s %9s  %.20s\n", m->name, m->tag, m->digest, c.accel,
-		c.vcpus, progress_bytes(c.memory_bytes, memory), progress_bytes(stored_bytes(m), size),
-		m->created);
+	printf("%-20s %-10s %.19s  %-4s %2u x %-9s %9s  %.20s\n", m->name, m->tag, m->digest,
+		c.accel, c.vcpus, progress_bytes(c.memory_bytes, memory),
+		progress_bytes(stored_bytes(m), size), m->created);
 }
 
 int cmd_ls(int argc, char **argv)
@@ -57,7 +57,7 @@ int cmd_ls(int argc, char **argv)
 	bool json = false;
 	size_t n = 0;
 	struct err err = {0};
-	int opt;
+	int opt, r;
 
 	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		if (opt == 'j')
@@ -69,18 +69,22 @@ int cmd_ls(int argc, char **argv)
 	}
 	if (optind < argc)
 		return cli_usage("ls", "\"%s\"?", argv[optind]);
-	if (store_open(dir, true, &s, &err) < 0 || store_list(s, &list, &n, &err) < 0)
+	/* reading makes nothing: a store that is not there yet has no templates */
+	r = store_open(dir, false, &s, &err);
+	if (r < 0 && (r != -ENOENT || dir))
+		return cli_fail(&err);
+	if (s && store_list(s, &list, &n, &err) < 0)
 		return cli_fail(&err);
 	if (!json && n)
-		printf("%-20s %-10s %-19s  %-4s %-14s %9s  %s\n", "TEMPLATE", "TAG", "DIGEST", "ACCEL",
-			"MACHINE", "STORED", "CREATED");
+		printf("%-20s %-10s %-19s  %-4s %-14s %9s  %s\n", "TEMPLATE", "TAG", "DIGEST",
+			"ACCEL", "MACHINE", "STORED", "CREATED");
 	for (size_t i = 0; i < n; i++) {
 		print_row(&list[i], json);
 		store_manifest_clear(&list[i]);
 	}
 	if (!json && !n)
-		fprintf(stderr, "parbake: no templates in %s: bake one with `parbake bake base`\n",
-			store_dir(s));
+		fprintf(stderr, "parbake: no templates%s%s: bake one with `parbake bake base`\n",
+			s ? " in " : "", s ? store_dir(s) : "");
 	free(list);
 	return CLI_OK;
 }

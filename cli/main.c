@@ -2,13 +2,18 @@
 /* The `parbake` command: a table of subcommands and what they share. */
 #include "cli/cli.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "bake/template.h"
+#include "common/limits.h"
 #include "common/nearest.h"
 #include "restore/pager.h"
 
@@ -20,7 +25,8 @@ static const struct command {
 	const char *options; /* lines of the help page */
 } commands[] = {
 	{"bake", cmd_bake,
-		"RECIPE… [--tag TAG] [--force] [--from-stage STAGE] [--accel tcg|kvm] [--json] [--store DIR]",
+		"RECIPE… [--tag TAG] [--force] [--from-stage STAGE] [--accel tcg|kvm] [--json] "
+		"[--store DIR]",
 		"make snapshots from recipes",
 		"  --tag TAG          publish under NAME:TAG (latest)\n"
 		"  --force            do every stage anew, whatever is cached\n"
@@ -29,18 +35,21 @@ static const struct command {
 		"  --json             events, one JSON object a line\n"},
 	{"run", cmd_run, "TEMPLATE [OPTIONS] -- COMMAND… | --code CODE | --shell LINE",
 		"make a sandbox, run a command in it, remove it",
-		"  --code CODE        run Python in the template's warm interpreter (-: from standard input)\n"
+		"  --code CODE        run Python in the template's warm interpreter (-: from "
+		"standard input)\n"
 		"  --shell LINE       run a line of sh(1)\n"
 		"  -e, --env K=V      set a variable (repeat)\n"
 		"  -f, --file A:B     copy the file A into the sandbox as B first (repeat)\n"
 		"  -o, --fetch B:A    copy B out of the sandbox as A afterwards (repeat)\n"
-		"  -t, --timeout T    kill the whole process tree after T (500ms, 30s, 5m)\n"
+		"  -t, --timeout T    kill the whole process tree after T (the recipe's, else 5m)\n"
 		"  -C, --cwd DIR      directory in the sandbox\n"
 		"  -u, --user USER    name or uid[:gid] (root)\n"
-		"  --max-output N     bytes of each output stream passed on (16M)\n"
+		"  --max-output N     bytes of each output stream passed on (the recipe's, else "
+		"16M)\n"
 		"  --tty              give the command a terminal\n"
 		"  --json             print one JSON object with everything instead\n"
-		"  exit status: the command's; 124 timed out; 125 parbake failed; 126, 127 as sh(1);\n"
+		"  exit status: the command's; 124 timed out; 125 parbake failed; 126, 127 as "
+		"sh(1);\n"
 		"  128+N killed by signal N\n"},
 	{"ls", cmd_ls, "[--json] [--store DIR]", "list the templates in the store", ""},
 	{"inspect", cmd_inspect, "TEMPLATE [--config|--manifest|--recipe] [--store DIR]",
@@ -48,21 +57,36 @@ static const struct command {
 	{"verify", cmd_verify, "[TEMPLATE…] [--json] [--store DIR]",
 		"check every byte of snapshots against their digests", ""},
 	{"rm", cmd_rm, "TEMPLATE… [--store DIR]", "remove tags (the data go with gc)", ""},
-	{"gc", cmd_gc, "[--keep T] [--dry-run] [--json] [--store DIR]", "remove what no tag reaches",
+	{"gc", cmd_gc, "[--keep T] [--dry-run] [--json] [--store DIR]",
+		"remove what no tag reaches",
 		"  --keep T           keep blobs younger than T (10m)\n"
 		"  --dry-run          only say what would go\n"},
-	{"bench", cmd_bench,
-		"create TEMPLATE [-n N] [--mode cold|shell|spare]… [--result none|exec|python] [--boots N] "
-		"[--json]",
-		"measure create latency: n, p50, p90, p99, max and the parts",
-		"  -n N               creates per mode (100)\n"
-		"  --mode M           cold, shell or spare; repeat for several (all)\n"
-		"  --result R         what is waited for after the agent's answer: none, exec, python (none)\n"
-		"  --boots N          cold boots beside it (3; 0: none)\n"
-		"  --no-premap        do not map the working set at attach\n"
-		"  --no-uffd          the plain private mapping instead of userfaultfd\n"
-		"  --own-pager        a fresh pager for every create: nothing of the memory filled yet\n"
-		"  --json             everything, raw samples included\n"},
+	{"bench", cmd_bench, "create|boot|exec|density|fault|image|compare|report [OPTIONS] …",
+		"measure creates and what they are made of; compare, report, gate",
+		"  create TEMPLATE    create latency by mode: n, p50, p90, p99, max and the parts\n"
+		"    -n N             creates per mode (100)\n"
+		"    --mode M         cold, shell or spare; repeat for several (all)\n"
+		"    --result R       what is waited for after the agent's answer: none, exec, python (none)\n"
+		"    --concurrency N  that many at once, round after round (1)\n"
+		"    --rate R         open loop: R creates a second begin on time, latency counts from then\n"
+		"    --boots N        cold boots beside it (3; 0: none)\n"
+		"    --trace          the median create of each mode, taken apart: parts and faults\n"
+		"    --perfetto FILE  all creates as a trace that ui.perfetto.dev opens\n"
+		"    --cold-cache     the template's files leave the page cache before each create\n"
+		"    --own-pager      a fresh pager for every create: nothing of the memory filled yet\n"
+		"    --no-premap      do not map the working set at attach\n"
+		"    --no-uffd        the plain private mapping instead of userfaultfd\n"
+		"  boot TEMPLATE      cold boots of the same machine; -n N (10)\n"
+		"  exec TEMPLATE      calls into a sandbox and bytes through it; -n N (200), --mib N (32)\n"
+		"  density TEMPLATE   memory of many sandboxes; --clones A,B,… (1,2,5,10,20), --busy SHELL,\n"
+		"                     --idle-only\n"
+		"  fault              µs a page; --window KIB,…, --frame KIB,…, --memory MIB, -n N (5)\n"
+		"  image TEMPLATE…    frame sizes and levels; also of raw files (./RAW) or --make [--memory MIB]\n"
+		"                     [--data MIB] [--from DIR]; --frame KIB,…, --level N,…, --disk, -n N\n"
+		"  compare OLD NEW    exit status 1 where NEW is worse; --max-regress p50=5%,p99=10%, --only TEXT\n"
+		"  report DOC…        several documents as one\n"
+		"  each but compare:  --json (everything, raw samples too), --save DOC.json, --report PAGE.html,\n"
+		"                     --against OLD.json (repeat), --store DIR\n"},
 	{"doctor", cmd_doctor, "[--json]", "say how this host works, and why", ""},
 };
 
@@ -106,11 +130,14 @@ int cli_help(const char *name)
 
 static int help(FILE *to)
 {
-	fprintf(to, "parbake %s: bake microVM templates, make sandboxes from them in milliseconds\n\n",
+	fprintf(to,
+		"parbake %s: bake microVM templates, make sandboxes from them in milliseconds\n\n",
 		PARBAKE_VERSION);
 	for (size_t i = 0; i < N_COMMANDS; i++)
 		fprintf(to, "  parbake %-8s %s\n", commands[i].name, commands[i].summary);
-	fprintf(to, "\n`parbake help COMMAND` tells more; so do parbake(1) and parbake-recipe(5).\n");
+	fprintf(to, "  parbake %-8s %s\n", "version", "say which parbake this is");
+	fprintf(to,
+		"\n`parbake help COMMAND` tells more; so do parbake(1) and parbake-recipe(5).\n");
 	return to == stdout ? CLI_OK : CLI_USAGE;
 }
 
@@ -136,8 +163,8 @@ int cli_number(const char *option, const char *text, uint64_t min, uint64_t max,
 	errno = 0;
 	n = strtoull(text, &end, 10);
 	if (errno || end == text || *end || *text == '-' || n < min || n > max)
-		return err_set(err, EINVAL, "%s %s: not a number within %" PRIu64 " to %" PRIu64, option,
-			text, min, max);
+		return err_set(err, EINVAL, "%s %s: not a number within %" PRIu64 " to %" PRIu64,
+			option, text, min, max);
 	*ret = n;
 	return 0;
 }
@@ -146,8 +173,9 @@ int cli_duration(const char *option, const char *text, uint64_t *ret, struct err
 {
 	uint64_t ms;
 
-	if (recipe_parse_time_ms(text, &ms) < 0 || ms == 0)
-		return err_set(err, EINVAL, "%s %s: not a duration; write 500ms, 30s or 5m", option, text);
+	if (recipe_parse_time_ms(text, &ms) < 0 || ms == 0 || ms > LIMIT_TIMEOUT_MS)
+		return err_set(err, EINVAL,
+			"%s %s: not a duration up to a year; write 500ms, 30s or 5m", option, text);
 	*ret = ms;
 	return 0;
 }
@@ -167,13 +195,26 @@ int cli_resolve(const char *store_dir, const char *ref, struct store **ret_store
 	return 0;
 }
 
-int main(int argc, char **argv)
+mode_t cli_umask = 022;
+
+/*
+ * Standard streams that were closed: what is opened next must not take their place, and be read or
+ * written as one. An absent input is empty; writing to an absent output goes on to fail.
+ */
+static bool fill_standard_fds(void)
+{
+	for (int fd = 0; fd <= STDERR_FILENO; fd++) {
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != fd)
+			return false;
+	}
+	return true;
+}
+
+static int dispatch(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : NULL;
 	const struct command *c;
 
-	/* a peer that went away is an error of one call, not the end of the program */
-	signal(SIGPIPE, SIG_IGN);
 	if (!name)
 		return help(stderr);
 	if (!strcmp(name, "--version") || !strcmp(name, "version")) {
@@ -181,7 +222,8 @@ int main(int argc, char **argv)
 		return CLI_OK;
 	}
 	if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
-		if (argc < 3)
+		if (argc < 3 || !strcmp(argv[2], "help") || !strcmp(argv[2], "version") ||
+			!strcmp(argv[2], "--help"))
 			return help(stdout);
 		return find(argv[2]) ? cli_help(argv[2]) : unknown(argv[2]);
 	}
@@ -195,4 +237,24 @@ int main(int argc, char **argv)
 			return cli_help(name);
 	}
 	return c->run(argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+	int status;
+
+	if (!fill_standard_fds())
+		return CLI_FAILED;
+	/* what we make is nobody else's, and ours to read, whoever started us */
+	cli_umask = umask(077);
+	/* a peer that went away is an error of one call, not the end of the program */
+	signal(SIGPIPE, SIG_IGN);
+	/* who started us may ignore it, and then children leave no status (sigaction(2)) */
+	signal(SIGCHLD, SIG_DFL);
+	status = dispatch(argc, argv);
+	/* what could not be written was not said */
+	if ((fflush(stdout) == 0 && !ferror(stdout)) || status != CLI_OK)
+		return status;
+	fprintf(stderr, "parbake: standard output could not be written: %s\n", strerror(errno));
+	return argc > 1 && !strcmp(argv[1], "run") ? CLI_NOT_RUN : CLI_FAILED;
 }

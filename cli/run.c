@@ -9,14 +9,14 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <termios.h>
 
 #include "bake/template.h"
+#include "cli/terminal.h"
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/json.h"
@@ -44,8 +44,8 @@ struct request {
 	char *code_read; /* owned: --code - */
 };
 
-static int split_copy(const char *option, const char *arg, struct copy *list, size_t *n,
-	struct err *err)
+static int split_copy(
+	const char *option, const char *arg, struct copy *list, size_t *n, struct err *err)
 {
 	const char *colon = strrchr(arg, ':');
 
@@ -96,8 +96,11 @@ static int take_option(int opt, struct request *rq, struct err *err)
 	case 't':
 		return cli_duration("--timeout", optarg, &rq->timeout_ms, err);
 	case 'M':
-		if (recipe_parse_size(optarg, &rq->max_output) < 0 || !rq->max_output)
-			return err_set(err, EINVAL, "--max-output %s: not a size; write 64K or 16M", optarg);
+		if (cli_number("--max-output", optarg, 1, LIMIT_ARCHIVE_BYTES, &rq->max_output,
+			    NULL) < 0 &&
+			(recipe_parse_size(optarg, &rq->max_output) < 0 || !rq->max_output))
+			return err_set(err, EINVAL,
+				"--max-output %s: not a size; write 1000, 64K or 16M", optarg);
 		return 0;
 	case 'C':
 		rq->cwd = optarg;
@@ -167,26 +170,45 @@ static int parse(int argc, char **argv, struct request *rq)
 
 static int read_code(struct request *rq, struct err *err)
 {
+	size_t len;
 	int r;
 
 	if (!rq->code || strcmp(rq->code, "-"))
 		return 0;
-	r = file_read_all(AT_FDCWD, "/dev/stdin", PROTO_BODY_MAX / 2, &rq->code_read, NULL, err);
+	r = file_read_rest(
+		STDIN_FILENO, "standard input", PROTO_BODY_MAX / 2, &rq->code_read, &len, err);
+	if (r < 0)
+		return r;
+	if (strlen(rq->code_read) != len)
+		return err_set(err, EINVAL, "--code -: there is a NUL byte in the code");
 	rq->code = rq->code_read;
-	return r;
+	return 0;
 }
 
-static void pass_output(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
+/* A descriptor that others made non-blocking is waited for. */
+static int pass_output(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
 {
-	bool *broken = user;
-	int fd = channel == PROTO_ERR ? STDERR_FILENO : STDOUT_FILENO;
+	struct pollfd p = {
+		.fd = channel == PROTO_ERR ? STDERR_FILENO : STDOUT_FILENO, .events = POLLOUT};
 
-	if (file_write_full(fd, bytes, len) < 0)
-		*broken = true;
+	(void)user;
+	while (len) {
+		ssize_t n = write(p.fd, bytes, len);
+
+		if (n < 0 && errno == EAGAIN)
+			poll(&p, 1, -1);
+		else if (n < 0 && errno != EINTR)
+			return -errno;
+		if (n > 0) {
+			bytes += n;
+			len -= (size_t)n;
+		}
+	}
+	return 0;
 }
 
-static int put_files(struct sandbox *sb, const struct request *rq, int64_t deadline,
-	struct err *err)
+static int put_files(
+	struct sandbox *sb, const struct request *rq, int64_t deadline, struct err *err)
 {
 	for (size_t i = 0; i < rq->n_files; i++) {
 		cleanup_fd int fd = open(rq->files[i].from, O_RDONLY | O_CLOEXEC);
@@ -196,9 +218,10 @@ static int put_files(struct sandbox *sb, const struct request *rq, int64_t deadl
 		if (fd < 0 || fstat(fd, &st) < 0)
 			return err_sys(err, errno, "--file %s", rq->files[i].from);
 		if (!S_ISREG(st.st_mode))
-			return err_set(err, EINVAL, "--file %s: not a regular file", rq->files[i].from);
-		r = guest_put_file(sandbox_guest(sb), fd, rq->files[i].to, st.st_mode & 0777, rq->user,
-			deadline, machine_pidfd(sandbox_machine(sb)), err);
+			return err_set(
+				err, EINVAL, "--file %s: not a regular file", rq->files[i].from);
+		r = guest_put_file(sandbox_guest(sb), fd, rq->files[i].to, st.st_mode & 0777,
+			rq->user, deadline, machine_pidfd(sandbox_machine(sb)), err);
 		if (r < 0) {
 			err_prefix(err, "copy %s to %s", rq->files[i].from, rq->files[i].to);
 			return r;
@@ -207,12 +230,17 @@ static int put_files(struct sandbox *sb, const struct request *rq, int64_t deadl
 	return 0;
 }
 
-static int fetch_one(struct sandbox *sb, const struct copy *c, int64_t deadline, struct err *err)
+/* @max: a file with more bytes is none that the machine can hold, but holes: not ours to write out. */
+static int fetch_one(
+	struct sandbox *sb, const struct copy *c, uint64_t max, int64_t deadline, struct err *err)
 {
 	cleanup_publish struct publish p = PUBLISH_INIT;
 	cleanup_free char *copy = str_dup(c->to);
 	char *slash = strrchr(copy, '/');
-	const char *name = slash ? slash + 1 : copy, *dir = slash == copy ? "/" : slash ? copy : ".";
+	const char *name = slash ? slash + 1 : copy,
+		   *dir = slash == copy ? "/"
+		: slash                 ? copy
+					: ".";
 	int r;
 
 	if (slash)
@@ -220,21 +248,25 @@ static int fetch_one(struct sandbox *sb, const struct copy *c, int64_t deadline,
 	r = publish_begin(&p, dir, err);
 	if (r < 0)
 		return r;
-	r = guest_get_file(sandbox_guest(sb), c->from, p.fd, LIMIT_ARCHIVE_BYTES, deadline,
+	r = guest_get_file(sandbox_guest(sb), c->from, p.fd, max, deadline,
 		machine_pidfd(sandbox_machine(sb)), err);
 	if (r < 0)
 		return r;
-	return publish_commit(&p, name, 0644, err);
+	return publish_commit(&p, name, 0666 & ~cli_umask, err);
 }
 
-static int fetch_files(struct sandbox *sb, const struct request *rq, int64_t deadline,
-	struct err *err)
+static int fetch_files(struct sandbox *sb, const struct snapshot_config *config,
+	const struct request *rq, int64_t deadline, struct err *err)
 {
+	uint64_t max = config->disk_bytes > config->memory_bytes ? config->disk_bytes
+								 : config->memory_bytes;
+
 	for (size_t i = 0; i < rq->n_fetches; i++) {
-		int r = fetch_one(sb, &rq->fetches[i], deadline, err);
+		int r = fetch_one(sb, &rq->fetches[i], max, deadline, err);
 
 		if (r < 0) {
-			err_prefix(err, "copy %s out to %s", rq->fetches[i].from, rq->fetches[i].to);
+			err_prefix(
+				err, "copy %s out to %s", rq->fetches[i].from, rq->fetches[i].to);
 			return r;
 		}
 	}
@@ -256,16 +288,31 @@ static const char **merge_env(const struct snapshot_config *config, const struct
 	return env;
 }
 
+/* What a command's own failure to start, or to end in time, is as a status. */
+static int not_run(int r)
+{
+	switch (r) {
+	case -ENOENT:
+		return CLI_NOT_FOUND;
+	case -EACCES:
+		return CLI_NOT_EXECUTABLE;
+	case -ETIMEDOUT:
+		return CLI_TIMED_OUT;
+	default:
+		return CLI_NOT_RUN;
+	}
+}
+
+/* *@ret_status: our own, where it fails. */
 static int execute(struct template *t, struct sandbox *sb, const struct request *rq,
-	struct guest_result *res, struct err *err)
+	struct guest_result *res, int *ret_status, struct err *err)
 {
 	const struct snapshot_config *config = template_config(t);
-	uint64_t timeout = rq->timeout_ms ? rq->timeout_ms :
-		config->exec_timeout_ms		  ? config->exec_timeout_ms :
-						    LIMIT_EXEC_TIMEOUT_MS;
+	uint64_t timeout = rq->timeout_ms ? rq->timeout_ms
+		: config->exec_timeout_ms ? config->exec_timeout_ms
+					  : LIMIT_EXEC_TIMEOUT_MS;
 	cleanup_free const char **env = merge_env(config, rq);
-	struct winsize ws = {0};
-	bool broken = false;
+	cleanup_fd int resize_fd = -1;
 	struct guest_exec_spec spec = {
 		.argv = rq->argv,
 		.shell = rq->shell,
@@ -278,7 +325,7 @@ static int execute(struct template *t, struct sandbox *sb, const struct request 
 		.pids_max = config->exec_pids,
 		.stdin_fd = STDIN_FILENO,
 		.output = rq->json ? NULL : pass_output,
-		.user_data = &broken,
+		.user_data = &resize_fd,
 	};
 	int pidfd = machine_pidfd(sandbox_machine(sb));
 	int64_t deadline = clock_deadline((int64_t)timeout + LIMIT_CREATE_MS);
@@ -289,62 +336,26 @@ static int execute(struct template *t, struct sandbox *sb, const struct request 
 	if (r < 0)
 		return r;
 	if (rq->tty) {
-		if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws) < 0 || !ws.ws_row || !ws.ws_col)
-			ws = (struct winsize){.ws_row = 24, .ws_col = 80};
-		spec.rows = ws.ws_row;
-		spec.cols = ws.ws_col;
+		resize_fd = terminal_resize_fd();
+		terminal_size(&spec.rows, &spec.cols);
+		spec.resize_fd = resize_fd;
+		spec.resize = resize_fd >= 0 ? terminal_resized : NULL;
 	}
 	if (rq->code)
 		r = guest_code(sandbox_guest(sb), NULL, rq->code, &spec, deadline, pidfd, res, err);
 	else
 		r = guest_exec(sandbox_guest(sb), &spec, deadline, pidfd, res, err);
-	if (r < 0)
+	if (r < 0) {
+		*ret_status = not_run(r);
 		return r;
-	if (broken)
-		return err_set(err, EPIPE, "the output could not be written");
-	return fetch_files(sb, rq, clock_deadline(LIMIT_EXEC_TIMEOUT_MS), err);
-}
-
-/* Text from a guest as JSON: as it is where it is UTF-8, else with U+FFFD for what is not. */
-static json_t *text_json(const char *text, size_t len)
-{
-	json_t *value = json_stringn(text, len);
-	char *clean;
-	size_t n = 0;
-
-	if (value)
-		return value;
-	clean = malloc(len * 3 + 1);
-	if (!clean)
-		abort();
-	for (size_t i = 0; i < len;) {
-		size_t step;
-
-		for (step = 1; step <= 4 && i + step <= len; step++) {
-			value = json_stringn(text + i, step);
-			if (value)
-				break;
-		}
-		if (value) {
-			json_decref(value);
-			memcpy(clean + n, text + i, step);
-			n += step;
-			i += step;
-		} else {
-			memcpy(clean + n, "\xef\xbf\xbd", 3);
-			n += 3;
-			i++;
-		}
 	}
-	value = json_stringn(clean, n);
-	free(clean);
-	return value;
+	return fetch_files(sb, config, rq, clock_deadline(LIMIT_EXEC_TIMEOUT_MS), err);
 }
 
 static void set_text(json_t *obj, const char *key, const char *text)
 {
 	if (text)
-		json_object_set_new(obj, key, text_json(text, strlen(text)));
+		json_object_set_new(obj, key, json_lossy(text, strlen(text)));
 }
 
 static json_t *results_json(const char *lines)
@@ -362,8 +373,8 @@ static json_t *results_json(const char *lines)
 	return list;
 }
 
-static void print_json(const struct request *rq, const struct guest_result *res,
-	const struct sandbox_trace *trace)
+static void print_json(
+	const struct request *rq, const struct guest_result *res, const struct sandbox_trace *trace)
 {
 	cleanup_json json_t *obj = json_object();
 
@@ -375,8 +386,8 @@ static void print_json(const struct request *rq, const struct guest_result *res,
 	}
 	json_object_set_new(obj, "timed_out", json_boolean(res->timed_out));
 	json_object_set_new(obj, "out_of_memory", json_boolean(res->oom));
-	json_object_set_new(obj, "stdout", text_json(res->out ?: "", res->out_len));
-	json_object_set_new(obj, "stderr", text_json(res->err ?: "", res->err_len));
+	json_object_set_new(obj, "stdout", json_lossy(res->out ?: "", res->out_len));
+	json_object_set_new(obj, "stderr", json_lossy(res->err ?: "", res->err_len));
 	json_object_set_new(obj, "stdout_bytes", json_integer((json_int_t)res->total_out));
 	json_object_set_new(obj, "stderr_bytes", json_integer((json_int_t)res->total_err));
 	json_object_set_new(obj, "stdout_cut", json_boolean(res->cut_out));
@@ -400,7 +411,8 @@ static void print_results(const struct guest_result *res)
 	json_t *one;
 	size_t i;
 
-	json_array_foreach(list, i, one) {
+	json_array_foreach(list, i, one)
+	{
 		const char *text = json_string_value(
 			json_object_get(json_object_get(one, "data"), "text/plain"));
 
@@ -428,11 +440,15 @@ static int conclude(const struct request *rq, const struct guest_result *res, ui
 		say_cut("standard output", res->cut_out, res->total_out, limit);
 		say_cut("standard error", res->cut_err, res->total_err, limit);
 		if (res->oom)
-			fprintf(stderr, "parbake: out of memory: the kernel killed a process of the command\n");
+			fprintf(stderr,
+				"parbake: out of memory: the kernel killed a process of the "
+				"command\n");
 	}
 	if (res->timed_out) {
 		if (!rq->json)
-			fprintf(stderr, "parbake: timed out after %.3g s: everything it started was killed\n",
+			fprintf(stderr,
+				"parbake: timed out after %.3g s: everything it started was "
+				"killed\n",
 				(double)timeout_ms / 1e3);
 		return CLI_TIMED_OUT;
 	}
@@ -444,24 +460,6 @@ static int conclude(const struct request *rq, const struct guest_result *res, ui
 	return res->exit_code >= 0 ? res->exit_code : CLI_SIGNAL + res->exit_signal;
 }
 
-/* A terminal hands every key to the guest's terminal while it lasts. */
-static bool raw_terminal(const struct request *rq, struct termios *before)
-{
-	struct termios raw;
-
-	if (!rq->tty || !isatty(STDIN_FILENO) || tcgetattr(STDIN_FILENO, before) < 0)
-		return false;
-	raw = *before;
-	cfmakeraw(&raw);
-	return tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) == 0;
-}
-
-static int not_run(int r, const struct err *err)
-{
-	cli_fail(err);
-	return r == -ENOENT ? CLI_NOT_FOUND : r == -EACCES ? CLI_NOT_EXECUTABLE : CLI_NOT_RUN;
-}
-
 static int run(struct request *rq)
 {
 	cleanup_store struct store *s = NULL;
@@ -470,12 +468,11 @@ static int run(struct request *rq)
 	cleanup_sandbox struct sandbox *sb = NULL;
 	cleanup_guest_result struct guest_result res = {0};
 	struct template_options opt = {0};
-	struct progress *progress = progress_new(isatty(STDERR_FILENO) ? PROGRESS_AUTO : PROGRESS_SILENT);
+	struct progress *progress =
+		progress_new(isatty(STDERR_FILENO) ? PROGRESS_AUTO : PROGRESS_SILENT);
 	const struct snapshot_config *config;
-	struct termios before;
 	struct err err = {0};
-	bool raw;
-	int r;
+	int r, status = CLI_NOT_RUN;
 
 	opt.progress = progress;
 	r = read_code(rq, &err);
@@ -490,24 +487,25 @@ static int run(struct request *rq)
 		cli_fail(&err);
 		return CLI_NOT_RUN;
 	}
-	raw = raw_terminal(rq, &before);
-	r = execute(t, sb, rq, &res, &err);
-	if (raw)
-		tcsetattr(STDIN_FILENO, TCSADRAIN, &before);
+	if (rq->tty)
+		terminal_raw();
+	r = execute(t, sb, rq, &res, &status, &err);
+	terminal_restore();
 	if (r < 0) {
 		sandbox_explain(sb, &err);
-		return not_run(r, &err);
+		cli_fail(&err);
+		return status;
 	}
 	if (rq->json)
 		print_json(rq, &res, sandbox_trace(sb));
 	config = template_config(t);
 	return conclude(rq, &res,
-		rq->max_output		  ? rq->max_output :
-			config->output_bytes ? config->output_bytes :
-					       LIMIT_OUTPUT_BYTES,
-		rq->timeout_ms			? rq->timeout_ms :
-			config->exec_timeout_ms ? config->exec_timeout_ms :
-						  LIMIT_EXEC_TIMEOUT_MS);
+		rq->max_output                 ? rq->max_output
+			: config->output_bytes ? config->output_bytes
+					       : LIMIT_OUTPUT_BYTES,
+		rq->timeout_ms                    ? rq->timeout_ms
+			: config->exec_timeout_ms ? config->exec_timeout_ms
+						  : LIMIT_EXEC_TIMEOUT_MS);
 }
 
 int cmd_run(int argc, char **argv)

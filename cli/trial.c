@@ -33,13 +33,13 @@ static int run_code(struct sandbox *sb, const char *code, struct err *err)
 		return r;
 	if (res.timed_out)
 		return err_set(err, ETIMEDOUT, "no answer within %d s", READY_MS / 1000);
-	if (res.ename)
-		return err_set(err, EIO, "%s", res.traceback ?: res.ename);
+	if (res.ename || res.context_gone)
+		return err_set(err, EIO, "%s", res.traceback ?: res.ename ?: "the interpreter died");
 	return 0;
 }
 
-static int run_shell(struct sandbox *sb, const struct snapshot_config *config, const char *line,
-	struct err *err)
+static int run_shell(
+	struct sandbox *sb, const struct snapshot_config *config, const char *line, struct err *err)
 {
 	struct guest_exec_spec spec = {.shell = line, .timeout_ms = READY_MS, .stdin_fd = -1};
 	cleanup_guest_result struct guest_result res = {0};
@@ -57,6 +57,9 @@ static int run_shell(struct sandbox *sb, const struct snapshot_config *config, c
 		return r;
 	if (res.timed_out)
 		return err_set(err, ETIMEDOUT, "no end within %d s", READY_MS / 1000);
+	if (res.exit_signal)
+		return err_set(err, EIO, "killed by signal %d: %s%s", res.exit_signal,
+			res.out ?: "", res.err ?: "");
 	if (res.exit_code)
 		return err_set(err, EIO, "exit status %d: %s%s", res.exit_code, res.out ?: "",
 			res.err ?: "");

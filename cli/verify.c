@@ -16,12 +16,14 @@ static int verify_one(struct store *s, const struct store_manifest *m, bool json
 
 	progress_free(progress);
 	if (json) {
-		cleanup_json json_t *obj = json_pack("{s:s, s:s, s:s, s:b, s:s}", "name", m->name, "tag",
-			m->tag, "digest", m->digest, "ok", r == 0, "error", r ? err.text : "");
+		cleanup_json json_t *obj = json_pack("{s:s, s:s, s:s, s:b, s:o}", "name", m->name,
+			"tag", m->tag, "digest", m->digest, "ok", r == 0, "error",
+			json_lossy(err.text, strlen(err.text)));
 
 		json_print_line(obj);
 	} else if (r < 0) {
-		fprintf(stderr, "parbake: %s:%s: %s; remove it with `parbake rm %s:%s` and bake it anew\n",
+		fprintf(stderr,
+			"parbake: %s:%s: %s; remove it with `parbake rm %s:%s` and bake it anew\n",
 			m->name, m->tag, err.text, m->name, m->tag);
 	} else {
 		printf("%s:%s: good, %s\n", m->name, m->tag, m->digest);

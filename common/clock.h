@@ -26,13 +26,19 @@ static inline int64_t clock_realtime_ns(void)
 
 /*
  * A deadline is a CLOCK_MONOTONIC time in nanoseconds; CLOCK_NEVER does not
- * pass. clock_deadline() takes milliseconds from now; negative is never.
+ * pass. clock_deadline() takes milliseconds from now; negative is never, and so is
+ * what a clock cannot show (292 years).
  */
 #define CLOCK_NEVER INT64_MAX
 
 static inline int64_t clock_deadline(int64_t in_ms)
 {
-	return in_ms < 0 ? CLOCK_NEVER : clock_now_ns() + in_ms * 1000000;
+	int64_t at;
+
+	if (in_ms < 0 || __builtin_mul_overflow(in_ms, 1000000, &at) ||
+		__builtin_add_overflow(at, clock_now_ns(), &at))
+		return CLOCK_NEVER;
+	return at;
 }
 
 /* What is left until @deadline for poll(2): -1 never, 0 passed, rounded up. */

@@ -96,7 +96,8 @@ static int digest_range(struct digest *d, int fd, off_t pos, off_t end, struct e
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return err_sys(err, errno, "compute a digest: read at %lld", (long long)pos);
+			return err_sys(
+				err, errno, "compute a digest: read at %lld", (long long)pos);
 		if (n == 0)
 			return err_set(err, EIO, "compute a digest: the file became shorter");
 		digest_update(d, buf, (size_t)n);
@@ -139,5 +140,5 @@ int digest_fd(int fd, char ret[static DIGEST_TEXT_SIZE], struct err *err)
 bool digest_valid(const char *text)
 {
 	return strlen(text) == DIGEST_TEXT_SIZE - 1 && !strncmp(text, "sha256:", 7) &&
-	       strspn(text + 7, "0123456789abcdef") == DIGEST_HEX_SIZE - 1;
+		strspn(text + 7, "0123456789abcdef") == DIGEST_HEX_SIZE - 1;
 }

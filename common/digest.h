@@ -13,7 +13,7 @@
  * SHA-256 (FIPS 180-4, by OpenSSL's libcrypto), as content addresses:
  * "sha256:" and 64 lower-case hexadecimal digits, as OCI writes them.
  */
-#define DIGEST_HEX_SIZE 65                  /* with the NUL */
+#define DIGEST_HEX_SIZE 65 /* with the NUL */
 #define DIGEST_TEXT_SIZE (7 + DIGEST_HEX_SIZE) /* "sha256:" + hex + NUL */
 
 struct digest; /* a running sum; one thread at a time */

@@ -18,7 +18,7 @@ static void set_text(struct err *err, const char *fmt, va_list args)
 	memcpy(err->text, text, strlen(text) + 1);
 }
 
-int err_set(struct err *err, int code, const char *fmt, ...)
+int(err_set)(struct err *err, int code, const char *fmt, ...)
 {
 	va_list args;
 
@@ -30,7 +30,7 @@ int err_set(struct err *err, int code, const char *fmt, ...)
 	return -code;
 }
 
-int err_sys(struct err *err, int code, const char *fmt, ...)
+int(err_sys)(struct err *err, int code, const char *fmt, ...)
 {
 	va_list args;
 

@@ -25,6 +25,17 @@ int err_set(struct err *err, int code, const char *fmt, ...) __attribute__((form
 /* As err_set(), with ": " and what errno @code means at the end. */
 int err_sys(struct err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+#ifdef __clang_analyzer__
+/* It does not look into err.c, and would follow paths on which a failure had returned 0. */
+static inline int err_is_negative(int r)
+{
+	if (r >= 0)
+		__builtin_unreachable();
+	return r;
+}
+#define err_set(...) err_is_negative(err_set(__VA_ARGS__))
+#define err_sys(...) err_is_negative(err_sys(__VA_ARGS__))
+#endif
 /* Put "fmt: " in front of the text that is there. */
 void err_prefix(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -32,12 +32,14 @@ static const struct {
 	{"ENOMEM", ENOMEM},
 	{"EINTR", EINTR},
 	{"EMFILE", EMFILE},
+	{"EOPNOTSUPP", EOPNOTSUPP},
 };
 
 static void bad_value(const char *text)
 {
 	dprintf(STDERR_FILENO,
-		"PARBAKE_FAULT=%s: write NAME[:N][=ENOSPC|EIO|ENOMEM|EINTR|EMFILE]\n", text);
+		"PARBAKE_FAULT=%s: write NAME[:N][=ENOSPC|EIO|ENOMEM|EINTR|EMFILE|EOPNOTSUPP]\n",
+		text);
 	_exit(2);
 }
 

@@ -9,7 +9,8 @@
  *
  *     PARBAKE_FAULT=NAME            the process ends at once there, as by kill -9 (status 137)
  *     PARBAKE_FAULT=NAME:3          the third time it is reached (counted from 1)
- *     PARBAKE_FAULT=NAME=ENOSPC     it returns that error (ENOSPC, EIO, ENOMEM, EINTR, EMFILE)
+ *     PARBAKE_FAULT=NAME=ENOSPC     it returns that error (ENOSPC, EIO, ENOMEM, EINTR, EMFILE,
+ *                                   EOPNOTSUPP)
  *     PARBAKE_FAULT=NAME:3=EIO      both
  *     PARBAKE_FAULT='?'             names of points are written to standard error as they are
  *                                   reached, one a line ("fault NAME"): how a test finds them all

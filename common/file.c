@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Publishing: a reader sees the old file or the new one, never a part. The
- * temporary name lies in the directory of the final one, so the rename stays on one
+ * Publishing: a reader sees the old file or the new one, never a part. The file is
+ * made in the directory of its final name, so naming it stays on one
  * file system; file and directory are synced around it, so the order holds
  * through a power cut.
  */
@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 
 #include "common/cleanup.h"
+#include "common/fault.h"
 #include "common/limits.h"
 
 int file_pread_full(int fd, void *buf, size_t len, off_t offset)
@@ -73,15 +74,12 @@ int file_pwrite_full(int fd, const void *buf, size_t len, off_t offset)
 	return 0;
 }
 
-int file_read_all(int dirfd, const char *path, size_t max, char **ret, size_t *ret_len,
-	struct err *err)
+int file_read_rest(
+	int fd, const char *name, size_t max, char **ret, size_t *ret_len, struct err *err)
 {
-	cleanup_fd int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC);
 	cleanup_free char *buf = NULL;
 	size_t len = 0, room = 0;
 
-	if (fd < 0)
-		return err_sys(err, errno, "open %s", path);
 	for (;;) {
 		ssize_t n;
 
@@ -91,25 +89,35 @@ int file_read_all(int dirfd, const char *path, size_t max, char **ret, size_t *r
 			room = room ? room * 2 : 4096;
 			more = realloc(buf, room + 1);
 			if (!more)
-				return err_sys(err, ENOMEM, "read %s", path);
+				return err_sys(err, ENOMEM, "read %s", name);
 			buf = more;
 		}
 		n = read(fd, buf + len, room - len);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return err_sys(err, errno, "read %s", path);
+			return err_sys(err, errno, "read %s", name);
 		if (n == 0)
 			break;
 		len += (size_t)n;
 		if (len > max)
-			return err_set(err, EFBIG, "read %s: longer than %zu bytes", path, max);
+			return err_set(err, EFBIG, "read %s: longer than %zu bytes", name, max);
 	}
 	buf[len] = '\0';
 	*ret = steal_ptr(&buf);
 	if (ret_len)
 		*ret_len = len;
 	return 0;
+}
+
+int file_read_all(
+	int dirfd, const char *path, size_t max, char **ret, size_t *ret_len, struct err *err)
+{
+	cleanup_fd int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return err_sys(err, errno, "open %s", path);
+	return file_read_rest(fd, path, max, ret, ret_len, err);
 }
 
 static int make_dir(const char *path, mode_t mode, struct err *err)
@@ -127,7 +135,8 @@ static int make_dir(const char *path, mode_t mode, struct err *err)
 	if (stat(path, &st) < 0)
 		return err_sys(err, errno, "make directory %s", path);
 	if (!S_ISDIR(st.st_mode))
-		return err_set(err, ENOTDIR, "make directory %s: something else has that name", path);
+		return err_set(
+			err, ENOTDIR, "make directory %s: something else has that name", path);
 	return 0;
 }
 
@@ -171,14 +180,14 @@ static int remove_below(int fd, dev_t dev, unsigned depth, struct err *err)
 			continue;
 		if (errno != EISDIR && errno != EPERM)
 			return err_sys(err, errno, "remove %s", entry->d_name);
-		sub = openat(dirfd(dir), entry->d_name,
-			O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		sub = openat(
+			dirfd(dir), entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (sub < 0)
 			return err_sys(err, errno, "remove %s", entry->d_name);
 		if (fstat(sub, &st) < 0 || st.st_dev != dev) {
 			close(sub);
-			return err_set(err, EXDEV, "remove %s: another file system is mounted there",
-				entry->d_name);
+			return err_set(err, EXDEV,
+				"remove %s: another file system is mounted there", entry->d_name);
 		}
 		r = remove_below(sub, dev, depth + 1, err);
 		if (r < 0)
@@ -214,30 +223,83 @@ int file_remove_tree(int dirfd, const char *name, struct err *err)
 	return 0;
 }
 
-int publish_begin(struct publish *p, const char *dir, struct err *err)
+/* Call @make with fresh temporary names until there is one that nothing has; its result. */
+static int with_tmp_name(struct publish *p, int (*make)(const struct publish *p))
 {
 	static _Atomic unsigned serial;
-	cleanup_fd int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int fd;
+	int r;
 
-	if (dirfd < 0)
-		return err_sys(err, errno, "open directory %s", dir);
 	do {
 		snprintf(p->tmp, sizeof(p->tmp), ".tmp-%ld-%u", (long)getpid(), serial++);
-		fd = openat(dirfd, p->tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	} while (fd < 0 && errno == EEXIST);
-	if (fd < 0)
-		return err_sys(err, errno, "make a file in %s", dir);
-	p->fd = fd;
-	p->dirfd = steal_fd(&dirfd);
-	return 0;
+		r = make(p);
+	} while (r < 0 && errno == EEXIST);
+	if (r < 0)
+		p->tmp[0] = '\0';
+	return r;
+}
+
+static int create_tmp(const struct publish *p)
+{
+	return openat(p->dirfd, p->tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+}
+
+static int link_as(const struct publish *p, const char *name)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", p->fd);
+	return linkat(AT_FDCWD, path, p->dirfd, name, AT_SYMLINK_FOLLOW);
+}
+
+static int link_tmp(const struct publish *p)
+{
+	return link_as(p, p->tmp);
+}
+
+/* O_TMPFILE in @dirfd; -1 with EOPNOTSUPP where it cannot be had. */
+static int open_unnamed(int dirfd)
+{
+	int fd = fault_point("file.unnamed");
+
+	if (fd < 0) {
+		errno = -fd;
+		return -1;
+	}
+	fd = openat(dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (fd < 0 && (errno == EISDIR || errno == ENOENT)) /* as old kernels read the flags */
+		errno = EOPNOTSUPP;
+	return fd;
+}
+
+int publish_begin(struct publish *p, const char *dir, struct err *err)
+{
+	p->tmp[0] = '\0';
+	p->dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (p->dirfd < 0)
+		return err_sys(err, errno, "open directory %s", dir);
+	p->fd = open_unnamed(p->dirfd);
+	if (p->fd < 0 && errno == EOPNOTSUPP)
+		p->fd = with_tmp_name(p, create_tmp);
+	return p->fd < 0 ? err_sys(err, errno, "make a file in %s", dir) : 0;
+}
+
+/* linkat(2) replaces nothing, rename(2) does. */
+static int give_name(struct publish *p, const char *name)
+{
+	if (!p->tmp[0]) {
+		if (link_as(p, name) == 0)
+			return 0;
+		if (errno != EEXIST || with_tmp_name(p, link_tmp) < 0)
+			return -1;
+	}
+	return renameat(p->dirfd, p->tmp, p->dirfd, name);
 }
 
 int publish_commit(struct publish *p, const char *name, mode_t mode, struct err *err)
 {
 	if (fchmod(p->fd, mode) < 0 || fsync(p->fd) < 0)
 		return err_sys(err, errno, "write %s", name);
-	if (renameat(p->dirfd, p->tmp, p->dirfd, name) < 0)
+	if (give_name(p, name) < 0)
 		return err_sys(err, errno, "publish %s", name);
 	close_fd(&p->fd);
 	if (fsync(p->dirfd) < 0)
@@ -248,7 +310,7 @@ int publish_commit(struct publish *p, const char *name, mode_t mode, struct err 
 
 void publish_end(struct publish *p)
 {
-	if (p->fd >= 0) {
+	if (p->fd >= 0 && p->tmp[0]) {
 		int saved = errno;
 
 		unlinkat(p->dirfd, p->tmp, 0);
@@ -274,11 +336,17 @@ int file_publish(const char *dir, const char *name, const void *data, size_t len
 
 int file_scratch(const char *dir, struct err *err)
 {
-	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	cleanup_publish struct publish p = PUBLISH_INIT;
+	int r = publish_begin(&p, dir, err);
 
-	if (fd < 0)
-		return err_sys(err, errno, "make a scratch file in %s", dir);
-	return fd;
+	if (r < 0) {
+		err_prefix(err, "scratch data");
+		return r;
+	}
+	if (p.tmp[0] && unlinkat(p.dirfd, p.tmp, 0) < 0)
+		return err_sys(err, errno, "scratch data in %s", dir);
+	p.tmp[0] = '\0';
+	return steal_fd(&p.fd);
 }
 
 int file_lock(const char *dir, const char *name, bool exclusive, bool wait, struct err *err)

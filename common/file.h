@@ -21,10 +21,13 @@ int file_pwrite_full(int fd, const void *buf, size_t len, off_t offset);
 
 /*
  * Read a whole file of at most @max bytes into fresh memory, NUL-terminated
- * (the NUL is not counted). Caller frees *@ret. -EFBIG where it is longer.
+ * (the NUL is not counted). Caller frees *@ret. -EFBIG where it is longer. The first: what is left
+ * of an open one, @name in errors.
  */
-int file_read_all(int dirfd, const char *path, size_t max, char **ret, size_t *ret_len,
-	struct err *err);
+int file_read_rest(
+	int fd, const char *name, size_t max, char **ret, size_t *ret_len, struct err *err);
+int file_read_all(
+	int dirfd, const char *path, size_t max, char **ret, size_t *ret_len, struct err *err);
 
 /* mkdir -p; what is made gets @mode, whatever the umask. */
 int file_mkdir_p(const char *path, mode_t mode, struct err *err);
@@ -36,13 +39,14 @@ int file_mkdir_p(const char *path, mode_t mode, struct err *err);
 int file_remove_tree(int dirfd, const char *name, struct err *err);
 
 /*
- * A file that others see whole or not at all: written under a temporary name in
- * the directory of its final one, then fsync, rename, fsync of the directory.
+ * A file that others see whole or not at all: written without a name (O_TMPFILE), so that who dies on
+ * the way leaves nothing; then fsync, named in its directory, fsync of the directory. Where the file
+ * system cannot do that it has a temporary name meanwhile, which begins with ".tmp-".
  */
 struct publish {
-	int fd;    /* write here; -1 once finished */
+	int fd; /* write here; -1 once finished */
 	int dirfd; /* owned */
-	char tmp[64];
+	char tmp[64]; /* "": it has no name */
 };
 
 #define PUBLISH_INIT                                                                               \
@@ -50,7 +54,7 @@ struct publish {
 		.fd = -1, .dirfd = -1                                                              \
 	}
 
-/* Begin in @dir (opened here). Temporary names begin with ".tmp-". */
+/* Begin in @dir (opened here). */
 int publish_begin(struct publish *p, const char *dir, struct err *err);
 /* Give it its name @name in the directory, with @mode, replacing what is there. */
 int publish_commit(struct publish *p, const char *name, mode_t mode, struct err *err);
@@ -62,7 +66,7 @@ void publish_end(struct publish *p);
 int file_publish(const char *dir, const char *name, const void *data, size_t len, mode_t mode,
 	struct err *err);
 
-/* A descriptor for scratch data without a name: O_TMPFILE in @dir. Caller closes. -errno. */
+/* A descriptor for scratch data in @dir to which no name leads. Caller closes. -errno. */
 int file_scratch(const char *dir, struct err *err);
 
 /*

@@ -18,7 +18,8 @@ int json_parse(const char *what, const void *text, size_t len, json_t **ret, str
 	json_t *value;
 
 	if (len > LIMIT_JSON_BYTES)
-		return err_set(err, EFBIG, "%s: JSON longer than %lu bytes", what, LIMIT_JSON_BYTES);
+		return err_set(
+			err, EFBIG, "%s: JSON longer than %lu bytes", what, LIMIT_JSON_BYTES);
 	value = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
 	if (!value)
 		return err_set(err, EINVAL, "%s:%d: not JSON: %s", what, why.line, why.text);
@@ -59,10 +60,47 @@ int json_get_u64(const json_t *obj, const char *key, uint64_t min, uint64_t max,
 		return err_set(err, EINVAL, "\"%s\" is not a whole number", key);
 	n = json_integer_value(value);
 	if (n < 0 || (uint64_t)n < min || (uint64_t)n > max)
-		return err_set(err, EINVAL, "\"%s\" is %" JSON_INTEGER_FORMAT
-			", not within %" PRIu64 " to %" PRIu64, key, n, min, max);
+		return err_set(err, EINVAL,
+			"\"%s\" is %" JSON_INTEGER_FORMAT ", not within %" PRIu64 " to %" PRIu64,
+			key, n, min, max);
 	*ret = (uint64_t)n;
 	return 0;
+}
+
+json_t *json_lossy(const char *text, size_t len)
+{
+	json_t *value = json_stringn(text, len);
+	cleanup_free char *clean = NULL;
+	size_t n = 0;
+
+	if (value)
+		return value;
+	clean = malloc(len * 3 + 1);
+	if (!clean)
+		abort();
+	for (size_t i = 0; i < len;) {
+		size_t step;
+
+		for (step = 1; step <= 4 && i + step <= len; step++) {
+			value = json_stringn(text + i, step);
+			if (value)
+				break;
+		}
+		if (value) {
+			json_decref(value);
+			memcpy(clean + n, text + i, step);
+			n += step;
+			i += step;
+		} else {
+			memcpy(clean + n, "\xef\xbf\xbd", 3);
+			n += 3;
+			i++;
+		}
+	}
+	value = json_stringn(clean, n);
+	if (!value)
+		abort();
+	return value;
 }
 
 char *json_text(const json_t *value)

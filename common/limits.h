@@ -16,12 +16,12 @@
 #define LIMIT_RECIPE_STEPS 256
 #define LIMIT_RECIPE_DEPTH 8 /* of `from` */
 #define LIMIT_PACKAGES 4096
-#define LIMIT_NAME 63      /* bytes of a template or tag name */
+#define LIMIT_NAME 63 /* bytes of a template or tag name */
 #define LIMIT_NAME_SIZE 64 /* with the NUL */
 
-#define LIMIT_STEP_MS 3600000             /* one install or warm step */
-#define LIMIT_STEP_OUTPUT (256 * MIB)     /* of one stream of a step that is passed on */
-#define LIMIT_STEP_LINE 1000              /* bytes of a line of it; longer ones are broken */
+#define LIMIT_STEP_MS 3600000 /* one install or warm step */
+#define LIMIT_STEP_OUTPUT (256 * MIB) /* of one stream of a step that is passed on */
+#define LIMIT_STEP_LINE 1000 /* bytes of a line of it; longer ones are broken */
 
 /* machines */
 #define LIMIT_MEMORY_MIN (64 * MIB)
@@ -30,9 +30,9 @@
 #define LIMIT_DISK_MIN (16 * MIB)
 #define LIMIT_DISK_MAX (1024 * GIB)
 #define LIMIT_CONSOLE_BYTES (64 * KIB) /* of a machine's console kept, the newest */
-#define LIMIT_BOOT_MS 120000           /* a boot that makes progress may take */
-#define LIMIT_BOOT_STILL_MS 15000      /* a boot without progress is given up after */
-#define LIMIT_REGIONS 16               /* memory regions in a handshake */
+#define LIMIT_BOOT_MS 120000 /* a boot that makes progress may take */
+#define LIMIT_BOOT_STILL_MS 15000 /* a boot without progress is given up after */
+#define LIMIT_REGIONS 16 /* memory regions in a handshake */
 
 /* archives */
 #define LIMIT_ENTRIES 4000000UL
@@ -49,8 +49,8 @@
 #define LIMIT_FRAMES (64UL * 1024 * 1024)
 #define LIMIT_MANIFEST_BYTES (1 * MIB)
 #define LIMIT_INDEX_ENTRIES 65536 /* manifests in index.json */
-#define LIMIT_INDEX_DEPTH 4       /* of an index within an index */
-#define LIMIT_WSET_RANGES 1000000
+#define LIMIT_INDEX_DEPTH 4 /* of an index within an index */
+#define LIMIT_WSET_RANGES 1000000 /* of a working set, of a disk delta */
 #define LIMIT_CONFIG_ENV 4096 /* variables in a snapshot's environment */
 
 /* downloads */
@@ -61,23 +61,31 @@
 
 /* running */
 #define LIMIT_OUTPUT_BYTES (16 * MIB) /* of one stream of one exec, unless asked otherwise */
-#define LIMIT_EXEC_ARGS 4096           /* arguments, and variables, of one exec: the agent's own bound */
-#define LIMIT_USER 255                 /* bytes of a user's name: the agent's own bound */
+#define LIMIT_EXEC_ARGS 4096 /* arguments, and variables, of one exec: the agent's own bound */
+#define LIMIT_USER 255 /* bytes of a user's name: the agent's own bound */
 #define LIMIT_CONTEXT_NAME 63
-#define LIMIT_EXEC_TIMEOUT_MS 300000   /* of one exec, unless asked otherwise */
-#define LIMIT_CREATE_MS 30000          /* a restore that takes longer has failed */
+#define LIMIT_EXEC_TIMEOUT_MS 300000 /* of one exec, unless asked otherwise */
+#define LIMIT_TIMEOUT_MS 31536000000LL /* that may be asked for: a year */
+#define LIMIT_CREATE_MS 30000 /* a restore that takes longer has failed */
 #define LIMIT_PROXY_STREAMS 64
 #define LIMIT_PROXY_HEAD (16 * KIB)
 #define LIMIT_PROXY_CONNECT_MS 30000 /* looking a name up; connecting, all addresses together */
-#define LIMIT_PROXY_ADDRESSES 8      /* of one name that are tried */
-#define LIMIT_PROXY_LOOKUPS 64       /* threads that look names up, at once */
+#define LIMIT_PROXY_ADDRESSES 8 /* of one name that are tried */
+#define LIMIT_PROXY_LOOKUPS 64 /* threads that look names up, at once */
 #define LIMIT_PROXY_RULES 1024
-#define LIMIT_PROXY_NOTES 64         /* hosts whose refusal is shown */
+#define LIMIT_PROXY_NOTES 64 /* hosts whose refusal is shown */
 #define LIMIT_QMP_LINE (4 * MIB)
 #define LIMIT_PAGER_MACHINES 4096
-#define LIMIT_PAGER_CLIENTS 1024   /* connections to one pager */
-#define LIMIT_PAGER_LINE 4096      /* bytes of a request or reply between them */
+#define LIMIT_PAGER_CLIENTS 1024 /* connections to one pager */
+#define LIMIT_PAGER_LINE 4096 /* bytes of a request or reply between them */
+#define LIMIT_PAGER_TRACE 65536 /* entries of a pager's trace kept until they are fetched */
 #define LIMIT_PAGER_REPLY_MS 60000 /* a pager that says nothing for so long is broken */
-#define LIMIT_DELTA_RANGES (4UL * 1024 * 1024) /* of a disk delta */
+
+/* measuring */
+#define LIMIT_SAMPLES 1000000 /* of one series */
+#define LIMIT_BENCH_SERIES 4096 /* of one document */
+#define LIMIT_BENCH_FILES 64 /* documents read at once */
+#define LIMIT_BENCH_CLIENTS 256 /* creates at once */
+#define LIMIT_SYMBOLS_BYTES (32 * MIB) /* of a System.map */
 
 #endif

@@ -57,7 +57,8 @@ void log_line(enum log_level level, const char *fmt, ...)
 	if (level > log_get_level())
 		return;
 	len = (size_t)snprintf(line, sizeof(line), "parbake: %s%s",
-		level == LOG_LEVEL_INFO ? "" : level_names[level], level == LOG_LEVEL_INFO ? "" : ": ");
+		level == LOG_LEVEL_INFO ? "" : level_names[level],
+		level == LOG_LEVEL_INFO ? "" : ": ");
 	start = len;
 	va_start(args, fmt);
 	vsnprintf(line + len, sizeof(line) - len - 1, fmt, args);

@@ -12,7 +12,8 @@ enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBU
 void log_set_level(enum log_level level);
 enum log_level log_get_level(void);
 
-/* Write one line; control characters in the text are shown as `?`. */
+/* Write one line (more, where the text has line ends); other control characters than tabs are shown
+ * as `?`. */
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #define log_error(...) log_line(LOG_LEVEL_ERROR, __VA_ARGS__)

@@ -18,10 +18,10 @@
 
 static const struct place {
 	const char *what;
-	const char *root_dir;     /* as root */
-	const char *xdg;          /* otherwise: this variable … */
+	const char *root_dir; /* as root */
+	const char *xdg; /* otherwise: this variable … */
 	const char *xdg_fallback; /* … or this below HOME; NULL: there is none */
-	const char *home_name;    /* below PARBAKE_HOME */
+	const char *home_name; /* below PARBAKE_HOME */
 } places[N_PLACES] = {
 	[PATHS_STORE] = {"store", "/var/lib/parbake", "XDG_DATA_HOME", ".local/share", "store"},
 	[PATHS_CACHE] = {"cache", "/var/cache/parbake", "XDG_CACHE_HOME", ".cache", "cache"},
@@ -56,11 +56,12 @@ static int decide(const struct place *p, char **ret, struct err *err)
 		return 0;
 	}
 	if (!p->xdg_fallback)
-		return err_set(err, ENOENT, "no %s directory: set %s or PARBAKE_HOME", p->what, p->xdg);
+		return err_set(
+			err, ENOENT, "no %s directory: set %s or PARBAKE_HOME", p->what, p->xdg);
 	dir = getenv("HOME");
 	if (!dir || *dir != '/')
-		return err_set(err, ENOENT, "no %s directory: set HOME, %s or PARBAKE_HOME", p->what,
-			p->xdg);
+		return err_set(err, ENOENT, "no %s directory: set HOME, %s or PARBAKE_HOME",
+			p->what, p->xdg);
 	*ret = str_printf("%s/%s/parbake", dir, p->xdg_fallback);
 	return 0;
 }
@@ -72,8 +73,9 @@ static int check_private(const char *path, struct err *err)
 	if (stat(path, &st) < 0)
 		return err_sys(err, errno, "%s", path);
 	if (st.st_uid != geteuid())
-		return err_set(err, EPERM, "%s belongs to user %u, not to this one; set PARBAKE_HOME",
-			path, (unsigned)st.st_uid);
+		return err_set(err, EPERM,
+			"%s belongs to user %u, not to this one; set PARBAKE_HOME", path,
+			(unsigned)st.st_uid);
 	if (st.st_mode & 077 && chmod(path, 0700) < 0)
 		return err_sys(err, errno, "make %s private", path);
 	return 0;
@@ -109,7 +111,7 @@ int paths_sub(enum paths_place place, const char *sub, char **ret, struct err *e
 	const char *dir;
 	int r = paths_get(place, &dir, err);
 
-	if (r < 0)
+	if (r)
 		return r;
 	path = str_printf("%s/%s", dir, sub);
 	r = file_mkdir_p(path, 0700, err);
@@ -119,7 +121,7 @@ int paths_sub(enum paths_place place, const char *sub, char **ret, struct err *e
 	return 0;
 }
 
-#define N_TRIES 5
+#define N_TRIES 6
 
 int paths_lib(const char *name, char **ret, struct err *err)
 {
@@ -142,8 +144,10 @@ int paths_lib(const char *name, char **ret, struct err *err)
 			tries[1] = str_printf("%s/build/%s", exe, name);
 			tries[2] = str_printf("%s/../%s", exe, name);
 			tries[3] = str_printf("%s/%s", exe, name);
+			/* installed: wherever the tree was put, whatever prefix it was built for */
+			tries[4] = str_printf("%s/../lib/parbake/%s", exe, name);
 		}
-		tries[4] = str_printf("%s/%s", PARBAKE_LIBDIR, name);
+		tries[5] = str_printf("%s/%s", PARBAKE_LIBDIR, name);
 	}
 	for (int i = 0; i < N_TRIES && found < 0; i++) {
 		if (tries[i] && access(tries[i], R_OK) == 0)
@@ -152,8 +156,10 @@ int paths_lib(const char *name, char **ret, struct err *err)
 	if (found >= 0)
 		*ret = str_dup(tries[found]);
 	else
-		err_set(err, ENOENT, "%s is not beside the program (%s) nor in %s: run `make all`, or "
-			"set PARBAKE_LIBDIR", name, len > 0 ? exe : "?", env ? env : PARBAKE_LIBDIR);
+		err_set(err, ENOENT,
+			"%s is not beside the program (%s) nor in %s: run `make all`, or "
+			"set PARBAKE_LIBDIR",
+			name, len > 0 ? exe : "?", env ? env : PARBAKE_LIBDIR);
 	for (int i = 0; i < N_TRIES; i++)
 		free(tries[i]);
 	return found >= 0 ? 0 : -ENOENT;

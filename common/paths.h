@@ -16,8 +16,8 @@ int paths_get(enum paths_place place, const char **ret, struct err *err);
 /* @sub (one or more components) below a place, made 0700. Caller frees *@ret. */
 int paths_sub(enum paths_place place, const char *sub, char **ret, struct err *err);
 /* A file that parbake came with ("kernel", "libparbake-uffd.so", "templates"):
- * $PARBAKE_LIBDIR, else the directory of the running program + /build, else the
- * installed libdir. -ENOENT with what was tried. Caller frees. */
+ * $PARBAKE_LIBDIR, else the directory of the running program + /build, ../lib/parbake beside
+ * that, else the installed libdir. -ENOENT with what was tried. Caller frees. */
 int paths_lib(const char *name, char **ret, struct err *err);
 
 #endif

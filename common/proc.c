@@ -5,6 +5,9 @@
  * monitor as fast as a small program. What the child does before exec is therefore
  * limited to system calls on data prepared beforehand.
  *
+ * What a child gives up it gives up in an order. Descriptors first, while it may do anything; then
+ * its user; then the wish to die with its parent, which a change of user clears; then the calls.
+ *
  * Descriptors: the wanted ones are first lifted above every target number, then
  * put in place, then all others are closed; so no mapping can tread on another.
  */
@@ -43,8 +46,12 @@ struct launch {
 	char *const *env;
 	const char *program;
 	int null_fd;
+	int program_fd; /* -1: by name alone */
+	struct confine_ready *confined; /* NULL: not */
 	int highest; /* target number */
 	pid_t parent;
+	const char *volatile doing; /* where it fails: what */
+	volatile int child_errno;
 	int lifted[PROC_FDS_MAX];
 };
 
@@ -60,6 +67,15 @@ static unsigned std_mapped(const struct proc_spec *spec)
 	return mapped;
 }
 
+/* -1 alone is left as it is. */
+static int lift(const struct launch *l, int *fd)
+{
+	if (*fd < 0)
+		return 0;
+	*fd = fcntl(*fd, F_DUPFD_CLOEXEC, l->highest + 1);
+	return *fd < 0 ? -1 : 0;
+}
+
 static int child_set_fds(struct launch *l)
 {
 	const struct proc_spec *spec = l->spec;
@@ -73,6 +89,10 @@ static int child_set_fds(struct launch *l)
 		if (l->lifted[i] < 0)
 			return -1;
 	}
+	if (lift(l, &l->program_fd) < 0 ||
+		(l->confined && (lift(l, &l->confined->net_fd) < 0 ||
+					lift(l, &l->confined->files_fd) < 0)))
+		return -1;
 	for (int std = 0; std <= 2; std++) {
 		if (mapped & (1u << std) || (std == 2 && spec->keep_stderr))
 			continue;
@@ -110,11 +130,20 @@ static void reset_signals(void)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+/* An error here leaves errno for the parent. */
 static void child_run(struct launch *l)
 {
 	const struct proc_spec *spec = l->spec;
 
 	if (spec->new_session && setsid() < 0)
+		return;
+	if (spec->cwd && chdir(spec->cwd) < 0)
+		return;
+	if (child_set_fds(l) < 0)
+		return;
+	reset_signals();
+	l->doing = "give up privileges for";
+	if (l->confined && confine_become(l->confined) < 0)
 		return;
 	if (spec->die_with_parent) {
 		if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
@@ -122,12 +151,12 @@ static void child_run(struct launch *l)
 		if (getppid() != l->parent)
 			_exit(127); /* it died before the line above */
 	}
-	if (spec->cwd && chdir(spec->cwd) < 0)
+	if (l->confined && confine_lock(l->confined) < 0)
 		return;
-	if (child_set_fds(l) < 0)
-		return;
-	reset_signals();
+	l->doing = "start";
 	execve(l->program, l->argv, l->env);
+	if (errno == EACCES && l->program_fd >= 0)
+		syscall(SYS_execveat, l->program_fd, "", l->argv, l->env, AT_EMPTY_PATH);
 }
 
 /* The first executable of that name in PATH. Caller frees. */
@@ -156,13 +185,53 @@ static int look_up(const char *name, char **ret, struct err *err)
 	return err_set(err, ENOENT, "%s: not found in PATH", name);
 }
 
+/* The child runs on our stack and in our memory until it has become its program or failed, which
+ * l->child_errno tells. Returns its number or -errno. */
+static pid_t launch(struct launch *l)
+{
+	sigset_t all, before;
+	pid_t pid;
+	int code;
+
+	/* no handler of ours may run in the child */
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &before);
+	pid = vfork();
+	if (pid == 0) {
+		errno = 0;
+		child_run(l);
+		l->child_errno = errno ? errno : EIO;
+		_exit(127);
+	}
+	code = errno;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return pid < 0 ? -code : pid;
+}
+
+/* launch(), where the child gives something up: its change of user forbids tracing the memory that
+ * is ours as well, and nothing but we ourselves would allow it again. */
+static pid_t launch_confined(struct launch *l, const struct confine *c)
+{
+	cleanup_fd int program_fd = open(l->program, O_PATH | O_CLOEXEC);
+	struct confine_ready confined;
+	int dumpable = prctl(PR_GET_DUMPABLE);
+	pid_t pid;
+
+	confine_prepare(c, &confined);
+	l->confined = &confined;
+	l->program_fd = program_fd;
+	pid = launch(l);
+	if (dumpable == 1)
+		prctl(PR_SET_DUMPABLE, 1);
+	return pid;
+}
+
 int proc_start(const struct proc_spec *spec, struct proc *ret, struct err *err)
 {
 	cleanup_free char *program = NULL;
 	cleanup_fd int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-	struct launch l = {.spec = spec, .highest = 2, .parent = getpid()};
-	volatile int child_errno = 0;
-	sigset_t all, before;
+	struct launch l = {.spec = spec, .highest = 2, .parent = getpid(), .program_fd = -1,
+		.doing = "start"};
 	pid_t pid;
 	int r, pidfd;
 
@@ -179,24 +248,12 @@ int proc_start(const struct proc_spec *spec, struct proc *ret, struct err *err)
 	l.argv = (char *const *)spec->argv;
 	l.env = spec->env ? (char *const *)spec->env : environ;
 	l.null_fd = null_fd;
-
-	/* no handler of ours may run in the child on the shared stack */
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &before);
-	pid = vfork();
-	if (pid == 0) {
-		errno = 0;
-		child_run(&l);
-		child_errno = errno ? errno : EIO;
-		_exit(127);
-	}
-	r = errno;
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pid = spec->confine ? launch_confined(&l, spec->confine) : launch(&l);
 	if (pid < 0)
-		return err_sys(err, r, "start %s", spec->argv[0]);
-	if (child_errno) {
+		return err_sys(err, -pid, "start %s", spec->argv[0]);
+	if (l.child_errno) {
 		waitpid(pid, NULL, 0);
-		return err_sys(err, child_errno, "start %s", program);
+		return err_sys(err, l.child_errno, "%s %s", l.doing, program);
 	}
 	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
 	if (pidfd < 0) {

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "common/confine.h"
 #include "common/err.h"
 
 /* Child processes: started with exactly the descriptors named, watched by pidfd. */
@@ -13,8 +14,9 @@
 #define PROC_FDS_MAX 32
 
 struct proc_spec {
-	const char *const *argv; /* NULL-terminated; argv[0] looked up in PATH unless it has a '/' */
-	const char *const *env;  /* NULL-terminated "K=V"; NULL: the parent's */
+	const char *const
+		*argv; /* NULL-terminated; argv[0] looked up in PATH unless it has a '/' */
+	const char *const *env; /* NULL-terminated "K=V"; NULL: the parent's */
 	/* descriptor `from` of this process becomes `to` there (to ≥ 0). 0, 1 and 2 are
 	 * /dev/null unless mapped (2 is inherited where keep_stderr). All else is closed. */
 	struct {
@@ -25,6 +27,9 @@ struct proc_spec {
 	bool die_with_parent; /* PR_SET_PDEATHSIG SIGKILL (of the calling thread!) */
 	bool new_session;
 	const char *cwd;
+	/* what it gives up before its program starts (CONFINE_MAY_EXEC is needed); NULL: nothing. A
+	 * program that the user it becomes cannot reach by name is started by descriptor. */
+	const struct confine *confine;
 };
 
 struct proc {
@@ -61,7 +66,7 @@ void proc_kill(struct proc *p);
  * a status other than 0 is an error that quotes the end of its standard error.
  * @spec's mapping of 1 and 2 is made here. Caller frees *@ret_out.
  */
-int proc_output(const struct proc_spec *spec, int timeout_ms, size_t max, char **ret_out,
-	struct err *err);
+int proc_output(
+	const struct proc_spec *spec, int timeout_ms, size_t max, char **ret_out, struct err *err);
 
 #endif

@@ -29,7 +29,7 @@ struct progress {
 	char stage[64], unit[16];
 	uint64_t now, total;
 	int64_t began, shown;
-	bool open;  /* a stage is under way */
+	bool open; /* a stage is under way */
 	bool drawn; /* the terminal's line holds something */
 };
 
@@ -122,8 +122,8 @@ static void draw(struct progress *p)
 
 static void event(struct progress *p, const char *name, const char *text)
 {
-	cleanup_json json_t *obj = json_pack("{s:s, s:s, s:f}", "event", name, "stage", p->stage,
-		"seconds", p->open ? seconds(p) : 0.0);
+	cleanup_json json_t *obj = json_pack("{s:s, s:o, s:f}", "event", name, "stage",
+		json_lossy(p->stage, strlen(p->stage)), "seconds", p->open ? seconds(p) : 0.0);
 
 	if (!obj)
 		abort();
@@ -132,12 +132,8 @@ static void event(struct progress *p, const char *name, const char *text)
 		if (p->total)
 			json_object_set_new(obj, "total", json_integer((json_int_t)p->total));
 	}
-	if (text) {
-		json_t *value = json_string(text);
-
-		/* not UTF-8 (a guest's output): said, not dropped silently */
-		json_object_set_new(obj, "text", value ? value : json_string("(not UTF-8)"));
-	}
+	if (text)
+		json_object_set_new(obj, "text", json_lossy(text, strlen(text)));
 	json_print_line(obj);
 }
 
@@ -194,58 +190,54 @@ void progress_total(struct progress *p, uint64_t total)
 	pthread_mutex_unlock(&p->lock);
 }
 
-static void format(char *buf, size_t len, const char *fmt, va_list args)
+/* A line of its own, or (@done) the end of the stage. */
+static void tell(struct progress *p, bool done, const char *fmt, va_list args)
 {
-	buf[0] = '\0';
+	char text[2048] = "";
+
 	if (fmt)
-		vsnprintf(buf, len, fmt, args);
-	for (char *c = buf; *c; c++) {
+		vsnprintf(text, sizeof(text), fmt, args);
+	for (char *c = text; *c; c++) {
 		if ((unsigned char)*c < ' ' && *c != '\t')
 			*c = ' ';
 	}
+	pthread_mutex_lock(&p->lock);
+	if (p->output == OUT_TERMINAL)
+		erase(p);
+	if (p->output == OUT_JSON)
+		event(p, done ? "done" : "note", text[0] || !done ? text : NULL);
+	else if (p->output != OUT_SILENT && done)
+		fprintf(stderr, "  %-12s %s%s%.1f s\n", p->stage, text, text[0] ? ", " : "",
+			seconds(p));
+	else if (p->output != OUT_SILENT)
+		fprintf(stderr, "    %s\n", text);
+	if (done)
+		p->open = false;
+	else if (p->output == OUT_TERMINAL && p->open)
+		draw(p);
+	pthread_mutex_unlock(&p->lock);
 }
 
 void progress_done(struct progress *p, const char *fmt, ...)
 {
-	char text[512];
 	va_list args;
 
 	if (!p)
 		return;
 	va_start(args, fmt);
-	format(text, sizeof(text), fmt, args);
+	tell(p, true, fmt, args);
 	va_end(args);
-	pthread_mutex_lock(&p->lock);
-	if (p->output == OUT_TERMINAL)
-		erase(p);
-	if (p->output == OUT_TERMINAL || p->output == OUT_PLAIN)
-		fprintf(stderr, "  %-12s %s%s%.1f s\n", p->stage, text, text[0] ? ", " : "", seconds(p));
-	else if (p->output == OUT_JSON)
-		event(p, "done", text[0] ? text : NULL);
-	p->open = false;
-	pthread_mutex_unlock(&p->lock);
 }
 
 void progress_note(struct progress *p, const char *fmt, ...)
 {
-	char text[2048];
 	va_list args;
 
 	if (!p)
 		return;
 	va_start(args, fmt);
-	format(text, sizeof(text), fmt, args);
+	tell(p, false, fmt, args);
 	va_end(args);
-	pthread_mutex_lock(&p->lock);
-	if (p->output == OUT_TERMINAL)
-		erase(p);
-	if (p->output == OUT_TERMINAL || p->output == OUT_PLAIN)
-		fprintf(stderr, "    %s\n", text);
-	else if (p->output == OUT_JSON)
-		event(p, "note", text);
-	if (p->output == OUT_TERMINAL && p->open)
-		draw(p);
-	pthread_mutex_unlock(&p->lock);
 }
 
 void progress_free(struct progress *p)

@@ -28,16 +28,24 @@ static int make_addr(const char *path, struct sockaddr_un *addr, struct err *err
 	return 0;
 }
 
-int sock_listen(const char *path, struct err *err)
+/* A socket, and the address it is for. Returns the descriptor. */
+static int make_socket(const char *path, struct sockaddr_un *addr, struct err *err)
 {
-	cleanup_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	struct sockaddr_un addr;
-	int r = make_addr(path, &addr, err);
+	int r = make_addr(path, addr, err), fd;
 
 	if (r < 0)
 		return r;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	return fd < 0 ? err_sys(err, errno, "make a socket") : fd;
+}
+
+int sock_listen(const char *path, struct err *err)
+{
+	struct sockaddr_un addr;
+	cleanup_fd int fd = make_socket(path, &addr, err);
+
 	if (fd < 0)
-		return err_sys(err, errno, "make a socket");
+		return fd;
 	/* the mode of a socket is decided at bind: 0600 from its first moment */
 	if (fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
 		return err_sys(err, errno, "listen at %s", path);
@@ -48,14 +56,11 @@ int sock_listen(const char *path, struct err *err)
 
 int sock_connect(const char *path, struct err *err)
 {
-	cleanup_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	struct sockaddr_un addr;
-	int r = make_addr(path, &addr, err);
+	cleanup_fd int fd = make_socket(path, &addr, err);
 
-	if (r < 0)
-		return r;
 	if (fd < 0)
-		return err_sys(err, errno, "make a socket");
+		return fd;
 	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
 		return err_sys(err, errno, "connect to %s", path);
 	return steal_fd(&fd);
@@ -117,7 +122,9 @@ ssize_t sock_recv_fds(int fd, void *buf, size_t len, int *fds, size_t *n_fds)
 		char buf[CMSG_SPACE(SOCK_FDS_MAX * sizeof(int))];
 	} control;
 	struct iovec iov = {.iov_base = buf, .iov_len = len};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.buf,
+	struct msghdr msg = {.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control.buf,
 		.msg_controllen = sizeof(control.buf)};
 	size_t room = *n_fds, got = 0;
 	bool too_many = false;

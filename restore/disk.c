@@ -5,8 +5,8 @@
  * name is whole, because it had none until its digests were checked; so a second open is an
  * open(2), and a process that dies on the way leaves nothing.
  *
- * Of a delta the listed ranges count, not its data: a range that is a hole of the delta was written
- * with zeros, and must be zero in the disk, whatever the root disk holds there.
+ * A delta holds the listed ranges one behind the other: a hole in it was written with zeros, and must be
+ * zero in the disk, whatever the root disk holds there.
  */
 #include "restore/disk.h"
 
@@ -77,28 +77,29 @@ static int open_image(int fd, uint64_t bytes, const char *what, struct image **r
 	return 0;
 }
 
-static int copy_data(int from, int to, uint64_t at, uint64_t end, struct err *err)
+/* @len bytes at @pos of the expanded delta go to @at of the disk. */
+static int copy_data(int from, uint64_t pos, int to, uint64_t at, uint64_t len, struct err *err)
 {
 	cleanup_free char *buf = malloc(COPY_BYTES);
 	int r = buf ? 0 : -ENOMEM;
 
-	while (r == 0 && at < end) {
-		size_t n = end - at < COPY_BYTES ? (size_t)(end - at) : COPY_BYTES;
+	for (uint64_t done = 0; r == 0 && done < len;) {
+		size_t n = len - done < COPY_BYTES ? (size_t)(len - done) : COPY_BYTES;
 
-		r = file_pread_full(from, buf, n, (off_t)at);
+		r = file_pread_full(from, buf, n, (off_t)(pos + done));
 		if (r == 0)
-			r = file_pwrite_full(to, buf, n, (off_t)at);
-		at += n;
+			r = file_pwrite_full(to, buf, n, (off_t)(at + done));
+		done += n;
 	}
 	return r < 0 ? err_sys(err, -r, "put the disk's delta over it") : 0;
 }
 
-static int zero_data(int to, uint64_t at, uint64_t end, struct err *err)
+static int zero_data(int to, uint64_t at, uint64_t len, struct err *err)
 {
 	static const char zeros[64 * KIB];
+	uint64_t end = at + len;
 
-	if (fallocate(to, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at,
-		    (off_t)(end - at)) == 0)
+	if (fallocate(to, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)len) == 0)
 		return 0;
 	while (at < end) {
 		size_t n = end - at < sizeof(zeros) ? (size_t)(end - at) : sizeof(zeros);
@@ -117,9 +118,14 @@ static int apply_delta(
 {
 	cleanup_image struct image *img = NULL;
 	cleanup_fd int scratch = -1;
-	struct snapshot_wset ranges;
-	int r = open_image(delta_fd, c->disk_bytes, "disk delta", &img, err);
+	cleanup_with(snapshot_wset_clear) struct snapshot_wset ranges = {0};
+	uint64_t bytes = 0, pos = 0;
+	int r = snapshot_delta_get(c, &ranges, err);
 
+	for (size_t i = 0; r == 0 && i < ranges.n; i++)
+		bytes += ranges.ranges[i].bytes;
+	if (r == 0)
+		r = open_image(delta_fd, bytes, "disk delta", &img, err);
 	if (r < 0)
 		return r;
 	scratch = file_scratch(dir, err);
@@ -130,67 +136,49 @@ static int apply_delta(
 		err_prefix(err, "the template's disk delta");
 		return r;
 	}
-	r = snapshot_delta_get(c, &ranges, err);
-	if (r < 0)
-		return r;
 	for (size_t i = 0; i < ranges.n && r == 0; i++) {
-		uint64_t at = ranges.ranges[i].offset, end = at + ranges.ranges[i].bytes;
+		uint64_t at = ranges.ranges[i].offset, end = pos + ranges.ranges[i].bytes;
 
-		while (r == 0 && at < end) {
+		while (r == 0 && pos < end) {
 			bool data;
-			uint64_t next = image_run_end(img, at / IMAGE_PAGE * IMAGE_PAGE, &data);
+			uint64_t next = image_run_end(img, pos / IMAGE_PAGE * IMAGE_PAGE, &data);
 
 			if (next > end)
 				next = end;
-			r = data ? copy_data(scratch, disk, at, next, err)
-				 : zero_data(disk, at, next, err);
-			at = next;
+			r = data ? copy_data(scratch, pos, disk, at, next - pos, err)
+				 : zero_data(disk, at, next - pos, err);
+			at += next - pos;
+			pos = next;
 		}
 	}
-	snapshot_wset_clear(&ranges);
 	return r;
-}
-
-/* Give the finished file without a name its name. Under the lock, so what has the name is not
- * whole. */
-static int publish(int fd, const char *dir, const char *name, struct err *err)
-{
-	cleanup_fd int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	char path[32];
-	int r = fault_point("restore.disk.before-publish");
-
-	if (r < 0)
-		return err_sys(err, -r, "publish the expanded disk");
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	if (dirfd < 0 || fchmod(fd, 0400) < 0 || fsync(fd) < 0 ||
-		(unlinkat(dirfd, name, 0) < 0 && errno != ENOENT) ||
-		linkat(AT_FDCWD, path, dirfd, name, AT_SYMLINK_FOLLOW) < 0 || fsync(dirfd) < 0)
-		return err_sys(err, errno, "publish the expanded disk %s/%s", dir, name);
-	return 0;
 }
 
 static int make(int root_fd, int delta_fd, const struct snapshot_config *c, const char *dir,
 	const char *name, struct progress *progress, struct err *err)
 {
 	cleanup_image struct image *img = NULL;
-	cleanup_fd int fd = -1;
+	cleanup_publish struct publish p = PUBLISH_INIT;
 	int r = open_image(root_fd, c->disk_bytes, "disk", &img, err);
 
+	if (r == 0)
+		r = publish_begin(&p, dir, err);
 	if (r < 0)
 		return r;
-	fd = file_scratch(dir, err);
-	if (fd < 0)
-		return fd;
 	progress_stage(progress, "expand the disk", "bytes", c->disk_bytes);
-	r = image_expand(img, fd, c->disk_raw_digest, progress, err);
+	r = image_expand(img, p.fd, c->disk_raw_digest, progress, err);
 	if (r < 0) {
 		err_prefix(err, "the template's disk");
 		return r;
 	}
 	if (c->delta_raw_digest[0])
-		r = apply_delta(delta_fd, c, dir, fd, err);
-	if (r == 0)
-		r = publish(fd, dir, name, err);
+		r = apply_delta(delta_fd, c, dir, p.fd, err);
+	if (r < 0)
+		return r;
+	r = fault_point("restore.disk.before-publish");
+	if (r < 0)
+		return err_sys(err, -r, "publish the expanded disk");
+	r = publish_commit(&p, name, 0400, err);
 	if (r == 0)
 		progress_done(progress, NULL);
 	return r;

@@ -389,6 +389,7 @@ void pager_free(struct pager *p)
 	free(p->prefetch);
 	free(p->recorded);
 	free(p->order);
+	pager_trace_clear(&p->traced);
 	free(p);
 }
 

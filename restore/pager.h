@@ -29,7 +29,36 @@ struct pager_options {
 	uint32_t window_bytes; /* mapped around a fault; 0: default (64 KiB) */
 	bool no_premap; /* do not map the working set at attach (to record, to measure) */
 	bool record; /* keep the order of faults, for pager_recorded(): windows are one page */
+	bool trace; /* keep what was done when, for pager_traced() */
 };
+
+/* What a pager did for one machine, and when. Times are CLOCK_MONOTONIC ns. */
+enum pager_trace_kind {
+	PAGER_TRACE_ATTACH, /* handshake read … working set mapped; pages: how many were */
+	PAGER_TRACE_DATA, /* a fault in a page with data: read … answered */
+	PAGER_TRACE_HOLE, /* in a page that the image does not hold: a zero page */
+	PAGER_TRACE_REMOVED, /* in a page that the machine gave back */
+	PAGER_TRACE_KINDS
+};
+
+struct pager_trace_entry {
+	int64_t begin, end;
+	uint64_t offset; /* in the memory image; of the faulting page */
+	uint32_t pages; /* mapped by the answer */
+	uint32_t machine; /* a number of its own */
+	enum pager_trace_kind kind;
+	bool minor, write; /* the page was in the memfd already; it was a write */
+	bool filled; /* its frame had to be decompressed first */
+};
+
+struct pager_trace {
+	struct pager_trace_entry
+		*entries; /* in the order they ended; caller frees by pager_trace_clear() */
+	size_t n;
+	uint64_t lost; /* past LIMIT_PAGER_TRACE entries, not kept */
+};
+void pager_trace_clear(struct pager_trace *t);
+#define cleanup_pager_trace __attribute__((__cleanup__(pager_trace_clear)))
 
 struct pager_stats {
 	uint64_t faults, faults_minor, faults_missing, faults_hole, faults_removed;
@@ -67,6 +96,8 @@ void pager_get_stats(struct pager *p, struct pager_stats *ret);
 void pager_get_error(struct pager *p, struct err *ret);
 /* Pages in the order they were first faulted, by whole pages, since the last call (record). */
 int pager_recorded(struct pager *p, struct snapshot_wset *ret, struct err *err);
+/* Everything since the last call (trace). -EINVAL where it does not trace. Any thread. */
+int pager_traced(struct pager *p, struct pager_trace *ret, struct err *err);
 
 /* ---- the pager as a process ------------------------------------------------------------ */
 
@@ -98,6 +129,7 @@ int pagerd_attach(struct pagerd *d, int *ret_fd, struct err *err);
 int pagerd_get_stats(struct pagerd *d, struct pager_stats *ret, struct err *err);
 int pagerd_get_error(struct pagerd *d, struct err *ret, struct err *err); /* pager_get_error() */
 int pagerd_recorded(struct pagerd *d, struct snapshot_wset *ret, struct err *err);
+int pagerd_traced(struct pagerd *d, struct pager_trace *ret, struct err *err);
 /* The process's main: `parbake pager` (internal; started with its descriptors by pagerd_connect()).
  */
 int pagerd_main(int argc, char **argv);

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/json.h"
 #include "common/limits.h"
 #include "restore/pager.h"
 
@@ -101,6 +102,8 @@ struct pager {
 	uint64_t *recorded; /* bitmap */
 	uint64_t *order; /* page numbers */
 	size_t n_order, max_order;
+	struct pager_trace traced; /* under record_lock */
+	size_t max_traced;
 
 	struct {
 		atomic_uint_fast64_t faults, minor, missing, hole, removed, frames, bytes,
@@ -142,6 +145,14 @@ int pager_plan(struct pager *p, const struct snapshot_wset *wset, struct err *er
 /* Fill the next frame of the working set; false: none is left. */
 bool pager_prefetch_one(struct pager *p, struct pager_worker *w);
 void pager_record(struct pager *p, uint64_t page);
+
+/* pager_trace.c */
+/* 0 where nothing is traced, so that a moment costs nothing then. */
+int64_t pager_trace_now(const struct pager *p);
+/* Keep @e, ended now. Only with opt.trace. */
+void pager_trace_add(struct pager *p, struct pager_trace_entry e);
+json_t *pager_trace_to_json(const struct pager_trace *t);
+int pager_trace_from_json(const json_t *obj, struct pager_trace *ret, struct err *err);
 
 /* pager_machine.c: called with no lock held, by one thread at a time for each of the two
  * descriptors */

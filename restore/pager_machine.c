@@ -292,7 +292,7 @@ static void count_fault(struct pager *p, const struct uffd_msg *msg, enum page_k
 
 /* One answer to the fault at @offset. */
 static enum uffd_result answer(struct pager *p, struct pager_machine *m,
-	const struct pager_region *g, uint64_t offset, enum page_kind kind)
+	const struct pager_region *g, uint64_t offset, enum page_kind kind, uint64_t *ret_pages)
 {
 	uint64_t start, end, pages = 0;
 	bool zero = kind != PAGE_DATA;
@@ -304,7 +304,20 @@ static enum uffd_result answer(struct pager *p, struct pager_machine *m,
 		STAT_ADD(p, zeroed, pages);
 	else
 		STAT_ADD(p, continued, pages);
+	*ret_pages = pages;
 	return r;
+}
+
+static void trace_fault(struct pager *p, const struct pager_machine *m, const struct uffd_msg *msg,
+	enum page_kind kind, struct pager_trace_entry *e)
+{
+	e->kind = kind == PAGE_DATA ? PAGER_TRACE_DATA
+		: kind == PAGE_HOLE ? PAGER_TRACE_HOLE
+				    : PAGER_TRACE_REMOVED;
+	e->machine = m->generation;
+	e->minor = msg->arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_MINOR;
+	e->write = msg->arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WRITE;
+	pager_trace_add(p, *e);
 }
 
 static void serve_fault(struct pager *p, struct pager_worker *w, struct pager_machine *m,
@@ -312,7 +325,8 @@ static void serve_fault(struct pager *p, struct pager_worker *w, struct pager_ma
 {
 	uint64_t addr = msg->arg.pagefault.address & -(uint64_t)IMAGE_PAGE;
 	const struct pager_region *g = region_at(m, addr);
-	uint64_t offset = g ? g->start + (addr - g->base) : 0;
+	uint64_t offset = g ? g->start + (addr - g->base) : 0, pages = 0;
+	struct pager_trace_entry traced = {.begin = pager_trace_now(p), .offset = offset};
 	enum page_kind kind = PAGE_HOLE;
 	struct err err;
 
@@ -325,11 +339,13 @@ static void serve_fault(struct pager *p, struct pager_worker *w, struct pager_ma
 		enum uffd_result r;
 
 		kind = kind_of(p, m, offset);
+		traced.filled |= kind == PAGE_DATA && !pager_filled(p, offset);
 		if (kind == PAGE_DATA && pager_fill(p, w, offset, &err) < 0) {
 			doom(p, m, &err);
 			return;
 		}
-		r = answer(p, m, g, offset, kind);
+		r = answer(p, m, g, offset, kind, &pages);
+		traced.pages += (uint32_t)pages;
 		if (r == UFFD_DONE)
 			break;
 		if (r == UFFD_GONE) {
@@ -356,6 +372,8 @@ static void serve_fault(struct pager *p, struct pager_worker *w, struct pager_ma
 		return;
 	}
 	count_fault(p, msg, kind);
+	if (p->opt.trace)
+		trace_fault(p, m, msg, kind, &traced);
 	if (p->opt.record && kind != PAGE_REMOVED)
 		pager_record(p, offset / IMAGE_PAGE);
 }
@@ -395,7 +413,7 @@ bool pager_machine_faults(struct pager *p, struct pager_worker *w, struct pager_
 
 /* One run of the plan in one region. False: leave the rest to faults. */
 static int premap_run(struct pager *p, struct pager_machine *m, const struct pager_region *g,
-	const struct pager_run *run)
+	const struct pager_run *run, uint64_t *ret_pages)
 {
 	uint64_t start = run->start > g->start ? run->start : g->start;
 	uint64_t end = run->end < g->end ? run->end : g->end, pages = 0;
@@ -405,6 +423,7 @@ static int premap_run(struct pager *p, struct pager_machine *m, const struct pag
 		return true;
 	r = map_range(m, g, start, end, run->hole, &pages);
 	STAT_ADD(p, premapped, pages);
+	*ret_pages += pages;
 	if (run->hole)
 		STAT_ADD(p, zeroed, pages);
 	else
@@ -422,9 +441,10 @@ static bool serve_between(struct pager *p, struct pager_worker *w, struct pager_
 	return !m->ended && !m->any_removed;
 }
 
-/* Map the working set. What is refused on the way is left to faults; only a damaged frame is a
- * failure. */
-static int premap(struct pager *p, struct pager_worker *w, struct pager_machine *m, struct err *err)
+/* Map the working set; *@ret_pages: how many. What is refused on the way is left to faults; only a
+ * damaged frame is a failure. */
+static int premap(struct pager *p, struct pager_worker *w, struct pager_machine *m,
+	uint64_t *ret_pages, struct err *err)
 {
 	bool going = true;
 
@@ -444,7 +464,7 @@ static int premap(struct pager *p, struct pager_worker *w, struct pager_machine 
 	}
 	for (size_t i = 0; i < p->n_plan && going; i++) {
 		for (unsigned g = 0; g < m->n_regions && going; g++)
-			going = premap_run(p, m, &m->regions[g], &p->plan[i]);
+			going = premap_run(p, m, &m->regions[g], &p->plan[i], ret_pages);
 		going = going && serve_between(p, w, m);
 	}
 	return 0;
@@ -452,14 +472,19 @@ static int premap(struct pager *p, struct pager_worker *w, struct pager_machine 
 
 static int attach(struct pager *p, struct pager_worker *w, struct pager_machine *m, struct err *err)
 {
+	struct pager_trace_entry traced = {.begin = pager_trace_now(p), .machine = m->generation};
+	uint64_t pages = 0;
 	int r = handshake(p, m, err);
 
 	if (r <= 0)
 		return r;
 	if (!p->opt.no_premap)
-		r = premap(p, w, m, err);
+		r = premap(p, w, m, &pages, err);
 	if (r < 0)
 		return r;
+	traced.pages = (uint32_t)pages;
+	if (p->opt.trace)
+		pager_trace_add(p, traced);
 	serve_queue(p, w, m);
 	if (m->ended)
 		return 0;

@@ -25,7 +25,7 @@
 #include "common/proc.h"
 #include "common/sock.h"
 #include "restore/pagerd_impl.h"
-#include "restore/pager.h"
+#include "restore/pager_impl.h"
 
 #define TRIES 3 /* a pager may be killed between our connecting and its first word */
 
@@ -43,11 +43,11 @@ struct pagerd {
 /* The options as the process gets them; the same text, the same pager. */
 static char *options_text(const struct pagerd_spec *spec)
 {
-	cleanup_json json_t *obj = json_pack("{s:s, s:b, s:b, s:I, s:I, s:b, s:b, s:s}", "key",
+	cleanup_json json_t *obj = json_pack("{s:s, s:b, s:b, s:I, s:I, s:b, s:b, s:b, s:s}", "key",
 		spec->key, "wset", spec->wset != NULL, "private", spec->no_uffd, "threads",
 		(json_int_t)spec->options.threads, "window", (json_int_t)spec->options.window_bytes,
-		"no_premap", spec->options.no_premap, "record", spec->options.record, "version",
-		PARBAKE_VERSION);
+		"no_premap", spec->options.no_premap, "record", spec->options.record, "trace",
+		spec->options.trace, "version", PARBAKE_VERSION);
 
 	if (!obj)
 		abort(); /* no memory, or a bug */
@@ -400,25 +400,43 @@ int pagerd_get_error(struct pagerd *d, struct err *ret, struct err *err)
 	return 0;
 }
 
-int pagerd_recorded(struct pagerd *d, struct snapshot_wset *ret, struct err *err)
+/* Ask @op, whose reply is a file of JSON. New reference. */
+static int ask_file(struct pagerd *d, const char *op, json_t **ret, struct err *err)
 {
-	cleanup_json json_t *reply = NULL, *obj = NULL;
+	cleanup_json json_t *reply = NULL;
 	cleanup_free char *text = NULL;
 	cleanup_fd int fd = -1;
-	struct stat st;
 	uint64_t bytes;
-	int r = ask(d, "recorded", -1, &reply, &fd, err);
+	int r = ask(d, op, -1, &reply, &fd, err);
 
 	if (r < 0 || (r = json_get_u64(reply, "bytes", 1, LIMIT_JSON_BYTES, &bytes, err)) < 0)
 		return r;
 	text = malloc(bytes);
 	if (!text)
-		return err_set(err, ENOMEM, "pager: no memory for what it recorded");
+		return err_set(err, ENOMEM, "pager: no memory for what it %s", op);
 	r = file_pread_full(fd, text, bytes, 0);
 	if (r < 0)
-		return err_sys(err, -r, "read what the pager recorded");
+		return err_sys(err, -r, "read what the pager %s", op);
+	return json_parse("the pager's reply", text, bytes, ret, err);
+}
+
+int pagerd_recorded(struct pagerd *d, struct snapshot_wset *ret, struct err *err)
+{
+	cleanup_json json_t *obj = NULL;
+	struct stat st;
+	int r = ask_file(d, "recorded", &obj, err);
+
+	if (r < 0)
+		return r;
 	if (fstat(d->memory_fd, &st) < 0)
 		return err_sys(err, errno, "the pager's memory");
-	r = json_parse("the recorded working set", text, bytes, &obj, err);
-	return r < 0 ? r : snapshot_wset_from_json(obj, (uint64_t)st.st_size, ret, err);
+	return snapshot_wset_from_json(obj, (uint64_t)st.st_size, ret, err);
+}
+
+int pagerd_traced(struct pagerd *d, struct pager_trace *ret, struct err *err)
+{
+	cleanup_json json_t *obj = NULL;
+	int r = ask_file(d, "traced", &obj, err);
+
+	return r < 0 ? r : pager_trace_from_json(obj, ret, err);
 }

@@ -12,6 +12,7 @@
  *     {"op":"stats"}                {"ok":true,"faults":N,…}   (struct pager_stats by name)
  *     {"op":"error"}                {"ok":true,"text":"…"}
  *     {"op":"recorded"}             {"ok":true,"bytes":N} + a memfd with the working set's JSON
+ *     {"op":"traced"}               {"ok":true,"bytes":N} + a memfd with the trace's JSON
  *     any that fails                {"ok":false,"errno":N,"text":"…"}
  */
 #define PAGERD_PROTOCOL 1

@@ -4,23 +4,28 @@
  * descriptors in place (pagerd_impl.h). One thread talks to clients; the engine has its own.
  *
  * It stays while a client is connected or a machine attached. To leave it takes the directory's
- * lock, looks once more whether someone waits to be accepted, and only then removes its socket. It
- * holds no capability, no directory, no terminal: a monitor that a guest has taken over can reach
- * it only through the handshake and its own userfaultfd.
+ * lock, looks once more whether someone waits to be accepted, and ends with the lock held.
+ *
+ * It is confined (common/confine.h): as root it runs as a user of its own, and it can open nothing
+ * by name. So a monitor that a guest has taken over can reach it only through the handshake and its
+ * own userfaultfd, and would gain next to nothing by it. What needs the directory is done by its
+ * keeper, the process between it and its starter: it waits for the pager's end, however that comes,
+ * and then removes the socket, under the lock, which is one for both since they share its open file.
  */
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
+#include <sys/wait.h>
 
+#include "common/confine.h"
 #include "common/file.h"
 #include "common/json.h"
 #include "common/limits.h"
@@ -30,9 +35,9 @@
 #include "restore/pagerd_impl.h"
 
 struct server {
-	const char *dir, *name;
 	bool own;
 	int listening; /* -1: own */
+	int lock; /* not held yet; -1: own */
 	struct image *image;
 	struct pager *pager;
 	enum pager_way way;
@@ -45,11 +50,13 @@ struct server {
 
 /* ---- starting ------------------------------------------------------------------------------ */
 
-static void drop_privileges(void)
+#define THREADS 64
+
+static int give_up(pid_t keeper, struct err *err)
 {
-	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct none[2] = {0};
+	struct confine c = CONFINE_INIT;
 	struct rlimit files;
+	int r;
 
 	/* two descriptors a machine */
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
@@ -57,10 +64,17 @@ static void drop_privileges(void)
 		setrlimit(RLIMIT_NOFILE, &files);
 	}
 	prctl(PR_SET_NAME, "parbake-pager");
-	prctl(PR_SET_DUMPABLE, 0);
-	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-	syscall(SYS_capset, &head, none);
 	umask(077);
+	c.may = CONFINE_MAY_ACCEPT | CONFINE_MAY_MEMFD;
+	c.parent = keeper;
+	confine_limit(&c, RLIMIT_CORE, 0);
+	confine_limit(&c, RLIMIT_NPROC, THREADS);
+	c.files_fd = confine_files_new(NULL, 0, err);
+	if (c.files_fd < -1)
+		return c.files_fd;
+	r = confine_self(&c, err);
+	close_fd(&c.files_fd);
+	return r;
 }
 
 static int parse_options(
@@ -78,6 +92,7 @@ static int parse_options(
 		.window_bytes = (uint32_t)window,
 		.no_premap = json_is_true(json_object_get(obj, "no_premap")),
 		.record = json_is_true(json_object_get(obj, "record")),
+		.trace = json_is_true(json_object_get(obj, "trace")),
 	};
 	*private = json_is_true(json_object_get(obj, "private"));
 	*has_wset = json_is_true(json_object_get(obj, "wset"));
@@ -107,22 +122,30 @@ static int read_wset(uint64_t memory_bytes, struct snapshot_wset *ret, struct er
 	return r < 0 ? r : snapshot_wset_from_json(obj, memory_bytes, ret, err);
 }
 
-static int start_engine(struct server *s, const char *options, struct err *err)
+static int start_engine(struct server *s, const char *options, pid_t keeper, struct err *err)
 {
-	struct pager_options opt;
+	struct pager_options opt = {0};
 	struct snapshot_wset wset = {0};
 	bool private = false, has_wset = false;
-	int r = parse_options(options, &opt, &private, &has_wset, err);
+	int parsed = parse_options(options, &opt, &private, &has_wset, err), r;
 
-	if (r < 0 || (r = image_open(PAGERD_FD_IMAGE, &s->image, err)) < 0)
+	/* tried while /dev/userfaultfd may be opened */
+	s->way = private || pager_probe(NULL, NULL) < 0 ? PAGER_PRIVATE : PAGER_UFFD;
+	r = give_up(keeper, err);
+	if (r < 0) {
+		log_error("pager: %s", err->text);
+		_exit(1); /* with half of it given up there is nothing it should do */
+	}
+	if (parsed < 0)
+		return parsed;
+	r = image_open(PAGERD_FD_IMAGE, &s->image, err);
+	if (r < 0)
 		return r;
 	close(PAGERD_FD_IMAGE);
 	if (has_wset)
 		r = read_wset(image_raw_bytes(s->image), &wset, err);
-	if (r == 0) {
-		s->way = private || pager_probe(NULL, NULL) < 0 ? PAGER_PRIVATE : PAGER_UFFD;
+	if (r == 0)
 		r = pager_new(s->image, &wset, s->way, &opt, &s->pager, err);
-	}
 	snapshot_wset_clear(&wset);
 	return r;
 }
@@ -200,26 +223,41 @@ static int do_error(struct server *s, int fd)
 	return obj ? send_reply(fd, obj, -1) : send_error(fd, EILSEQ, "its text is not UTF-8");
 }
 
+/* @obj (taken) is too long for a line: it goes as a file. */
+static int send_file(int fd, json_t *obj)
+{
+	cleanup_json json_t *owned = obj, *reply = NULL;
+	cleanup_free char *text = json_text(owned);
+	cleanup_fd int out = memfd_create("parbake-reply", MFD_CLOEXEC);
+	int r = out < 0 ? -errno : file_write_full(out, text, strlen(text));
+
+	if (r < 0)
+		return send_error(fd, -r, "no memory for the reply");
+	reply = json_pack("{s:b, s:I}", "ok", true, "bytes", (json_int_t)strlen(text));
+	return send_reply(fd, reply, out);
+}
+
 static int do_recorded(struct server *s, int fd)
 {
 	struct snapshot_wset wset;
+	json_t *obj;
 	struct err err;
 	int r = pager_recorded(s->pager, &wset, &err);
 
 	if (r < 0)
 		return send_error(fd, -r, err.text);
-	{
-		cleanup_json json_t *obj = snapshot_wset_to_json(&wset), *reply = NULL;
-		cleanup_free char *text = json_text(obj);
-		cleanup_fd int out = memfd_create("parbake-wset", MFD_CLOEXEC);
+	obj = snapshot_wset_to_json(&wset);
+	snapshot_wset_clear(&wset);
+	return send_file(fd, obj);
+}
 
-		snapshot_wset_clear(&wset);
-		r = out < 0 ? -errno : file_write_full(out, text, strlen(text));
-		if (r < 0)
-			return send_error(fd, -r, "no memory for what was recorded");
-		reply = json_pack("{s:b, s:I}", "ok", true, "bytes", (json_int_t)strlen(text));
-		return send_reply(fd, reply, out);
-	}
+static int do_traced(struct server *s, int fd)
+{
+	cleanup_pager_trace struct pager_trace trace = {0};
+	struct err err;
+	int r = pager_traced(s->pager, &trace, &err);
+
+	return r < 0 ? send_error(fd, -r, err.text) : send_file(fd, pager_trace_to_json(&trace));
 }
 
 /* One request. -errno: the client is dropped. */
@@ -257,6 +295,8 @@ static int serve_client(struct server *s, int fd)
 		return do_error(s, fd);
 	if (strcmp(op, "recorded") == 0)
 		return do_recorded(s, fd);
+	if (strcmp(op, "traced") == 0)
+		return do_traced(s, fd);
 	return send_error(fd, EINVAL, "no such request");
 }
 
@@ -289,8 +329,6 @@ static bool accept_client(struct server *s)
 /* Nobody needs us: leave, unless someone comes while we take the lock. */
 static bool leave(struct server *s)
 {
-	cleanup_fd int lock = -1;
-	cleanup_free char *path = NULL;
 	struct pager_stats st = {0};
 
 	if (s->pager)
@@ -299,14 +337,14 @@ static bool leave(struct server *s)
 		return false;
 	if (s->own)
 		return true;
-	lock = file_lock(s->dir, PAGERD_LOCK, true, true, NULL);
-	if (accept_client(s))
+	while (flock(s->lock, LOCK_EX) < 0 && errno == EINTR)
+		;
+	if (accept_client(s)) {
+		flock(s->lock, LOCK_UN);
 		return false;
-	path = str_printf("%s/%s", s->dir, s->name);
-	if (lock >= 0) /* without it the socket stays, for the next one to replace */
-		unlink(path);
+	}
 	close_fd(&s->listening);
-	return true;
+	return true; /* the keeper lets go of the lock */
 }
 
 static int loop(struct server *s)
@@ -332,9 +370,60 @@ static int loop(struct server *s)
 	return 0;
 }
 
+/* ---- the keeper ---------------------------------------------------------------------------- */
+
+/* Wait for the pager's end and clear away its socket, if that name is still its. */
+static int keep(pid_t pager, int dir, const char *name, const struct stat *socket_file, int lock)
+{
+	struct stat now;
+	int status = 1;
+
+	prctl(PR_SET_NAME, "parbake-keeper");
+	/* nobody may be led to believe that somebody accepts, and the image is not ours to keep */
+	close(PAGERD_FD_SOCKET);
+	close(PAGERD_FD_IMAGE);
+	close(PAGERD_FD_WSET);
+	while (waitpid(pager, &status, 0) < 0 && errno == EINTR)
+		;
+	while (flock(lock, LOCK_EX) < 0 && errno == EINTR)
+		;
+	if (fstatat(dir, name, &now, AT_SYMLINK_NOFOLLOW) == 0 && now.st_dev == socket_file->st_dev &&
+		now.st_ino == socket_file->st_ino)
+		unlinkat(dir, name, 0);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+/* Become the keeper and, in what returns, its pager: *@ret_keeper. The starter waits for its own child
+ * alone, which ends here. */
+static int fork_pager(const char *dir, const char *name, int *ret_lock, pid_t *ret_keeper)
+{
+	cleanup_free char *lock_path = str_printf("%s/%s", dir, PAGERD_LOCK);
+	cleanup_fd int dirfd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	cleanup_fd int lock = open(lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	struct stat st;
+	pid_t pid, keeper;
+
+	if (dirfd < 0 || lock < 0 || fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	pid = fork();
+	if (pid != 0)
+		_exit(pid < 0);
+	setsid();
+	keeper = getpid();
+	pid = fork();
+	if (pid < 0)
+		_exit(1);
+	if (pid != 0)
+		_exit(keep(pid, dirfd, name, &st, lock));
+	*ret_lock = steal_fd(&lock);
+	*ret_keeper = keeper;
+	return 0;
+}
+
 int pagerd_main(int argc, char **argv)
 {
-	static struct server s = {.listening = -1};
+	static struct server s = {.listening = -1, .lock = -1};
+	pid_t keeper = 0;
 	int r;
 
 	if (argc != 5 || fcntl(PAGERD_FD_SOCKET, F_GETFD) < 0 ||
@@ -342,18 +431,11 @@ int pagerd_main(int argc, char **argv)
 		log_error("pager: this command is parbake's own; it is started when it is needed");
 		return 2;
 	}
-	s.dir = argv[3];
-	s.name = argv[4];
-	s.own = !s.name[0];
-	if (!s.own) {
-		/* the starter waits for the parent alone */
-		pid_t pid = fork();
-
-		if (pid != 0)
-			_exit(pid < 0);
-		setsid();
+	s.own = !argv[4][0];
+	if (!s.own && (r = fork_pager(argv[3], argv[4], &s.lock, &keeper)) < 0) {
+		log_error("pager: %s: %s", argv[3], strerrordesc_np(-r));
+		return 1;
 	}
-	drop_privileges();
 	s.n_fds = 2;
 	s.fds[0] = (struct pollfd){.fd = -1, .events = POLLIN};
 	if (s.own)
@@ -362,7 +444,7 @@ int pagerd_main(int argc, char **argv)
 		s.listening = PAGERD_FD_SOCKET;
 	if (s.listening >= 0)
 		fcntl(s.listening, F_SETFL, O_NONBLOCK);
-	r = start_engine(&s, argv[2], &s.failed);
+	r = start_engine(&s, argv[2], keeper, &s.failed);
 	s.failed_code = -r;
 	s.fds[1] = (struct pollfd){.fd = s.pager ? pager_event_fd(s.pager) : -1, .events = POLLIN};
 	r = loop(&s);

@@ -33,6 +33,7 @@ struct sent {
 	bool done;
 	int error;
 	char text[256];
+	int64_t at; /* when it was answered */
 };
 
 struct sandbox {
@@ -75,6 +76,7 @@ static int start(struct sandbox *sb, struct err *err)
 
 	if (r < 0)
 		return r;
+	sb->trace.memory_got = clock_now_ns();
 	spec.memory_fd = memory;
 	spec.pager_fd = pager;
 	r = machine_start(&spec, &sb->machine, err);
@@ -135,6 +137,7 @@ static void sent_done(void *user, const struct guest_reply *reply)
 	struct sent *s = user;
 
 	s->done = true;
+	s->at = clock_now_ns();
 	s->sandbox->answered = s->sandbox->identity.done && s->sandbox->thaw.done;
 	s->error = reply->error;
 	snprintf(s->text, sizeof(s->text), "%s", reply->text ?: "");
@@ -206,11 +209,15 @@ static int activate(struct sandbox *sb, const char *hostname, int64_t deadline, 
 	sb->stage = SANDBOX_FAILED;
 	sb->answered = sb->identity.done = sb->thaw.done = false;
 	r = send_ahead(sb, hostname, err);
+	sb->trace.asked = clock_now_ns();
 	if (r < 0 || (r = machine_resume(sb->machine, deadline, err)) < 0)
 		return r;
 	sb->trace.resumed = clock_now_ns();
 	r = guest_wait(sb->guest, &sb->answered, deadline, machine_pidfd(sb->machine), err);
 	sb->trace.answered = clock_now_ns();
+	sb->trace.hello = guest_synced_at(sb->guest);
+	sb->trace.identity = sb->identity.at;
+	sb->trace.thaw = sb->thaw.at;
 	if (r == 0)
 		r = check_answers(sb, err);
 	if (r < 0)

@@ -43,10 +43,22 @@ int template_disk_fd(const struct template *t);
 /* Borrowed until the next sandbox is made: a pager that is gone is replaced then. */
 struct pagerd *template_pager(struct template *t);
 
-/* Moments of a create, CLOCK_MONOTONIC ns; 0: did not happen. */
+/*
+ * Moments of a create, CLOCK_MONOTONIC ns, in the order they come; 0: did not happen. What the pager does beside
+ * them is in its own trace (pagerd_traced()).
+ */
 struct sandbox_trace {
-	int64_t begin, overlay_made, monitor_started, monitor_ready, state_loaded, resumed,
-		answered, first_result;
+	int64_t begin;
+	int64_t overlay_made;
+	int64_t memory_got; /* the pager gave the memory and a socket to attach by */
+	int64_t monitor_started; /* the monitor's program runs: fork and exec are done */
+	int64_t monitor_ready; /* its control socket has answered */
+	int64_t state_loaded;
+	int64_t asked; /* SYNC, IDENTITY and THAW lie in the channel */
+	int64_t resumed;
+	int64_t hello, identity, thaw; /* their answers were read here */
+	int64_t answered; /* all three */
+	int64_t first_result;
 };
 
 struct sandbox;

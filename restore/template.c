@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include "common/file.h"
 #include "common/limits.h"
@@ -109,9 +110,10 @@ static int check_clock(const struct template *t, struct err *err)
 		return r;
 	if (!machine_tsc_same(khz, t->config.tsc_khz))
 		return err_set(err, ENOEXEC,
-			"%s was baked where the time stamp counter runs at %llu kHz, here it runs at %llu: its "
-			"clocks would go wrong; rebake it here with `parbake bake`", t->label,
-			(unsigned long long)t->config.tsc_khz, (unsigned long long)khz);
+			"%s was baked where the time stamp counter runs at %llu kHz, here it runs "
+			"at %llu: its "
+			"clocks would go wrong; rebake it here with `parbake bake`",
+			t->label, (unsigned long long)t->config.tsc_khz, (unsigned long long)khz);
 	return 0;
 }
 
@@ -235,6 +237,8 @@ static int load_disk(
 
 static int connect_pager(struct template *t, struct err *err)
 {
+	struct stat st;
+	int r;
 	struct pagerd_spec spec = {
 		.key = t->memory_key,
 		.image_fd = t->image_fd,
@@ -244,7 +248,19 @@ static int connect_pager(struct template *t, struct err *err)
 		.no_uffd = t->opt.no_uffd,
 	};
 
-	return pagerd_connect(&spec, &t->pager, err);
+	r = pagerd_connect(&spec, &t->pager, err);
+	if (r < 0)
+		return r;
+	/* a machine that maps more than there is would die of it, or worse: find zeros */
+	if (fstat(pagerd_memory_fd(t->pager), &st) < 0)
+		return err_sys(err, errno, "the pager's memory");
+	if ((uint64_t)st.st_size != t->config.memory_bytes)
+		return err_set(err, EBADMSG,
+			"%s: its memory image has %llu bytes, its config says %llu: rebake it with "
+			"`parbake bake --force`",
+			t->label, (unsigned long long)st.st_size,
+			(unsigned long long)t->config.memory_bytes);
+	return 0;
 }
 
 /* Between requests a pager says nothing: readable means gone. */

@@ -3,7 +3,7 @@
  * The config of a snapshot, to JSON and back. One table names the fields that are numbers, one
  * those that are text and one the digests, so that both directions know the same names and
  * bounds. A config may come from anywhere: its texts end up on command lines and terminals, so
- * they are printable and fit, and its numbers are within common/limits.h.
+ * they are printable (a recipe has line ends and tabs) and fit, and its numbers are within common/limits.h.
  */
 #include "store/snapshot.h"
 
@@ -27,7 +27,7 @@ static const struct {
 	{FIELD(page_bytes), 4, 4096, GIB},
 	{FIELD(protocol), 4, 0, UINT32_MAX},
 	{FIELD(disk_bytes), 8, 0, LIMIT_DISK_MAX},
-	{FIELD(exec_timeout_ms), 8, 0, INT64_MAX},
+	{FIELD(exec_timeout_ms), 8, 0, LIMIT_TIMEOUT_MS},
 	{FIELD(output_bytes), 8, 0, INT64_MAX},
 	{FIELD(exec_memory_bytes), 8, 0, LIMIT_MEMORY_MAX},
 	{FIELD(exec_pids), 8, 0, UINT32_MAX},
@@ -177,11 +177,15 @@ static int read_numbers(const json_t *obj, struct snapshot_config *c, struct err
 	return 0;
 }
 
-static bool printable(const char *text)
+/* No control characters but those of @allowed. (C1 as UTF-8, too: terminals obey them.) */
+static bool printable(const char *text, const char *allowed)
 {
-	for (; *text; text++)
-		if ((unsigned char)*text < ' ' || *text == 0x7f)
+	for (; *text; text++) {
+		unsigned char c = (unsigned char)*text, next = (unsigned char)text[1];
+
+		if ((c < ' ' && !strchr(allowed, c)) || c == 0x7f || (c == 0xc2 && next < 0xa0))
 			return false;
+	}
 	return true;
 }
 
@@ -196,7 +200,7 @@ static int read_words(const json_t *obj, struct snapshot_config *c, struct err *
 			return field_error(r);
 		if (strlen(text) >= words[i].size)
 			return bad(err, words[i].key, "is too long");
-		if (!printable(text))
+		if (!printable(text, ""))
 			return bad(err, words[i].key, "has control characters");
 		memcpy((char *)c + words[i].offset, text, strlen(text) + 1);
 	}
@@ -214,6 +218,8 @@ static int read_words(const json_t *obj, struct snapshot_config *c, struct err *
 		r = json_get_string(obj, texts[i].key, &text, err);
 		if (r < 0)
 			return r;
+		if (!printable(text, "\n\t"))
+			return bad(err, texts[i].key, "has control characters");
 		*(char **)((char *)c + texts[i].offset) = str_dup(text);
 	}
 	return 0;

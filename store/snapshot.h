@@ -27,7 +27,8 @@ struct snapshot_config {
 	char accel[8];
 	char monitor[32], monitor_version[64], machine[64], cpu[64];
 	char cpu_features[DIGEST_TEXT_SIZE]; /* digest of the host's CPU flags under KVM, else "" */
-	uint64_t tsc_khz; /* TCG: the rate of the time stamp counter its clock follows (vmm/cmdline.h); else 0 */
+	uint64_t
+		tsc_khz; /* TCG: the rate of the time stamp counter its clock follows (vmm/cmdline.h); else 0 */
 	uint32_t page_bytes;
 	char kernel_digest[DIGEST_TEXT_SIZE], agent_digest[DIGEST_TEXT_SIZE];
 	uint32_t protocol; /* the agent's */
@@ -61,15 +62,6 @@ json_t *snapshot_config_to_json(const struct snapshot_config *c);
 /* -EINVAL names the field; an unknown format number is refused with a way out. */
 int snapshot_config_from_json(const json_t *obj, struct snapshot_config *ret, struct err *err);
 
-/*
- * A disk delta as it is stored: an image of disk_bytes whose holes mean "as in the root disk"
- * cannot tell a written zero from an untouched page, so the delta's list of written ranges
- * stands in a JSON array [[offset, bytes], …] in the config's extra "delta"; see
- * docs/format.md.
- */
-
-/* (snapshot_delta_get() and snapshot_delta_set(), below, read and write that list.) */
-
 /* The working set: page runs of guest memory in the order they are first needed. */
 struct snapshot_range {
 	uint64_t offset, bytes; /* multiples of 4 KiB */
@@ -85,7 +77,9 @@ int snapshot_wset_from_json(
 	const json_t *obj, uint64_t memory_bytes, struct snapshot_wset *ret, struct err *err);
 
 /*
- * The delta's written ranges, ascending, apart, in multiples of 512 bytes, within disk_bytes. Get:
+ * A disk delta holds the ranges that the bake wrote over the root disk, one behind the other; where they
+ * belong stands in the config's extra "delta", [[offset, bytes], …]; see docs/format.md.
+ * These ranges: ascending, apart, in multiples of 512 bytes, within disk_bytes. Get:
  * none where extra has no "delta"; caller clears *@ret. Set: makes extra where there is none.
  */
 int snapshot_delta_get(const struct snapshot_config *c, struct snapshot_wset *ret, struct err *err);

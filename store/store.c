@@ -87,7 +87,7 @@ static int check_layout(struct store *s, struct err *err)
 			err, ENOENT, "there is no store in %s; `parbake bake` makes one", s->dir);
 	if (r == 0)
 		r = json_get_string(layout, "imageLayoutVersion", &version, err);
-	if (r < 0) {
+	if (r) {
 		err_prefix(err, "%s", s->dir);
 		return r;
 	}
@@ -225,7 +225,7 @@ int store_resolve(struct store *s, const char *text, struct store_manifest *ret,
 	cleanup_json json_t *index = NULL;
 	struct store_layer desc = {.bytes = STORE_BYTES_ANY};
 	struct store_ref ref;
-	size_t i;
+	size_t i = 0;
 	int r = store_ref_parse(text, &ref, err);
 
 	if (r == 0 && ref.digest[0]) {

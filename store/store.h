@@ -68,6 +68,8 @@ const struct store_layer *store_layer(const struct store_manifest *m, const char
  * skopeo insists on it.
  */
 bool store_name_valid(const char *name);
+/* The same of a tag, which may have upper-case letters too. */
+bool store_tag_valid(const char *tag);
 /* -ENOENT with the nearest name there is, where there is no such. */
 int store_resolve(struct store *s, const char *ref, struct store_manifest *ret, struct err *err);
 /* Every tagged version, sorted by name and tag; caller clears each and frees the array. */
@@ -78,7 +80,9 @@ int store_list(struct store *s, struct store_manifest **ret, size_t *ret_n, stru
  * the array.
  */
 int store_refs(struct store *s, char ***ret, size_t *ret_n, struct err *err);
-/* Open a blob for reading. Its size is checked, its digest only by store_verify(). */
+/* Open a blob for reading. Its size is checked (STORE_BYTES_ANY: not known), its digest only by
+ * store_verify(). */
+#define STORE_BYTES_ANY UINT64_MAX
 int store_blob_open(
 	struct store *s, const char *digest, uint64_t bytes, int *ret_fd, struct err *err);
 /* Is it there, with this size? */

@@ -25,7 +25,7 @@
 
 struct gc {
 	struct store *store;
-	json_t *keep; /* object: hex → true */
+	json_t *keep; /* object: hex → was it looked into as a manifest? */
 	int64_t now, keep_s;
 	bool dry_run;
 	unsigned blobs;
@@ -86,15 +86,19 @@ static bool is_manifest(const char *media)
 static int mark(struct gc *gc, const json_t *descriptor, unsigned depth, struct err *err)
 {
 	struct store_layer desc;
+	json_t *seen;
 	int r = store_descriptor_parse(descriptor, &desc, err);
+	bool inside = r == 0 && is_manifest(desc.media);
 
 	if (r < 0)
 		return r;
-	if (json_object_get(gc->keep, desc.digest + 7))
+	/* what one names as a mere blob another may name as a manifest */
+	seen = json_object_get(gc->keep, desc.digest + 7);
+	if (seen && (json_is_true(seen) || !inside))
 		return 0;
-	if (json_object_set_new(gc->keep, desc.digest + 7, json_true()) < 0)
+	if (json_object_set_new(gc->keep, desc.digest + 7, json_boolean(inside)) < 0)
 		return err_sys(err, ENOMEM, "collect garbage");
-	return is_manifest(desc.media) ? mark_inside(gc, &desc, depth, err) : 0;
+	return inside ? mark_inside(gc, &desc, depth, err) : 0;
 }
 
 static int mark_index(struct gc *gc, struct err *err)

@@ -12,7 +12,6 @@
 #define STORE_TITLE "org.opencontainers.image.title"
 
 #define STORE_TMP_PREFIX ".tmp-" /* common/file.h's publish, in the store's directory */
-#define STORE_BYTES_ANY UINT64_MAX
 
 struct store {
 	char *dir;
@@ -30,7 +29,6 @@ struct store_ref {
 int store_ref_parse(const char *text, struct store_ref *ret, struct err *err);
 /* The text in index.json: name, or name:tag. */
 void store_ref_text(const char *name, const char *tag, char ret[static 2 * LIMIT_NAME_SIZE]);
-bool store_tag_valid(const char *tag);
 /* The writers' lock; a descriptor to close. Not to be taken twice by one thread. */
 int store_lock(struct store *s, struct err *err);
 /* index.json, its shape checked: an object with an array "manifests" of objects. */

@@ -161,11 +161,11 @@ int store_blob_put(
 	cleanup_with(store_blob_abort_p_) struct store_blob *b = NULL;
 	int r = store_blob_begin(s, &b, err);
 
-	if (r < 0)
+	if (r)
 		return r;
 	r = fault_point("store.blob.write");
 	if (r == 0)
-		r = file_write_full(b->fd, data, len);
+		r = file_write_full(b->fd, data, len); /* NOLINT: b is what begin made */
 	if (r < 0)
 		return err_sys(err, -r, "write a blob to %s", s->dir);
 	return store_blob_finish(steal_ptr(&b), NULL, ret, err);
@@ -317,28 +317,15 @@ static int format_time(int64_t seconds, char ret[static 32], struct err *err)
 	return 0;
 }
 
-/* Config and manifest blobs behind the @n_layers of @all: all that has to be there. */
-static int put_parts(struct store *s, const struct store_ref *ref, const json_t *config,
-	struct store_layer *all, unsigned n_layers, const char *when, struct err *err)
-{
-	cleanup_json json_t *manifest = NULL;
-	int r;
+/* What a publication consists of. */
+struct parts {
+	struct store_ref ref;
+	struct store_layer all[STORE_LAYERS_MAX + 2]; /* layers, config, manifest */
+	char when[32];
+};
 
-	if (store_layers_check(all, n_layers, err) < 0)
-		return -EINVAL;
-	r = check_there(s, all, n_layers, err);
-	if (r < 0)
-		return r;
-	r = put_json(s, config, STORE_MEDIA_CONFIG, LIMIT_JSON_BYTES, &all[n_layers], err);
-	if (r < 0)
-		return r;
-	manifest = build_manifest(ref->name, when, &all[n_layers], all, n_layers);
-	return put_json(
-		s, manifest, STORE_MEDIA_MANIFEST, LIMIT_MANIFEST_BYTES, &all[n_layers + 1], err);
-}
-
-static int check_names(const char *name, const char *tag_name, unsigned n_layers,
-	struct store_ref *ret, struct err *err)
+static int check_names(const char *name, const char *tag_name, unsigned n_layers, struct parts *ret,
+	struct err *err)
 {
 	if (!tag_name)
 		tag_name = "latest";
@@ -347,34 +334,54 @@ static int check_names(const char *name, const char *tag_name, unsigned n_layers
 			name, tag_name);
 	if (n_layers > STORE_LAYERS_MAX)
 		return err_set(err, E2BIG, "publish: more than %d layers", STORE_LAYERS_MAX);
-	snprintf(ret->name, sizeof(ret->name), "%s", name);
-	snprintf(ret->tag, sizeof(ret->tag), "%s", tag_name);
+	snprintf(ret->ref.name, sizeof(ret->ref.name), "%s", name);
+	snprintf(ret->ref.tag, sizeof(ret->ref.tag), "%s", tag_name);
 	return 0;
+}
+
+/* Config and manifest blobs beside the layers: all that has to be there. */
+static int put_parts(struct store *s, const char *name, const char *tag_name, const json_t *config,
+	const struct store_layer *layers, unsigned n_layers, int64_t created, struct parts *ret,
+	struct err *err)
+{
+	cleanup_json json_t *manifest = NULL;
+	int r = check_names(name, tag_name, n_layers, ret, err);
+
+	if (r == 0)
+		r = format_time(created, ret->when, err);
+	if (r < 0)
+		return r;
+	for (unsigned i = 0; i < n_layers; i++)
+		ret->all[i] = layers[i];
+	if (store_layers_check(ret->all, n_layers, err) < 0)
+		return -EINVAL;
+	r = check_there(s, ret->all, n_layers, err);
+	if (r == 0)
+		r = put_json(
+			s, config, STORE_MEDIA_CONFIG, LIMIT_JSON_BYTES, &ret->all[n_layers], err);
+	if (r < 0)
+		return r;
+	manifest = build_manifest(name, ret->when, &ret->all[n_layers], ret->all, n_layers);
+	return put_json(s, manifest, STORE_MEDIA_MANIFEST, LIMIT_MANIFEST_BYTES,
+		&ret->all[n_layers + 1], err);
 }
 
 int store_put_manifest(struct store *s, const char *name, const char *tag_name,
 	const json_t *config, const struct store_layer *layers, unsigned n_layers, int64_t created,
 	struct store_manifest *ret, struct err *err)
 {
-	struct store_ref ref = {0};
-	struct store_layer all[STORE_LAYERS_MAX + 2];
-	char when[32];
-	int r = check_names(name, tag_name, n_layers, &ref, err);
+	struct parts p = {0};
+	const struct store_layer *manifest;
+	int r = put_parts(s, name, tag_name, config, layers, n_layers, created, &p, err);
 
-	if (r == 0)
-		r = format_time(created, when, err);
 	if (r < 0)
 		return r;
-	for (unsigned i = 0; i < n_layers; i++)
-		all[i] = layers[i];
-	r = put_parts(s, &ref, config, all, n_layers, when, err);
-	if (r == 0)
-		r = store_manifest_read(
-			s, all[n_layers + 1].digest, all[n_layers + 1].bytes, ret, err);
+	manifest = &p.all[n_layers + 1];
+	r = store_manifest_read(s, manifest->digest, manifest->bytes, ret, err);
 	if (r < 0)
 		return r;
-	snprintf(ret->name, sizeof(ret->name), "%s", ref.name);
-	snprintf(ret->tag, sizeof(ret->tag), "%s", ref.tag);
+	memcpy(ret->name, p.ref.name, sizeof(ret->name));
+	memcpy(ret->tag, p.ref.tag, sizeof(ret->tag));
 	return 0;
 }
 
@@ -382,19 +389,11 @@ int store_publish(struct store *s, const char *name, const char *tag_name, const
 	const struct store_layer *layers, unsigned n_layers, int64_t created,
 	struct store_manifest *ret, struct err *err)
 {
-	struct store_ref ref = {0};
-	struct store_layer all[STORE_LAYERS_MAX + 2];
+	struct parts p = {0};
 	cleanup_fd int lock = -1;
-	char when[32], text[2 * LIMIT_NAME_SIZE + 8];
-	int r = check_names(name, tag_name, n_layers, &ref, err);
+	char text[2 * LIMIT_NAME_SIZE + 8];
+	int r = put_parts(s, name, tag_name, config, layers, n_layers, created, &p, err);
 
-	if (r == 0)
-		r = format_time(created, when, err);
-	if (r < 0)
-		return r;
-	for (unsigned i = 0; i < n_layers; i++)
-		all[i] = layers[i];
-	r = put_parts(s, &ref, config, all, n_layers, when, err);
 	if (r < 0)
 		return r;
 	r = fault_point("store.publish.before-index");
@@ -404,12 +403,12 @@ int store_publish(struct store *s, const char *name, const char *tag_name, const
 	if (lock < 0)
 		return lock;
 	/* again, now that gc is kept out */
-	r = check_there(s, all, n_layers + 2, err);
+	r = check_there(s, p.all, n_layers + 2, err);
 	if (r == 0)
-		r = tag(s, &ref, &all[n_layers + 1], when, err);
+		r = tag(s, &p.ref, &p.all[n_layers + 1], p.when, err);
 	if (r < 0)
 		return r;
-	snprintf(text, sizeof(text), "%s:%s", ref.name, ref.tag);
+	snprintf(text, sizeof(text), "%s:%s", p.ref.name, p.ref.tag);
 	return ret ? store_resolve(s, text, ret, err) : 0;
 }
 
@@ -431,7 +430,7 @@ int store_remove(struct store *s, const char *text, struct err *err)
 	r = store_index_read(s, &index, err);
 	if (r == 0)
 		r = store_index_find(s, index, &ref, &i, err);
-	if (r < 0)
+	if (r)
 		return r;
 	manifests = json_object_get(index, "manifests");
 	if (ref.digest[0] &&

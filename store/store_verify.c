@@ -17,7 +17,7 @@ static const struct {
 	const char *media, *size_key, *digest_key;
 } images[] = {
 	{STORE_MEDIA_DISK, "disk_bytes", "disk_raw_digest"},
-	{STORE_MEDIA_DELTA, "disk_bytes", "delta_raw_digest"},
+	{STORE_MEDIA_DELTA, NULL, "delta_raw_digest"}, /* its size: of all ranges in extra.delta */
 	{STORE_MEDIA_MEMORY, "memory_bytes", "memory_raw_digest"},
 };
 
@@ -54,24 +54,40 @@ static int check_digest(
 	return 0;
 }
 
+/* What the config says of the raw size of image number @i: false where it does not. */
+static bool wanted_bytes(const json_t *config, size_t i, uint64_t *ret)
+{
+	json_t *size = images[i].size_key ? json_object_get(config, images[i].size_key) : NULL;
+	json_t *ranges = json_object_get(json_object_get(config, "extra"), "delta"), *range;
+	size_t at;
+
+	if (images[i].size_key) {
+		*ret = json_is_integer(size) ? (uint64_t)json_integer_value(size) : 0;
+		return size != NULL;
+	}
+	*ret = 0;
+	json_array_foreach(ranges, at, range) *ret +=
+		(uint64_t)json_integer_value(json_array_get(range, 1));
+	return true;
+}
+
 /* Image number @i of the table: what is inside. */
 static int check_image(int fd, size_t i, const struct store_layer *layer, const json_t *config,
 	struct progress *progress, struct err *err)
 {
 	const char *want = json_string_value(json_object_get(config, images[i].digest_key));
-	json_t *size = json_object_get(config, images[i].size_key);
+	uint64_t bytes;
 	cleanup_image struct image *img = NULL;
 	cleanup_free char *stage = str_printf("expand %s", layer_name(layer));
 	int r = image_open(fd, &img, err);
 
 	if (r < 0)
 		return r;
-	if (size &&
-		(!json_is_integer(size) ||
-			(uint64_t)json_integer_value(size) != image_raw_bytes(img)))
+	if (wanted_bytes(config, i, &bytes) && bytes != image_raw_bytes(img))
 		return err_set(err, EBADMSG,
-			"it holds %" PRIu64 " bytes, the config's \"%s\" differs",
-			image_raw_bytes(img), images[i].size_key);
+			"it holds %" PRIu64 " bytes, the config's \"%s\" says %" PRIu64,
+			image_raw_bytes(img),
+			images[i].size_key ? images[i].size_key : "extra.delta", bytes);
 	progress_stage(progress, stage, "bytes", image_raw_bytes(img));
 	r = image_check_all(img, want && *want ? want : NULL, progress, err);
 	if (r == 0)

@@ -14,11 +14,12 @@ allowed() {
 	vmm) echo "common store agent/proto.h" ;;
 	bake | restore) echo "common store vmm agent/proto.h" ;;
 	pool) echo "common store vmm bake restore agent/proto.h" ;;
-	cli) echo "common store vmm bake restore pool agent/proto.h" ;;
+	benches) echo "common store vmm restore agent/proto.h" ;;
+	cli) echo "common store vmm bake restore pool benches agent/proto.h" ;;
 	esac
 }
 
-for part in common agent store vmm bake restore pool cli; do
+for part in common agent store vmm bake restore pool benches cli; do
 	[ -d "$part" ] || continue
 	bad=
 	while IFS=: read -r file include; do
@@ -49,6 +50,7 @@ library 'linux/userfaultfd' 'restore/|vmm/preload_uffd' userfaultfd
 ok "headers compile alone" make --no-print-directory headercheck
 is "$(grep -LE 'SPDX-License-Identifier: Apache-2.0' $(git ls-files '*.c' '*.h' '*.sh' '*.py') | tr '\n' ' ')" "" \
 	"every source file names its licence"
+is "$(sh tests/kvm/rig-init >/dev/null 2>&1; echo $?)" 2 "the rig's init refuses to run on a host"
 is "$(git ls-files -z | xargs -0 grep -lIv -e '^' --null 2>/dev/null | tr '\0' ' ')" "" "no empty files"
 is "$(git ls-files '*.c' '*.h' | xargs wc -l | awk '$1 > 700 && $2 != "total" { print $2 }')" "" \
 	"no source file is longer than 700 lines"

@@ -10,7 +10,7 @@ libcurl4-openssl-dev libinih-dev libjansson-dev libssl-dev
 qemu-system-x86 qemu-utils mmdebstrap e2fsprogs zstd python3 python3-pip curl ca-certificates
 ipython3 patch binutils
 linux-source bc bison flex libelf-dev xz-utils cpio kmod
-skopeo attr acl libcap2-bin clang clang-format clang-tidy libclang-rt-14-dev procps iproute2
+skopeo attr acl libcap2-bin man-db clang clang-format clang-tidy libclang-rt-14-dev procps iproute2
 '
 
 if ! command -v dpkg-query >/dev/null; then

@@ -22,9 +22,10 @@
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
 #define CMDLINE                                                                                    \
-	"console=ttyS0 quiet reboot=t panic=-1 tsc=reliable no_timer_check lapic_timer_khz=1000000 "                    \
+	"console=ttyS0 quiet reboot=t panic=-1 tsc=reliable no_timer_check "                       \
+	"lapic_timer_khz=1000000 "                                                                 \
 	"rcupdate.rcu_cpu_stall_suppress=1 rcupdate.rcu_expedited=1 "                              \
-	"sysctl.vm.compaction_proactiveness=0 parbake.root=/dev/vda"
+	"sysctl.vm.compaction_proactiveness=0 init_on_alloc=1 parbake.root=/dev/vda"
 
 static int64_t raw_ns(void)
 {
@@ -100,8 +101,8 @@ int machine_tsc_khz(uint64_t *ret, struct err *err)
 		return 0;
 	khz = measure_khz();
 	if (khz == 0 || khz > UINT32_MAX)
-		return err_set(err, EIO, "the rate of the time stamp counter came out as %" PRIu64 " kHz",
-			khz);
+		return err_set(err, EIO,
+			"the rate of the time stamp counter came out as %" PRIu64 " kHz", khz);
 	obj = json_pack("{s:s, s:I}", "boot_id", boot_id, "khz", (json_int_t)khz);
 	text = json_text(obj);
 	r = file_publish(run, CACHE_NAME, text, strlen(text), 0600, err);

@@ -16,8 +16,8 @@ static int compare(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-int machine_cpu_features(enum machine_accel accel, char ret[static DIGEST_TEXT_SIZE],
-	struct err *err)
+int machine_cpu_features(
+	enum machine_accel accel, char ret[static DIGEST_TEXT_SIZE], struct err *err)
 {
 	cleanup_free char *text = NULL;
 	cleanup_digest struct digest *d = digest_new();

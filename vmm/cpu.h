@@ -11,7 +11,7 @@
  * (/proc/cpuinfo, sorted), "" under TCG, whose guests see an emulated CPU that is the same
  * everywhere.
  */
-int machine_cpu_features(enum machine_accel accel, char ret[static DIGEST_TEXT_SIZE],
-	struct err *err);
+int machine_cpu_features(
+	enum machine_accel accel, char ret[static DIGEST_TEXT_SIZE], struct err *err);
 
 #endif

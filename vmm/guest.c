@@ -31,8 +31,8 @@
 
 #include "common/clock.h"
 
-#define RX_SIZE (64u << 10)   /* a read's worth; more only for a longer frame */
-#define RX_BUDGET (1u << 20)  /* bytes read in one dispatch: others want their turn */
+#define RX_SIZE (64u << 10) /* a read's worth; more only for a longer frame */
+#define RX_BUDGET (1u << 20) /* bytes read in one dispatch: others want their turn */
 #define BUF_KEEP (256u << 10) /* an empty queue larger than this gives its memory back */
 
 /* ---- queues ----------------------------------------------------------------------------- */
@@ -194,7 +194,9 @@ static void out_sent(struct guest *g, size_t n)
 		if (!g->out_left) {
 			struct proto_header h;
 
-			memcpy(&h, g->out.bytes + g->out.head, sizeof(h));
+			/* there are bytes: some were just sent */
+			memcpy(&h, g->out.bytes + g->out.head, /* NOLINT */
+				sizeof(h));
 			g->out_left = sizeof(h) + h.length;
 		}
 		step = n < g->out_left ? n : g->out_left;
@@ -213,7 +215,8 @@ void guest_flush(struct guest *g)
 			guest_fill(g);
 		if (!g->out.len)
 			return;
-		n = send(g->fd, g->out.bytes + g->out.head, g->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+		n = send(
+			g->fd, g->out.bytes + g->out.head, g->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (n < 0) {
 			if (errno == EINTR)
 				continue;
@@ -266,8 +269,13 @@ bool guest_synced(const struct guest *g, struct proto_hello *ret)
 	return g->synced;
 }
 
-int guest_sync(struct guest *g, int64_t deadline, int also_fd, struct proto_hello *ret,
-	struct err *err)
+int64_t guest_synced_at(const struct guest *g)
+{
+	return g->synced ? g->synced_at : 0;
+}
+
+int guest_sync(
+	struct guest *g, int64_t deadline, int also_fd, struct proto_hello *ret, struct err *err)
 {
 	struct err why;
 	int rc;
@@ -311,6 +319,7 @@ static void hello_take(struct guest *g, const uint8_t *body)
 	}
 	g->hellos_due--;
 	g->synced = true;
+	g->synced_at = clock_now_ns();
 }
 
 /* Drop bytes until our HELLO. Returns how many are done with. */
@@ -450,7 +459,8 @@ static void rx_read(struct guest *g)
 	size_t budget = RX_BUDGET;
 
 	while (!g->dead && budget) {
-		uint8_t *to = guest_buf_reserve(&g->rx, g->rx.len < RX_SIZE ? RX_SIZE - g->rx.len : 1);
+		uint8_t *to =
+			guest_buf_reserve(&g->rx, g->rx.len < RX_SIZE ? RX_SIZE - g->rx.len : 1);
 		size_t room = g->rx.cap - g->rx.head - g->rx.len;
 		ssize_t n = recv(g->fd, to, room, MSG_DONTWAIT);
 

@@ -24,8 +24,8 @@ struct guest_stream;
 
 /* The end of a request: what REPLY said. */
 struct guest_reply {
-	int error;          /* 0, or a positive errno: the request failed; `text` says why */
-	const char *text;   /* borrowed until the callback returns */
+	int error; /* 0, or a positive errno: the request failed; `text` says why */
+	const char *text; /* borrowed until the callback returns */
 	const uint8_t *body; /* the fields, for proto_next() */
 	uint32_t body_len;
 };
@@ -64,8 +64,8 @@ int guest_wait(struct guest *g, const bool *flag, int64_t deadline, int also_fd,
  * and before guest_free() needed. An owner with an event loop of its own ignores these.
  */
 struct guest_watch;
-struct guest_watch *guest_watch_add(struct guest *g, int fd, short events,
-	void (*fn)(void *user, short revents), void *user);
+struct guest_watch *guest_watch_add(
+	struct guest *g, int fd, short events, void (*fn)(void *user, short revents), void *user);
 void guest_watch_set(struct guest_watch *w, short events);
 void guest_watch_remove(struct guest_watch *w);
 
@@ -76,10 +76,12 @@ void guest_watch_remove(struct guest_watch *w);
 void guest_sync_send(struct guest *g);
 /* Has HELLO with our nonce come? Then *@ret (if not NULL) is filled. */
 bool guest_synced(const struct guest *g, struct proto_hello *ret);
+/* When it came, CLOCK_MONOTONIC ns; 0: it has not. */
+int64_t guest_synced_at(const struct guest *g);
 /* guest_sync_send() + wait for HELLO, sending SYNC anew every 500 ms (a booting guest's
  * port may not be open yet). -ETIMEDOUT, -ECONNABORTED, -EPROTO (version). */
-int guest_sync(struct guest *g, int64_t deadline, int also_fd, struct proto_hello *ret,
-	struct err *err);
+int guest_sync(
+	struct guest *g, int64_t deadline, int also_fd, struct proto_hello *ret, struct err *err);
 
 /*
  * Open a stream with a request. @body holds fields (copied). Requests may be queued
@@ -89,8 +91,8 @@ int guest_sync(struct guest *g, int64_t deadline, int also_fd, struct proto_hell
 struct guest_stream *guest_request(struct guest *g, enum proto_type type, const void *body,
 	uint32_t body_len, const struct guest_stream_ops *ops, void *user);
 /* Queue data for @channel: returns how many bytes were taken (≤ credit). */
-size_t guest_stream_send(struct guest_stream *s, enum proto_channel channel, const void *bytes,
-	size_t len);
+size_t guest_stream_send(
+	struct guest_stream *s, enum proto_channel channel, const void *bytes, size_t len);
 void guest_stream_eof(struct guest_stream *s, enum proto_channel channel);
 void guest_stream_cancel(struct guest_stream *s);
 void guest_stream_signal(struct guest_stream *s, int sig);
@@ -104,8 +106,8 @@ size_t guest_stream_room(struct guest_stream *s, enum proto_channel channel);
 /* Called for each PROXY_OPEN. Returns the ops for the new stream and sets *@ret_user, or
  * NULL to refuse. As its server the host ends it with guest_stream_reply(). */
 /* (When the agent cancels such a stream, done() gets ECANCELED, and the REPLY is sent.) */
-typedef const struct guest_stream_ops *guest_open_fn(void *user, struct guest_stream *s,
-	void **ret_user);
+typedef const struct guest_stream_ops *guest_open_fn(
+	void *user, struct guest_stream *s, void **ret_user);
 void guest_on_open(struct guest *g, guest_open_fn *fn, void *user);
 /* End an agent-opened stream (error: positive errno or 0). Frees it; done() is not called. */
 void guest_stream_reply(struct guest_stream *s, int error, const char *text);
@@ -124,21 +126,26 @@ struct guest_exec_spec {
 	const char *const *argv; /* NULL-terminated, or NULL with `shell` */
 	const char *shell;
 	const char *const *env; /* NULL-terminated or NULL */
-	const char *cwd, *user;  /* NULL: default */
-	uint64_t timeout_ms;     /* 0: none */
+	const char *cwd, *user; /* NULL: default */
+	uint64_t timeout_ms; /* 0: none */
 	uint64_t limit_out, limit_err; /* 0: LIMIT_OUTPUT_BYTES */
 	uint64_t memory_max, pids_max; /* 0: none */
-	unsigned rows, cols;     /* both ≠ 0: a PTY */
-	bool detach;             /* return as soon as it runs; no input, output or timeout */
-	int stdin_fd;            /* read until EOF and carried; -1: none. May be a terminal. */
-	/* output as it comes (≤ limits); NULL: collected in the result */
-	void (*output)(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len);
+	unsigned rows, cols; /* both ≠ 0: a PTY */
+	bool detach; /* return as soon as it runs; no input, output or timeout */
+	int stdin_fd; /* read until EOF and carried; -1: none. May be a terminal. */
+	/* output as it comes (≤ limits); NULL: collected in the result. -errno: it cannot be passed
+	 * on; the command is killed and the call fails with that. */
+	int (*output)(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len);
 	void *user_data;
+	/* with a PTY: when @resize_fd is readable, @resize takes it in and tells the new size. May be
+	 * NULL. */
+	void (*resize)(void *user, unsigned *ret_rows, unsigned *ret_cols);
+	int resize_fd;
 };
 
 /* What running ended with; for EXEC and CODE. Free with guest_result_free(). */
 struct guest_result {
-	int exit_code;   /* ≥ 0, or -1 where a signal ended it */
+	int exit_code; /* ≥ 0, or -1 where a signal ended it */
 	int exit_signal; /* 0 or the signal */
 	bool timed_out, oom, context_gone;
 	bool cut_out, cut_err;
@@ -149,8 +156,8 @@ struct guest_result {
 	uint32_t execution;
 	char *ename, *evalue, *traceback; /* NULL: it did not raise. context_gone: how the
 					   * interpreter ended, as `traceback` */
-	char *results;                    /* JSON lines of channel 3, NUL-terminated, whole lines */
-	bool cut_results;                 /* there were more than LIMIT_OUTPUT_BYTES of them */
+	char *results; /* JSON lines of channel 3, NUL-terminated, whole lines */
+	bool cut_results; /* there were more than LIMIT_OUTPUT_BYTES of them */
 };
 
 void guest_result_free(struct guest_result *r);
@@ -163,8 +170,8 @@ int guest_exec(struct guest *g, const struct guest_exec_spec *spec, int64_t dead
 /* Run code in the context @context (NULL: "default"; started if it is not). spec: timeout_ms,
  * limits and output are used. */
 int guest_code(struct guest *g, const char *context, const char *code,
-	const struct guest_exec_spec *spec, int64_t deadline, int also_fd,
-	struct guest_result *ret, struct err *err);
+	const struct guest_exec_spec *spec, int64_t deadline, int also_fd, struct guest_result *ret,
+	struct err *err);
 /*
  * Copy a local descriptor's content (read until its end; a pipe is polled) to @path in the guest,
  * parents made / back: more than @max bytes is -EFBIG, with @max bytes written. @user may be NULL.
@@ -177,16 +184,16 @@ int guest_get_file(struct guest *g, const char *path, int fd, uint64_t max, int6
 /* What INFO tells. */
 struct guest_info {
 	uint8_t nonce[PROTO_NONCE_LEN]; /* the agent's own, made at boot, only in memory */
-	uint64_t counter;               /* SYNCs answered since boot */
+	uint64_t counter; /* SYNCs answered since boot */
 	uint64_t uptime_ns;
 	uint64_t mem_total, mem_free, mem_cached; /* bytes */
-	uint32_t contexts, streams;               /* alive; other streams open */
-	char kernel[65];                          /* uname -r, printable */
+	uint32_t contexts, streams; /* alive; other streams open */
+	char kernel[65]; /* uname -r, printable */
 };
 
 /* Ask for it. -EPROTO where the answer lacks a field; otherwise as guest_call(). */
-int guest_info(struct guest *g, int64_t deadline, int also_fd, struct guest_info *ret,
-	struct err *err);
+int guest_info(
+	struct guest *g, int64_t deadline, int also_fd, struct guest_info *ret, struct err *err);
 
 /* What a clone must be told before anything else (DESIGN: identity). */
 struct guest_identity {

@@ -142,28 +142,50 @@ static void plain_done(void *user, const struct guest_reply *reply)
 const char *guest_type_name(enum proto_type type)
 {
 	switch (type) {
-	case PROTO_EXEC: return "running a command in the guest";
-	case PROTO_FILE_PUT: return "writing a file in the guest";
-	case PROTO_FILE_GET: return "reading a file in the guest";
-	case PROTO_FILE_STAT: return "looking at a file in the guest";
-	case PROTO_FILE_LIST: return "listing a directory in the guest";
-	case PROTO_FILE_MKDIR: return "making a directory in the guest";
-	case PROTO_FILE_REMOVE: return "removing a file in the guest";
-	case PROTO_FILE_RENAME: return "renaming a file in the guest";
-	case PROTO_CODE: return "running code in the guest";
-	case PROTO_CONTEXT: return "the guest's interpreter";
-	case PROTO_IDENTITY: return "giving the guest its identity";
-	case PROTO_CLOCK: return "setting the guest's clock";
-	case PROTO_SYNCFS: return "syncing the guest's file systems";
-	case PROTO_FREEZE: return "freezing the guest's file system";
-	case PROTO_THAW: return "thawing the guest's file system";
-	case PROTO_ZERO_FREE: return "zeroing the guest's free memory";
-	case PROTO_DROP_CACHES: return "dropping the guest's caches";
-	case PROTO_PROXY: return "the guest's proxy port";
-	case PROTO_INFO: return "asking the guest about itself";
-	case PROTO_SHUTDOWN: return "shutting the guest down";
-	case PROTO_QUIESCE: return "quieting the guest";
-	default: return "a request to the guest";
+	case PROTO_EXEC:
+		return "running a command in the guest";
+	case PROTO_FILE_PUT:
+		return "writing a file in the guest";
+	case PROTO_FILE_GET:
+		return "reading a file in the guest";
+	case PROTO_FILE_STAT:
+		return "looking at a file in the guest";
+	case PROTO_FILE_LIST:
+		return "listing a directory in the guest";
+	case PROTO_FILE_MKDIR:
+		return "making a directory in the guest";
+	case PROTO_FILE_REMOVE:
+		return "removing a file in the guest";
+	case PROTO_FILE_RENAME:
+		return "renaming a file in the guest";
+	case PROTO_CODE:
+		return "running code in the guest";
+	case PROTO_CONTEXT:
+		return "the guest's interpreter";
+	case PROTO_IDENTITY:
+		return "giving the guest its identity";
+	case PROTO_CLOCK:
+		return "setting the guest's clock";
+	case PROTO_SYNCFS:
+		return "syncing the guest's file systems";
+	case PROTO_FREEZE:
+		return "freezing the guest's file system";
+	case PROTO_THAW:
+		return "thawing the guest's file system";
+	case PROTO_ZERO_FREE:
+		return "zeroing the guest's free memory";
+	case PROTO_DROP_CACHES:
+		return "dropping the guest's caches";
+	case PROTO_PROXY:
+		return "the guest's proxy port";
+	case PROTO_INFO:
+		return "asking the guest about itself";
+	case PROTO_SHUTDOWN:
+		return "shutting the guest down";
+	case PROTO_QUIESCE:
+		return "quieting the guest";
+	default:
+		return "a request to the guest";
 	}
 }
 

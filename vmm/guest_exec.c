@@ -19,10 +19,14 @@ struct exec_call {
 	const struct guest_exec_spec *spec;
 	struct guest_result *r;
 	bool has_status; /* CODE and what is detached have no exit status */
+	struct guest_stream *s;
 	bool done, broken;
 	int error;
+	int output_error; /* positive: the caller did not take its output */
+	int64_t stalled_ns; /* time that the caller took to pass output on */
 	char *text;
 	struct guest_pump pump; /* buf NULL: no input */
+	struct guest_watch *resize;
 	struct {
 		struct guest_buf bytes;
 		uint64_t limit, taken;
@@ -41,6 +45,22 @@ void guest_result_free(struct guest_result *r)
 	*r = (struct guest_result){0};
 }
 
+static void exec_pass_on(
+	struct exec_call *c, enum proto_channel channel, const uint8_t *bytes, size_t len)
+{
+	int64_t begin = clock_now_ns();
+	int rc;
+
+	if (!len || c->output_error)
+		return;
+	rc = c->spec->output(c->spec->user_data, channel, bytes, len);
+	c->stalled_ns += clock_now_ns() - begin;
+	if (rc < 0) {
+		c->output_error = -rc;
+		guest_stream_cancel(c->s);
+	}
+}
+
 static size_t exec_data(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
 {
 	struct exec_call *c = user;
@@ -51,12 +71,22 @@ static size_t exec_data(void *user, enum proto_channel channel, const uint8_t *b
 		c->out[channel].cut = true;
 	c->out[channel].taken += n;
 	if (channel != PROTO_RESULT && c->spec->output) {
-		if (n)
-			c->spec->output(c->spec->user_data, channel, bytes, n);
+		exec_pass_on(c, channel, bytes, n);
 	} else {
 		guest_buf_append(&c->out[channel].bytes, bytes, n);
 	}
 	return len;
+}
+
+static void exec_resize(void *user, short revents)
+{
+	struct exec_call *c = user;
+	unsigned rows = 0, cols = 0;
+
+	(void)revents;
+	c->spec->resize(c->spec->user_data, &rows, &cols);
+	if (rows && cols)
+		guest_stream_resize(c->s, rows, cols);
 }
 
 static void exec_eof(void *user, enum proto_channel channel)
@@ -157,6 +187,8 @@ static void exec_done(void *user, const struct guest_reply *reply)
 	bool ended = !c->has_status;
 
 	guest_pump_stop(&c->pump);
+	guest_watch_remove(c->resize);
+	c->resize = NULL;
 	c->done = true;
 	c->error = reply->error;
 	while (proto_next(&in, &f) == 1) {
@@ -194,19 +226,39 @@ static char *take_output(struct exec_call *c, enum proto_channel channel, size_t
 	return text;
 }
 
+/* Until it is done or the time is up. A reader of our output that is slow spends time of its own. */
+static int exec_wait_done(
+	struct guest *g, struct exec_call *c, int64_t until, int also_fd, struct err *err)
+{
+	struct err late = {0};
+	int64_t counted;
+	int rc;
+
+	do {
+		counted = c->stalled_ns;
+		rc = guest_wait(g, &c->done, until == CLOCK_NEVER ? until : until + counted,
+			also_fd, &late);
+	} while (rc == -ETIMEDOUT && c->stalled_ns > counted);
+	if (rc == 0)
+		return 0;
+	return guest_wait_stream(g, c->s, &c->done, clock_now_ns(), also_fd, err);
+}
+
 /* Wait for it and make the result of what came. */
-static int exec_wait(struct guest *g, struct guest_stream *s, struct exec_call *c, int64_t deadline,
-	int also_fd, const char *what, struct err *err)
+static int exec_wait(struct guest *g, struct exec_call *c, int64_t deadline, int also_fd,
+	const char *what, struct err *err)
 {
 	int64_t own = c->spec->timeout_ms && c->spec->timeout_ms < INT64_MAX / 2000000
-			      ? clock_deadline((int64_t)c->spec->timeout_ms + GRACE_MS)
-			      : CLOCK_NEVER;
+		? clock_deadline((int64_t)c->spec->timeout_ms + GRACE_MS)
+		: CLOCK_NEVER;
 	size_t len;
-	int rc = guest_wait_stream(g, s, &c->done, deadline < own ? deadline : own, also_fd, err);
+	int rc = exec_wait_done(g, c, deadline < own ? deadline : own, also_fd, err);
 
 	guest_pump_stop(&c->pump);
 	if (c->pump.error)
 		return err_sys(err, c->pump.error, "%s: reading its input", what);
+	if (c->output_error)
+		return err_sys(err, c->output_error, "%s: passing its output on", what);
 	if (rc == -ETIMEDOUT && own <= deadline)
 		return err_set(err, ETIMEDOUT,
 			"%s: the agent did not end it at its timeout of %llu ms; cancelled", what,
@@ -239,12 +291,11 @@ static int exec_run(struct guest *g, enum proto_type type, const struct proto_ou
 	const struct guest_exec_spec *spec, int64_t deadline, int also_fd, const char *what,
 	struct guest_result *ret, struct err *err)
 {
-	static const struct guest_stream_ops ops = {.data = exec_data, .eof = exec_eof,
-		.writable = exec_writable, .done = exec_done};
+	static const struct guest_stream_ops ops = {
+		.data = exec_data, .eof = exec_eof, .writable = exec_writable, .done = exec_done};
 	struct guest_result r = {0};
-	struct exec_call c = {.spec = spec, .r = &r,
-		.has_status = type == PROTO_EXEC && !spec->detach};
-	struct guest_stream *s;
+	struct exec_call c = {
+		.spec = spec, .r = &r, .has_status = type == PROTO_EXEC && !spec->detach};
 	int rc;
 
 	if (o->failed)
@@ -252,12 +303,15 @@ static int exec_run(struct guest *g, enum proto_type type, const struct proto_ou
 	c.out[PROTO_OUT].limit = spec->limit_out ? spec->limit_out : LIMIT_OUTPUT_BYTES;
 	c.out[PROTO_ERR].limit = spec->limit_err ? spec->limit_err : LIMIT_OUTPUT_BYTES;
 	c.out[PROTO_RESULT].limit = LIMIT_OUTPUT_BYTES;
-	s = guest_request(g, type, o->buf, o->len, &ops, &c);
-	if (!s)
+	c.s = guest_request(g, type, o->buf, o->len, &ops, &c);
+	if (!c.s)
 		return guest_request_error(g, type, o->len, err);
 	if (c.has_status && spec->stdin_fd >= 0)
-		guest_pump_start(&c.pump, g, s, spec->stdin_fd);
-	rc = exec_wait(g, s, &c, deadline, also_fd, what, err);
+		guest_pump_start(&c.pump, g, c.s, spec->stdin_fd);
+	if (c.has_status && spec->resize)
+		c.resize = guest_watch_add(g, spec->resize_fd, POLLIN, exec_resize, &c);
+	rc = exec_wait(g, &c, deadline, also_fd, what, err);
+	guest_watch_remove(c.resize);
 	for (int i = 0; i < PROTO_CHANNELS; i++)
 		guest_buf_free(&c.out[i].bytes);
 	free(c.text);
@@ -352,8 +406,8 @@ int guest_exec(struct guest *g, const struct guest_exec_spec *spec, int64_t dead
 }
 
 int guest_code(struct guest *g, const char *context, const char *code,
-	const struct guest_exec_spec *spec, int64_t deadline, int also_fd,
-	struct guest_result *ret, struct err *err)
+	const struct guest_exec_spec *spec, int64_t deadline, int also_fd, struct guest_result *ret,
+	struct err *err)
 {
 	cleanup_free uint8_t *buf = malloc(PROTO_BODY_MAX);
 	struct proto_out o = {.buf = buf, .max = PROTO_BODY_MAX};
@@ -368,6 +422,6 @@ int guest_code(struct guest *g, const char *context, const char *code,
 		proto_put_str(&o, PROTO_T_CONTEXT, context);
 	proto_put_str(&o, PROTO_T_CODE, code);
 	put_limits(&o, spec);
-	return exec_run(g, PROTO_CODE, &o, spec, deadline, also_fd, "running code in the guest",
-		ret, err);
+	return exec_run(
+		g, PROTO_CODE, &o, spec, deadline, also_fd, "running code in the guest", ret, err);
 }

@@ -272,8 +272,8 @@ void guest_stream_frame(struct guest *g, const struct proto_header *h, const uin
 	s = guest_stream_find(g, h->stream);
 	if (!s) {
 		if ((h->stream & 1) || !guest_lately_closed(g, h->stream))
-			guest_breach(g, "a frame of type %u on stream %u, which is not open", h->type,
-				h->stream);
+			guest_breach(g, "a frame of type %u on stream %u, which is not open",
+				h->type, h->stream);
 		return;
 	}
 	if ((s->number & 1) && (!s->request_end || g->sent < s->request_end)) {
@@ -281,12 +281,13 @@ void guest_stream_frame(struct guest *g, const struct proto_header *h, const uin
 		return;
 	}
 	if (s->replied) {
-		guest_breach(g, "a frame of type %u on stream %u after its REPLY", h->type, h->stream);
+		guest_breach(
+			g, "a frame of type %u on stream %u after its REPLY", h->type, h->stream);
 		return;
 	}
 	if (h->type == ((s->number & 1) ? PROTO_CANCEL : PROTO_REPLY)) {
-		guest_breach(g, "a frame of type %u on stream %u, which the other side serves", h->type,
-			h->stream);
+		guest_breach(g, "a frame of type %u on stream %u, which the other side serves",
+			h->type, h->stream);
 		return;
 	}
 	if (s->finishing && h->type != PROTO_CANCEL)

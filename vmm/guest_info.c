@@ -14,8 +14,8 @@ static int take_kernel(const struct proto_field *f, char ret[static 65])
 	return 0;
 }
 
-int guest_info(struct guest *g, int64_t deadline, int also_fd, struct guest_info *ret,
-	struct err *err)
+int guest_info(
+	struct guest *g, int64_t deadline, int also_fd, struct guest_info *ret, struct err *err)
 {
 	struct guest_info info = {0};
 	cleanup_free uint8_t *body = NULL;

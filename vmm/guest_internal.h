@@ -21,8 +21,8 @@ void guest_buf_free(struct guest_buf *b);
 
 struct guest_rx {
 	struct guest_buf queue; /* came, not consumed yet: ≤ PROTO_WINDOW */
-	uint32_t credit;        /* the agent may still send */
-	uint32_t owed;          /* consumed, credit not given back yet */
+	uint32_t credit; /* the agent may still send */
+	uint32_t owed; /* consumed, credit not given back yet */
 	bool eof, eof_told;
 };
 
@@ -43,8 +43,8 @@ struct guest_stream {
 	struct guest_tx tx[PROTO_CHANNELS];
 
 	struct guest_buf request; /* the whole frame, until it is in the output */
-	uint64_t request_end;     /* where it ends, counted as guest.sent is; 0: not there yet */
-	uint64_t signals;         /* bit n - 1: signal n is to be sent */
+	uint64_t request_end; /* where it ends, counted as guest.sent is; 0: not there yet */
+	uint64_t signals; /* bit n - 1: signal n is to be sent */
 	bool cancel_wanted, cancel_sent, resize_wanted;
 	uint16_t rows, cols;
 
@@ -57,7 +57,7 @@ struct guest_stream {
 	char *finish_text;
 
 	unsigned busy; /* callbacks running: freed when they are through */
-	bool gone;     /* out of the table */
+	bool gone; /* out of the table */
 	bool in_data;
 
 	bool listed; /* has something to send */
@@ -81,6 +81,7 @@ struct guest {
 
 	/* synchronising */
 	bool synced;
+	int64_t synced_at; /* CLOCK_MONOTONIC ns */
 	bool hold; /* SYNC may have to be sent again: keep requests back until HELLO */
 	bool sync_begun;
 	uint8_t nonce[PROTO_NONCE_LEN];
@@ -89,7 +90,7 @@ struct guest {
 
 	struct guest_buf rx, out;
 	size_t out_left; /* of the frame at the head of `out`, where part of it has been sent */
-	uint64_t sent;   /* bytes given to the socket, ever */
+	uint64_t sent; /* bytes given to the socket, ever */
 
 	/* streams of our own: number = 2 * (slot + PROTO_STREAMS_MAX * generation) + 1 */
 	struct guest_stream *ours[PROTO_STREAMS_MAX];
@@ -146,7 +147,7 @@ struct guest_stream *guest_stream_find(struct guest *g, uint32_t number);
  * numbers are remembered.
  */
 bool guest_lately_closed(const struct guest *g, uint32_t number);
-#define GUEST_OUT_HIGH (128u << 10)          /* a write's worth */
+#define GUEST_OUT_HIGH (128u << 10) /* a write's worth */
 #define GUEST_CREDIT_STEP (PROTO_WINDOW / 4) /* credit goes back in pieces of this size */
 
 /* Nobody listens to it from now on: CANCEL, and what still comes is dropped. */

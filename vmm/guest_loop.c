@@ -25,8 +25,8 @@ static void *grow(void *items, size_t *cap, size_t need, size_t size)
 	return items;
 }
 
-struct guest_watch *guest_watch_add(struct guest *g, int fd, short events,
-	void (*fn)(void *user, short revents), void *user)
+struct guest_watch *guest_watch_add(
+	struct guest *g, int fd, short events, void (*fn)(void *user, short revents), void *user)
 {
 	struct guest_watch *w = malloc(sizeof(*w));
 

@@ -199,8 +199,8 @@ size_t guest_stream_room(struct guest_stream *s, enum proto_channel channel)
 	return tx->credit;
 }
 
-size_t guest_stream_send(struct guest_stream *s, enum proto_channel channel, const void *bytes,
-	size_t len)
+size_t guest_stream_send(
+	struct guest_stream *s, enum proto_channel channel, const void *bytes, size_t len)
 {
 	struct guest_tx *tx = &s->tx[channel];
 	size_t n = guest_stream_room(s, channel);
@@ -320,14 +320,14 @@ static bool fill_data(struct guest_stream *s)
 {
 	bool sent = false, more = false;
 
-	for (uint16_t c = 0; c < PROTO_CHANNELS; c++) {
+	for (unsigned c = 0; c < PROTO_CHANNELS; c++) {
 		struct guest_tx *tx = &s->tx[c];
 
 		if (tx->queue.len && !sent) {
 			uint32_t n = tx->queue.len < PROTO_DATA_MAX ? (uint32_t)tx->queue.len
 								    : PROTO_DATA_MAX;
 
-			guest_frame(s->g, PROTO_DATA, c, s->number,
+			guest_frame(s->g, PROTO_DATA, (uint16_t)c, s->number,
 				tx->queue.bytes + tx->queue.head, n);
 			guest_buf_consume(&tx->queue, n);
 			sent = true;
@@ -335,7 +335,7 @@ static bool fill_data(struct guest_stream *s)
 		if (tx->queue.len) {
 			more = true;
 		} else if (tx->eof_wanted && !tx->eof_sent && !s->cancel_wanted) {
-			guest_frame(s->g, PROTO_EOF, c, s->number, NULL, 0);
+			guest_frame(s->g, PROTO_EOF, (uint16_t)c, s->number, NULL, 0);
 			tx->eof_sent = true;
 		}
 	}
@@ -370,7 +370,8 @@ void guest_fill(struct guest *g)
 
 		stream_unlist(s);
 		if (s->request.len) {
-			guest_buf_append(&g->out, s->request.bytes + s->request.head, s->request.len);
+			guest_buf_append(
+				&g->out, s->request.bytes + s->request.head, s->request.len);
 			guest_buf_free(&s->request);
 			s->request_end = g->sent + g->out.len;
 		}

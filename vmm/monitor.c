@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 
 #include "common/clock.h"
+#include "common/confine.h"
 #include "common/file.h"
 #include "common/limits.h"
 #include "common/log.h"
@@ -179,7 +180,33 @@ int monitor_default_accel(enum machine_accel *ret, struct err *err)
 	const struct monitor_facts *facts;
 	int r = monitor_probe(&facts, err);
 
-	return r < 0 ? r : choose_accel(facts, ret, err);
+	return r ? r : choose_accel(facts, ret, err);
+}
+
+int monitor_confinement(char ret[static 256], struct err *err)
+{
+	const struct confine_host *h = confine_host();
+	int r;
+
+	if (h->off) {
+		snprintf(ret, 256, "PARBAKE_CONFINE=off: machines run as you, with all you may do");
+		return 1;
+	}
+	r = monitors[0]->confined(err);
+	if (r < 0) {
+		err_prefix(err, "start a confined %s", monitors[0]->name);
+		return r;
+	}
+	if (h->users)
+		snprintf(ret, 256,
+			"each machine runs as a user of its own (from %u on), without "
+			"capabilities, with seccomp%s%s%s%s",
+			h->first, h->files ? ", Landlock" : "", h->namespaces ? ", no network" : "",
+			h->why[0] ? "; " : "", h->why);
+	else
+		snprintf(ret, 256, "machines run as you, with seccomp%s: %s",
+			h->files ? " and Landlock" : "", h->why);
+	return h->users && h->namespaces && h->files ? 0 : 1;
 }
 
 /* ---- a machine's life ------------------------------------------------------------------- */

@@ -44,7 +44,7 @@ struct machine_spec {
 	/* which monitor; NULL: the one that monitor_probe() tells. Borrowed during start. */
 	const struct monitor_facts *monitor;
 	/* the disk: an immutable raw file and the machine's own qcow2 overlay over it. Borrowed. */
-	int disk_fd;    /* opened read-only */
+	int disk_fd; /* opened read-only */
 	int overlay_fd; /* opened read-write, of machine_overlay_init() */
 	/* boot only; paths */
 	const char *kernel, *initrd, *cmdline;
@@ -55,14 +55,14 @@ struct machine_spec {
 
 /* What a monitor is; part of a snapshot's config, compared at restore. */
 struct monitor_facts {
-	char name[32];       /* "qemu" */
-	char version[64];    /* its own version with the package's, as --version prints it */
-	char machine[64];    /* machine type, versioned */
-	char cpu[64];        /* CPU model given to the guest */
+	char name[32]; /* "qemu" */
+	char version[64]; /* its own version with the package's, as --version prints it */
+	char machine[64]; /* machine type, versioned */
+	char cpu[64]; /* CPU model given to the guest */
 	char program[4096];
-	char origin[32];     /* where it was found: "PARBAKE_QEMU", "make monitor", "PATH" */
-	bool hands_over;     /* gives its memory to a pager by itself: needs no preload library */
-	bool has_kvm;        /* KVM was tried, with this monitor, and works */
+	char origin[32]; /* where it was found: "PARBAKE_QEMU", "make monitor", "PATH" */
+	bool hands_over; /* gives its memory to a pager by itself: needs no preload library */
+	bool has_kvm; /* KVM was tried, with this monitor, and works */
 	char why_not_kvm[128];
 };
 
@@ -84,6 +84,13 @@ int monitor_find(const char *name, const char *version, const struct monitor_fac
 	struct err *err);
 /* KVM where it works, else TCG; PARBAKE_ACCEL=tcg|kvm decides. -ENODEV with the reason. */
 int monitor_default_accel(enum machine_accel *ret, struct err *err);
+
+/*
+ * How machines' processes are confined on this host (common/confine.h), tried with the monitor: a sentence
+ * for people in @ret. Returns 0 where all of it works, 1 where some of it does not, -errno where machines
+ * cannot be started so.
+ */
+int monitor_confinement(char ret[static 256], struct err *err);
 
 /* The CPU model a guest gets with @accel: facts.cpu is that of the default accelerator. */
 const char *machine_cpu_model(enum machine_accel accel);
@@ -141,6 +148,7 @@ int machine_overlay_walk(int fd, uint64_t disk_bytes,
 struct monitor_ops {
 	const char *name;
 	int (*probe)(unsigned i, struct monitor_facts *ret, struct err *err); /* as monitor_candidate() */
+	int (*confined)(struct err *err); /* try whether the monitor starts with all given up */
 	int (*start)(struct machine *m, const struct machine_spec *spec, struct err *err);
 	int (*ready)(struct machine *m, int64_t deadline, struct err *err);
 	int (*restore)(struct machine *m, int state_fd, int64_t deadline, struct err *err);

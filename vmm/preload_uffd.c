@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-or-later */
 /*
- * Hands a monitor's guest memory over to a pager. It wraps mmap in the monitor's process: as a
- * preload library for any dynamically linked monitor, or linked in with
- * -Wl,--wrap=mmap,--wrap=mmap64 and -DPARBAKE_UFFD_WRAP. The environment names three descriptors of
- * that process:
+ * Hands a monitor's guest memory over to a pager. It wraps mmap and open in the monitor's process:
+ * as a preload library for any dynamically linked monitor, or linked in with
+ * -Wl,--wrap=mmap,--wrap=mmap64,--wrap=open,--wrap=open64 and -DPARBAKE_UFFD_WRAP. The environment
+ * names descriptors of that process:
  *
  *     PARBAKE_UFFD_MEM   the memfd that is guest memory (the mapping is known by device and inode)
  *     PARBAKE_UFFD_SOCK  a connected unix socket to the pager
  *     PARBAKE_UFFD_ACK   an eventfd: 1 is written once the memory is registered
+ *     PARBAKE_UFFD_DEV   /dev/userfaultfd, opened (else: opened here, else the system call)
+ *     PARBAKE_KVM        /dev/kvm, opened: what whoever opens that name gets
+ *     PARBAKE_PRELOAD    this library, to be closed
+ *
+ * The devices are descriptors because the monitor's user may open neither. PARBAKE_CONFINED (any
+ * value): nobody is to trace this process, not even one of the same user.
  *
  * When the memfd is mapped, privately and writable, the mapping is registered with a userfaultfd
  * for missing and minor faults before anyone can touch it, and the userfaultfd is sent over the
@@ -38,6 +44,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -104,9 +111,11 @@ static int is_guest_memory(int fd)
 
 static int open_uffd(void)
 {
-	int dev = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
+	int dev = env_fd("PARBAKE_UFFD_DEV");
 	int fd = -1;
 
+	if (dev < 0)
+		dev = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
 	if (dev >= 0) {
 		fd = ioctl(dev, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK);
 		close(dev);
@@ -183,6 +192,7 @@ static void *watch(void *arg)
 			continue;
 		}
 		kill(getpid(), SIGKILL);
+		_exit(EXIT_STATUS);
 	}
 	return NULL;
 }
@@ -241,9 +251,56 @@ static void *map(void *addr, size_t len, int prot, int flags, int fd, off_t offs
 	return at;
 }
 
+static int open_name(const char *path, int flags, mode_t mode)
+{
+	int kvm = strcmp(path, "/dev/kvm") == 0 ? env_fd("PARBAKE_KVM") : -1;
+
+	if (kvm >= 0)
+		return fcntl(kvm, F_DUPFD_CLOEXEC, 0);
+	return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
+/* open's optional third argument, as glibc takes it. */
+#define OPEN_MODE(flags)                                                                           \
+	({                                                                                         \
+		mode_t mode_ = 0;                                                                  \
+		if ((flags)&O_CREAT || ((flags)&O_TMPFILE) == O_TMPFILE) {                         \
+			va_list args_;                                                             \
+			va_start(args_, flags);                                                    \
+			mode_ = va_arg(args_, mode_t);                                             \
+			va_end(args_);                                                             \
+		}                                                                                  \
+		mode_;                                                                             \
+	})
+
+__attribute__((constructor)) static void begin(void)
+{
+	int library = env_fd("PARBAKE_PRELOAD");
+
+	if (library >= 0)
+		close(library);
+	if (!getenv("PARBAKE_CONFINED"))
+		return;
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	/* a program that was started by descriptor has its number for a name */
+	prctl(PR_SET_NAME, program_invocation_short_name, 0, 0, 0);
+}
+
 #ifdef PARBAKE_UFFD_WRAP
+int __wrap_open(const char *path, int flags, ...);
+int __wrap_open64(const char *path, int flags, ...);
 void *__wrap_mmap(void *addr, size_t len, int prot, int flags, int fd, off_t offset);
 void *__wrap_mmap64(void *addr, size_t len, int prot, int flags, int fd, off64_t offset);
+
+int __wrap_open(const char *path, int flags, ...)
+{
+	return open_name(path, flags, OPEN_MODE(flags));
+}
+
+int __wrap_open64(const char *path, int flags, ...)
+{
+	return open_name(path, flags, OPEN_MODE(flags));
+}
 
 void *__wrap_mmap(void *addr, size_t len, int prot, int flags, int fd, off_t offset)
 {
@@ -255,10 +312,25 @@ void *__wrap_mmap64(void *addr, size_t len, int prot, int flags, int fd, off64_t
 	return map(addr, len, prot, flags, fd, offset);
 }
 #else
-/* With 64-bit offsets the header's mmap is the symbol mmap64; both names are defined by hand. */
+/*
+ * With 64-bit offsets the header's mmap is the symbol mmap64, and open open64; all names are defined
+ * by hand.
+ */
+int uffd_open(const char *path, int flags, ...) __asm__("open");
+int uffd_open64(const char *path, int flags, ...) __asm__("open64");
 void *uffd_mmap(void *addr, size_t len, int prot, int flags, int fd, off_t offset) __asm__("mmap");
 void *uffd_mmap64(void *addr, size_t len, int prot, int flags, int fd, off_t offset) __asm__(
 	"mmap64");
+
+int uffd_open(const char *path, int flags, ...)
+{
+	return open_name(path, flags, OPEN_MODE(flags));
+}
+
+int uffd_open64(const char *path, int flags, ...)
+{
+	return open_name(path, flags, OPEN_MODE(flags));
+}
 
 void *uffd_mmap(void *addr, size_t len, int prot, int flags, int fd, off_t offset)
 {

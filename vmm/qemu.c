@@ -99,36 +99,113 @@ static int make_fds(struct machine *m, bool pager, struct child_fds *child, stru
 	return steal_fd(&qmp_fd);
 }
 
-static int run(struct machine *m, const struct machine_spec *spec, const struct child_fds *child,
-	struct err *err)
+/* A descriptor of its own over a file that others have open too: to them its flags and offset are
+ * nothing. */
+static int reopen(int fd, const char *what, struct err *err)
+{
+	char path[64];
+	int own;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	own = open(path, O_RDONLY | O_CLOEXEC);
+	return own < 0 ? err_sys(err, errno, "%s: open it again", what) : own;
+}
+
+/* What the monitor's process gets that it could not open itself. -1: not needed, or not there. */
+struct lent_fds {
+	int disk, kernel, initrd, uffd_dev, kvm;
+};
+
+static void lent_fds_close(struct lent_fds *l)
+{
+	close_fd(&l->disk);
+	close_fd(&l->kernel);
+	close_fd(&l->initrd);
+	close_fd(&l->uffd_dev);
+	close_fd(&l->kvm);
+}
+
+static int lend(const struct machine_spec *spec, struct lent_fds *l, struct err *err)
+{
+	l->disk = reopen(spec->disk_fd, "the disk", err);
+	if (l->disk < 0)
+		return l->disk;
+	if (spec->kernel && ((l->kernel = qemu_copy_file(spec->kernel, err)) < 0 ||
+				    (l->initrd = qemu_copy_file(spec->initrd, err)) < 0))
+		return l->kernel < 0 ? l->kernel : l->initrd;
+	if (spec->pager_fd >= 0) /* else there is userfaultfd(2) */
+		l->uffd_dev = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
+	if (spec->shape.accel == MACHINE_KVM) {
+		l->kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC);
+		if (l->kvm < 0)
+			return err_sys(err, errno, "open /dev/kvm");
+	}
+	return 0;
+}
+
+static void map_optional(struct proc_spec *ps, int from, int to)
+{
+	if (from >= 0)
+		proc_map_fd(ps, from, to);
+}
+
+static int launch(struct machine *m, const struct machine_spec *spec,
+	const struct child_fds *child, const struct lent_fds *lent,
+	const struct monitor_facts *facts, struct err *err)
 {
 	cleanup_qemu_args struct qemu_args args = {0}, env = {0};
-	const struct monitor_facts *facts = spec->monitor;
 	struct qemu *q = m->driver;
-	struct proc_spec ps = {.die_with_parent = true};
-	int r = facts ? 0 : monitor_probe(&facts, err);
+	struct confine confine;
+	struct proc_spec ps = {.die_with_parent = true, .cwd = "/", .confine = &confine};
+	struct stat disk;
+	int preload, firmware, r = qemu_preload(facts, &preload, err);
 
-	if (r == 0)
-		r = qemu_env_make(&env, spec->pager_fd >= 0, !facts->hands_over, err);
 	if (r < 0)
 		return r;
-	if (spec->shape.accel == MACHINE_KVM && !facts->has_kvm)
-		return err_set(err, ENODEV, "KVM does not work here: %s", facts->why_not_kvm);
-	qemu_args_make(&args, facts->program, spec);
+	if (fstat(lent->disk, &disk) < 0)
+		return err_sys(err, errno, "the disk");
+	r = qemu_confine_make(facts->program, &spec->shape, (uint64_t)disk.st_size,
+		spec->pager_fd >= 0 && lent->uffd_dev < 0, &confine, &firmware, err);
+	if (r < 0)
+		return r;
+	qemu_args_make(&args, facts->program, firmware >= 0, spec);
+	qemu_env_make(&env, preload >= 0, spec->pager_fd >= 0, lent->uffd_dev >= 0, lent->kvm >= 0);
 	ps.argv = (const char *const *)args.items;
 	ps.env = (const char *const *)env.items;
 	proc_map_fd(&ps, child->errors, 2);
 	proc_map_fd(&ps, spec->memory_fd, QEMU_FD_MEMORY);
-	proc_map_fd(&ps, spec->disk_fd, QEMU_FD_DISK);
+	proc_map_fd(&ps, lent->disk, QEMU_FD_DISK);
 	proc_map_fd(&ps, spec->overlay_fd, QEMU_FD_OVERLAY);
 	proc_map_fd(&ps, child->qmp, QEMU_FD_QMP);
 	proc_map_fd(&ps, child->channel, QEMU_FD_CHANNEL);
 	proc_map_fd(&ps, child->console, QEMU_FD_CONSOLE);
-	if (spec->pager_fd >= 0) {
-		proc_map_fd(&ps, spec->pager_fd, QEMU_FD_PAGER);
-		proc_map_fd(&ps, q->ack_fd, QEMU_FD_ACK);
-	}
+	map_optional(&ps, preload, QEMU_FD_PRELOAD);
+	map_optional(&ps, spec->pager_fd, QEMU_FD_PAGER);
+	map_optional(&ps, q->ack_fd, QEMU_FD_ACK);
+	map_optional(&ps, lent->uffd_dev, QEMU_FD_UFFD_DEV);
+	map_optional(&ps, lent->kvm, QEMU_FD_KVM);
+	map_optional(&ps, lent->kernel, QEMU_FD_KERNEL);
+	map_optional(&ps, lent->initrd, QEMU_FD_INITRD);
+	map_optional(&ps, firmware, QEMU_FD_FIRMWARE);
 	return proc_start(&ps, &m->proc, err);
+}
+
+static int run(struct machine *m, const struct machine_spec *spec, const struct child_fds *child,
+	struct err *err)
+{
+	struct lent_fds lent = {-1, -1, -1, -1, -1};
+	const struct monitor_facts *facts = spec->monitor;
+	int r = facts ? 0 : monitor_probe(&facts, err);
+
+	if (r < 0)
+		return r;
+	if (spec->shape.accel == MACHINE_KVM && !facts->has_kvm)
+		return err_set(err, ENODEV, "KVM does not work here: %s", facts->why_not_kvm);
+	r = lend(spec, &lent, err);
+	if (r == 0)
+		r = launch(m, spec, child, &lent, facts, err);
+	lent_fds_close(&lent);
+	return r;
 }
 
 static int send_setup(struct qemu *q, struct err *err)
@@ -193,21 +270,20 @@ static int qemu_ready(struct machine *m, int64_t deadline, struct err *err)
 	return r;
 }
 
-/* A descriptor of its own over the state file: clones load the same file at the same time. */
+/* Clones load the same file at the same time. */
 static int reopen_state(int state_fd, struct err *err)
 {
 	cleanup_fd int fd = -1;
-	char path[64], magic[4];
+	char magic[4];
 	struct stat st;
 
 	if (fstat(state_fd, &st) < 0)
 		return err_sys(err, errno, "device state");
 	if (!S_ISREG(st.st_mode))
 		return err_set(err, EINVAL, "device state: not a regular file");
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", state_fd);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
+	fd = reopen(state_fd, "device state", err);
 	if (fd < 0)
-		return err_sys(err, errno, "device state: open it again");
+		return fd;
 	if (file_pread_full(fd, magic, sizeof(magic), 0) < 0 || memcmp(magic, STATE_MAGIC, 4))
 		return err_set(err, EBADMSG, "device state: not a QEMU migration stream");
 	return steal_fd(&fd);
@@ -336,6 +412,7 @@ static void qemu_poll(struct machine *m)
 const struct monitor_ops monitor_qemu = {
 	.name = "qemu",
 	.probe = qemu_probe,
+	.confined = qemu_confined,
 	.start = qemu_start,
 	.ready = qemu_ready,
 	.restore = qemu_restore,

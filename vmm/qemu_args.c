@@ -4,9 +4,10 @@
  * order) is the same for a boot and a restore; a boot adds the kernel and shares the memory.
  *
  * Memory is memory-backend-file over /proc/self/fd: a memfd backend would make a memfd of its own.
- * The disk comes by fdset, so that no name of a file is in reach of the monitor. No locking (a
- * clone's base is shared, immutable), no flush to the host (an overlay lives as long as its
- * machine, and the bake reads it through the page cache).
+ * The disk comes by fdset, so that no name of a file is in reach of the monitor, and so does the
+ * console: the monitor's user could not open either again. Kernel and initramfs are copies whose
+ * mode lets it. No locking (a clone's base is shared, immutable), no flush to the host (an overlay
+ * lives as long as its machine, and the bake reads it through the page cache).
  *
  * No balloon: discarding a page would punch a hole into the memfd that all clones share, which its
  * seal refuses. An RTC, though nothing uses it: without one a booting kernel waits a second for it.
@@ -20,7 +21,6 @@
 
 #include "common/file.h"
 #include "common/limits.h"
-#include "common/paths.h"
 #include "vmm/qemu.h"
 
 /*
@@ -33,7 +33,7 @@
 
 /* The parent's variables that reach the monitor: a guest that breaks out finds no secrets there. */
 static const char *const env_kept[] = {
-	"PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "QEMU_MODULE_DIR"};
+	"PATH", "LD_LIBRARY_PATH", "QEMU_MODULE_DIR"};
 
 void qemu_args_clear(struct qemu_args *a)
 {
@@ -117,9 +117,11 @@ static void add_channels(struct qemu_args *a)
 	add(a, "-chardev");
 	add(a, "socket,id=qmp,fd=%d", QEMU_FD_QMP);
 	add_option(a, "-mon", "chardev=qmp,mode=control");
-	/* the writing end of a pipe: nothing can be typed into a console */
-	add(a, "-chardev");
-	add(a, "file,id=console,path=/proc/self/fd/%d", QEMU_FD_CONSOLE);
+	/* the writing end of a pipe: nothing can be typed into a console (append: a pipe cannot be
+	 * emptied) */
+	add(a, "-add-fd");
+	add(a, "fd=%d,set=3", QEMU_FD_CONSOLE);
+	add_option(a, "-chardev", "file,id=console,path=/dev/fdset/3,append=on");
 	add_option(a, "-serial", "chardev:console");
 	add(a, "-chardev");
 	add(a, "socket,id=agent,fd=%d", QEMU_FD_CHANNEL);
@@ -127,7 +129,8 @@ static void add_channels(struct qemu_args *a)
 	add_option(a, "-device", "virtserialport,chardev=agent,name=parbake.agent");
 }
 
-void qemu_args_make(struct qemu_args *a, const char *program, const struct machine_spec *spec)
+void qemu_args_make(struct qemu_args *a, const char *program, bool firmware,
+	const struct machine_spec *spec)
 {
 	*a = (struct qemu_args){0};
 	add(a, "%s", program);
@@ -137,11 +140,17 @@ void qemu_args_make(struct qemu_args *a, const char *program, const struct machi
 	add(a, "-no-reboot");
 	add_option(a, "-sandbox", SANDBOX);
 	add_machine(a, spec);
+	if (firmware) {
+		add(a, "-bios");
+		add(a, "/proc/self/fd/%d", QEMU_FD_FIRMWARE);
+	}
 	add_disk(a, spec->kernel != NULL);
 	add_channels(a);
 	if (spec->kernel) {
-		add_option(a, "-kernel", spec->kernel);
-		add_option(a, "-initrd", spec->initrd);
+		add(a, "-kernel");
+		add(a, "/proc/self/fd/%d", QEMU_FD_KERNEL);
+		add(a, "-initrd");
+		add(a, "/proc/self/fd/%d", QEMU_FD_INITRD);
 		add_option(a, "-append", spec->cmdline);
 	} else {
 		add(a, "-S");
@@ -149,10 +158,8 @@ void qemu_args_make(struct qemu_args *a, const char *program, const struct machi
 	}
 }
 
-int qemu_env_make(struct qemu_args *a, bool pager, bool preload, struct err *err)
+void qemu_env_make(struct qemu_args *a, bool preload, bool pager, bool uffd_dev, bool kvm)
 {
-	cleanup_free char *library = NULL;
-
 	*a = (struct qemu_args){0};
 	for (size_t i = 0; i < sizeof(env_kept) / sizeof(env_kept[0]); i++) {
 		const char *value = getenv(env_kept[i]);
@@ -161,17 +168,18 @@ int qemu_env_make(struct qemu_args *a, bool pager, bool preload, struct err *err
 			add(a, "%s=%s", env_kept[i], value);
 	}
 	add(a, "LC_ALL=C");
-	if (pager && preload) {
-		int r = paths_lib("libparbake-uffd.so", &library, err);
-
-		if (r < 0)
-			return r;
-		add(a, "LD_PRELOAD=%s", library);
+	if (preload) {
+		add(a, "LD_PRELOAD=/proc/self/fd/%d", QEMU_FD_PRELOAD);
+		add(a, "PARBAKE_PRELOAD=%d", QEMU_FD_PRELOAD);
 	}
+	add(a, "PARBAKE_CONFINED=1");
 	if (pager) {
 		add(a, "PARBAKE_UFFD_MEM=%d", QEMU_FD_MEMORY);
 		add(a, "PARBAKE_UFFD_SOCK=%d", QEMU_FD_PAGER);
 		add(a, "PARBAKE_UFFD_ACK=%d", QEMU_FD_ACK);
 	}
-	return 0;
+	if (uffd_dev)
+		add(a, "PARBAKE_UFFD_DEV=%d", QEMU_FD_UFFD_DEV);
+	if (kvm)
+		add(a, "PARBAKE_KVM=%d", QEMU_FD_KVM);
 }

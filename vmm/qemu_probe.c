@@ -208,11 +208,12 @@ int qemu_probe(unsigned i, struct monitor_facts *ret, struct err *err)
 	}
 	if (r < 0)
 		return r;
+	ret->hands_over = strstr(a.version, BUILT_MARK) != NULL;
 	if (!qemu_try_kvm_device(ret->why_not_kvm)) {
 		ret->has_kvm = false;
 	} else {
 		if (!a.kvm_tried) {
-			a.kvm = qemu_try_kvm(ret->program, a.why_not_kvm);
+			a.kvm = qemu_try_kvm(ret, a.why_not_kvm);
 			a.kvm_tried = changed = true;
 		}
 		ret->has_kvm = a.kvm;
@@ -223,6 +224,5 @@ int qemu_probe(unsigned i, struct monitor_facts *ret, struct err *err)
 	snprintf(ret->name, sizeof(ret->name), "qemu");
 	snprintf(ret->version, sizeof(ret->version), "%s", a.version);
 	snprintf(ret->machine, sizeof(ret->machine), QEMU_MACHINE_TYPE);
-	ret->hands_over = strstr(a.version, BUILT_MARK) != NULL;
 	return 0;
 }

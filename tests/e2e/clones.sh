@@ -6,13 +6,14 @@ bake "$recipes/tiny.ini"
 
 before=$("$parbake" inspect tiny | sha256sum)
 for i in $(seq 20); do
+	mkfifo "$scratch/go$i"
 	"$parbake" run tiny -t 120s -e N="$i" --shell '
 		head -c 4000000 /dev/urandom >/dev/shm/mine; echo "$N" >/root/mine; sync
 		echo ready >/run/ready
 		cat /etc/machine-id /proc/sys/kernel/random/uuid /proc/sys/kernel/hostname
 		head -c 16 /dev/urandom | od -An -tx1 | tr -d " \n"; echo
 		date +%s; read go; cat /root/mine; wc -c </dev/shm/mine' \
-		<"$(mkfifo "$scratch/go$i"; echo "$scratch/go$i")" >"$scratch/clone$i" 2>"$scratch/clone$i.err" &
+		<"$scratch/go$i" >"$scratch/clone$i" 2>"$scratch/clone$i.err" &
 	pids[i]=$!
 	exec {hold[i]}>"$scratch/go$i"
 done

@@ -98,6 +98,7 @@ static int write_text(const char *path, const char *text)
 static int check_ext4(void)
 {
 	/* version 2, then user::rw- user:1:r-- group::--- mask::rwx other::--- */
+	/* clang-format off */
 	static const unsigned char acl[] = {
 		2, 0, 0, 0,
 		0x01, 0, 6, 0, 0xff, 0xff, 0xff, 0xff,
@@ -106,14 +107,15 @@ static int check_ext4(void)
 		0x10, 0, 7, 0, 0xff, 0xff, 0xff, 0xff,
 		0x20, 0, 0, 0, 0xff, 0xff, 0xff, 0xff,
 	};
+	/* clang-format on */
 	int fd;
 
 	if (mount("/dev/vda", "/disk", "ext4", 0, NULL))
 		return -errno;
 	fd = open("/disk/file", O_CREAT | O_RDWR | O_CLOEXEC, 0600);
 	if (fd < 0 || fsetxattr(fd, "security.parbake", "x", 1, 0) ||
-	    fsetxattr(fd, "user.parbake", "x", 1, 0) ||
-	    fsetxattr(fd, "system.posix_acl_access", acl, sizeof(acl), 0) || fsync(fd))
+		fsetxattr(fd, "user.parbake", "x", 1, 0) ||
+		fsetxattr(fd, "system.posix_acl_access", acl, sizeof(acl), 0) || fsync(fd))
 		return -errno;
 	close(fd);
 	return passed(umount("/disk"));
@@ -128,11 +130,11 @@ static int check_overlay(void)
 	mkdir("/tmp/work", 0755);
 	mkdir("/tmp/merged", 0755);
 	if (mknod("/tmp/lower/file", S_IFREG | 0644, 0) || write_text("/tmp/lower/file", "low") ||
-	    mount("overlay", "/tmp/merged", "overlay", 0,
-		  "lowerdir=/tmp/lower,upperdir=/tmp/upper,workdir=/tmp/work"))
+		mount("overlay", "/tmp/merged", "overlay", 0,
+			"lowerdir=/tmp/lower,upperdir=/tmp/upper,workdir=/tmp/work"))
 		return -errno;
 	if (write_text("/tmp/merged/file", "top") ||
-	    read_text("/tmp/lower/file", text, sizeof(text)) < 0 || strcmp(text, "low"))
+		read_text("/tmp/lower/file", text, sizeof(text)) < 0 || strcmp(text, "low"))
 		return -EIO;
 	return passed(umount("/tmp/merged"));
 }
@@ -162,7 +164,11 @@ static int check_loop(void)
 static int check_cgroup2(void)
 {
 	static const char *const files[] = {
-		"memory.max", "pids.max", "cpu.max", "cgroup.freeze", "cgroup.kill",
+		"memory.max",
+		"pids.max",
+		"cpu.max",
+		"cgroup.freeze",
+		"cgroup.kill",
 	};
 	char path[64];
 	int rc;
@@ -186,7 +192,7 @@ static int check_cgroup2(void)
 static int check_namespaces(void)
 {
 	return passed(unshare(CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER |
-			      CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWCGROUP | CLONE_NEWTIME));
+		CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWCGROUP | CLONE_NEWTIME));
 }
 
 static int check_seccomp(void)
@@ -197,10 +203,10 @@ static int check_seccomp(void)
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOTSUP),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
-	struct sock_fprog prog = { .len = sizeof(code) / sizeof(code[0]), .filter = code };
+	struct sock_fprog prog = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
 
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
-	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+		prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
 		return -errno;
 	return syscall(SYS_getppid) == -1 && errno == ENOTSUP ? 0 : -EIO;
 }
@@ -238,7 +244,7 @@ static int check_inotify(void)
 
 static int check_io_uring(void)
 {
-	struct io_uring_params params = { 0 };
+	struct io_uring_params params = {0};
 
 	return passed(syscall(SYS_io_uring_setup, 4, &params));
 }
@@ -270,7 +276,7 @@ static int check_fhandle(void)
 	struct {
 		struct file_handle head;
 		unsigned char room[128];
-	} h = { .head.handle_bytes = sizeof(h.room) };
+	} h = {.head.handle_bytes = sizeof(h.room)};
 	int mount_id;
 
 	return passed(name_to_handle_at(AT_FDCWD, "/tmp", &h.head, &mount_id, 0));
@@ -286,7 +292,7 @@ static int check_futex(void)
 static int check_process_vm(void)
 {
 	char from = 'x', to = 0;
-	struct iovec l = { &to, 1 }, r = { &from, 1 };
+	struct iovec l = {&to, 1}, r = {&from, 1};
 
 	if (process_vm_readv(getpid(), &l, 1, &r, 1, 0) != 1)
 		return -errno;
@@ -320,7 +326,7 @@ static int check_pty(void)
 
 static int loopback_up(void)
 {
-	struct ifreq ifr = { .ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING };
+	struct ifreq ifr = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &ifr))
@@ -337,8 +343,8 @@ static int stream_pair(struct sockaddr *addr, socklen_t len)
 	char byte = 0;
 	int a;
 
-	if (s < 0 || c < 0 || bind(s, addr, len) || listen(s, 1) ||
-	    getsockname(s, addr, &len) || connect(c, addr, len))
+	if (s < 0 || c < 0 || bind(s, addr, len) || listen(s, 1) || getsockname(s, addr, &len) ||
+		connect(c, addr, len))
 		return -errno;
 	a = accept(s, NULL, NULL);
 	if (a < 0 || write(c, "x", 1) != 1 || read(a, &byte, 1) != 1)
@@ -385,8 +391,12 @@ static int check_vsock(void)
 static int check_virtio_drivers(void)
 {
 	static const char *const names[] = {
-		"virtio_blk", "virtio_console", "virtio_rng",
-		"virtio_balloon", "virtio_net", "vmw_vsock_virtio_transport",
+		"virtio_blk",
+		"virtio_console",
+		"virtio_rng",
+		"virtio_balloon",
+		"virtio_net",
+		"vmw_vsock_virtio_transport",
 	};
 	char path[96];
 
@@ -418,8 +428,8 @@ static int check_clock(void)
 {
 	struct timespec res;
 	char name[32];
-	int rc = read_text("/sys/devices/system/clocksource/clocksource0/current_clocksource",
-			   name, sizeof(name));
+	int rc = read_text("/sys/devices/system/clocksource/clocksource0/current_clocksource", name,
+		sizeof(name));
 
 	if (rc < 0)
 		return rc;
@@ -435,7 +445,7 @@ static int check_apic_timer(void)
 {
 	char text[4096], *line;
 	int rc = read_text("/proc/interrupts", text, sizeof(text));
-	struct timespec nap = { .tv_nsec = 20 * 1000 * 1000 };
+	struct timespec nap = {.tv_nsec = 20 * 1000 * 1000};
 
 	if (rc < 0)
 		return rc;
@@ -452,8 +462,14 @@ static int check_apic_timer(void)
 static int check_absent(void)
 {
 	static const char *const paths[] = {
-		"/dev/mem", "/dev/port", "/dev/kmem", "/proc/kcore", "/proc/modules",
-		"/proc/sysrq-trigger", "/sys/kernel/debug", "/sys/kernel/tracing",
+		"/dev/mem",
+		"/dev/port",
+		"/dev/kmem",
+		"/proc/kcore",
+		"/proc/modules",
+		"/proc/sysrq-trigger",
+		"/sys/kernel/debug",
+		"/sys/kernel/tracing",
 	};
 
 	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
@@ -471,42 +487,42 @@ static const struct check {
 	const char *name;
 	int (*run)(void);
 } checks[] = {
-	{ "tmpfs-xattr", check_tmpfs_xattr },
-	{ "ext4-acl-xattr", check_ext4 },
-	{ "overlayfs", check_overlay },
-	{ "fuse", check_fuse },
-	{ "binfmt_misc", check_binfmt_misc },
-	{ "loop", check_loop },
-	{ "cgroup2", check_cgroup2 },
-	{ "namespaces", check_namespaces },
-	{ "seccomp-filter", check_seccomp },
-	{ "epoll", check_epoll },
-	{ "eventfd", check_eventfd },
-	{ "timerfd", check_timerfd },
-	{ "signalfd", check_signalfd },
-	{ "inotify", check_inotify },
-	{ "io_uring", check_io_uring },
-	{ "aio", check_aio },
-	{ "memfd", check_memfd },
-	{ "userfaultfd", check_userfaultfd },
-	{ "pidfd", check_pidfd },
-	{ "fhandle", check_fhandle },
-	{ "futex", check_futex },
-	{ "process_vm", check_process_vm },
-	{ "mqueue", check_mqueue },
-	{ "sysvipc", check_sysvipc },
-	{ "pty", check_pty },
-	{ "ipv4", check_ipv4 },
-	{ "ipv6", check_ipv6 },
-	{ "unix", check_unix },
-	{ "vsock", check_vsock },
-	{ "virtio-drivers", check_virtio_drivers },
-	{ "hwrng", check_hwrng },
-	{ "random-ready", check_random_ready },
-	{ "clock", check_clock },
-	{ "apic-timer", check_apic_timer },
-	{ "kallsyms", check_kallsyms },
-	{ "nothing-extra", check_absent },
+	{"tmpfs-xattr", check_tmpfs_xattr},
+	{"ext4-acl-xattr", check_ext4},
+	{"overlayfs", check_overlay},
+	{"fuse", check_fuse},
+	{"binfmt_misc", check_binfmt_misc},
+	{"loop", check_loop},
+	{"cgroup2", check_cgroup2},
+	{"namespaces", check_namespaces},
+	{"seccomp-filter", check_seccomp},
+	{"epoll", check_epoll},
+	{"eventfd", check_eventfd},
+	{"timerfd", check_timerfd},
+	{"signalfd", check_signalfd},
+	{"inotify", check_inotify},
+	{"io_uring", check_io_uring},
+	{"aio", check_aio},
+	{"memfd", check_memfd},
+	{"userfaultfd", check_userfaultfd},
+	{"pidfd", check_pidfd},
+	{"fhandle", check_fhandle},
+	{"futex", check_futex},
+	{"process_vm", check_process_vm},
+	{"mqueue", check_mqueue},
+	{"sysvipc", check_sysvipc},
+	{"pty", check_pty},
+	{"ipv4", check_ipv4},
+	{"ipv6", check_ipv6},
+	{"unix", check_unix},
+	{"vsock", check_vsock},
+	{"virtio-drivers", check_virtio_drivers},
+	{"hwrng", check_hwrng},
+	{"random-ready", check_random_ready},
+	{"clock", check_clock},
+	{"apic-timer", check_apic_timer},
+	{"kallsyms", check_kallsyms},
+	{"nothing-extra", check_absent},
 };
 
 static void run_check(const struct check *c)
@@ -539,7 +555,7 @@ static FILE *open_report(void)
 	while (d && !f && (e = readdir(d))) {
 		snprintf(path, sizeof(path), "/sys/class/virtio-ports/%s/name", e->d_name);
 		if (e->d_name[0] == '.' || read_text(path, name, sizeof(name)) < 0 ||
-		    strcmp(name, PORT_NAME "\n"))
+			strcmp(name, PORT_NAME "\n"))
 			continue;
 		snprintf(path, sizeof(path), "/dev/%s", e->d_name);
 		f = fopen(path, "we");
@@ -571,7 +587,7 @@ static uint64_t now_ns(void)
 /* The TSC's rate against the raw clock, over 50 ms: some 20 ppm of error. */
 static void print_tsc_khz(void)
 {
-	struct timespec nap = { .tv_nsec = 50 * 1000 * 1000 };
+	struct timespec nap = {.tv_nsec = 50 * 1000 * 1000};
 	uint64_t ns = now_ns(), tsc = __rdtsc();
 
 	nanosleep(&nap, NULL);

@@ -16,5 +16,9 @@ bake() {
 	fi
 }
 
+# alive PID: it runs; a zombie that nobody has reaped yet does not
+alive() { [ -e "/proc/$1/status" ] && ! grep -q '^State:[[:space:]]*Z' "/proc/$1/status" 2>/dev/null; }
+gone() { ! alive "$1"; }
+
 # monitors PID: the QEMU processes whose parent is PID
-monitors() { pgrep -P "$1" qemu-system 2>/dev/null; }
+monitors() { pgrep -P "$1" qemu 2>/dev/null; }

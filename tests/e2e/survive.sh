@@ -9,13 +9,11 @@ if "$parbake" doctor | grep -q '^good *userfaultfd'; then
 	pid=$!
 	ok "a sandbox runs" await 20 grep -q up "$scratch/o"
 	qemu=$(monitors $pid)
-	pager=$(pgrep -f "$parbake pager|parbake pager" | while read -r p; do
-		grep -qz "PARBAKE_HOME=$PARBAKE_HOME" "/proc/$p/environ" 2>/dev/null && echo "$p"
-	done | head -n 1)
+	pager=$(pgrep -f "pager .*$PARBAKE_HOME/run/" | head -n 1)
 	ok "its pager runs" test -n "$pager"
 	began=$(date +%s%N)
-	kill -9 "${pager:-0}"
-	ok "kill -9 of the pager ends the machine" await 5 eval "! kill -0 $qemu 2>/dev/null"
+	[ -n "$pager" ] && kill -9 "$pager"
+	ok "kill -9 of the pager ends the machine" await 5 gone "$qemu"
 	took=$((($(date +%s%N) - began) / 1000000))
 	echo "# the machine was gone after $took ms"
 	ok "within a second" test $took -lt 1000

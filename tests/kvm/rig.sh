@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The KVM rig: a KVM host on a machine that has no KVM. QEMU emulates (TCG) an AMD machine with
 # nested virtualisation, which runs Debian's cloud kernel with kvm-amd; in it, parbake bakes and
-# restores the small template with accel=kvm and userfaultfd (tests/kvm/inside.sh). What it needs
+# restores the small template with accel=kvm and userfaultfd (tests/kvm/rig-init). What it needs
 # comes in one initramfs made of this host's own files.
 . "$(dirname "$0")/../e2e/lib.sh"
 
@@ -58,16 +58,17 @@ mkdir -p "$work/parbake/build"
 cp "$top"/build/libparbake-uffd.so "$top"/build/initramfs.cpio "$work/parbake/build/"
 cp -L "$top/build/vmlinux" "$work/parbake/build/vmlinux"
 cp -r "$recipes" "$work/parbake/recipes"
-mkdir -p "$work/home/cache"
-cp -r "$PARBAKE_HOME/cache/stages" "$work/home/cache/stages"
-find "$work/home" -size +64M ! -name 'source*' -delete # disks are made anew, and must come out the same
+# the source stage alone: the disk is made anew there, and must come out the same
+mkdir -p -m 700 "$work/home/cache/stages"
+source=$("$parbake" inspect tiny --config | python3 -c 'import json,sys; print(json.load(sys.stdin)["extra"]["source_key"][7:])')
+cp "$PARBAKE_HOME/cache/stages/source-$source".* "$work/home/cache/stages/"
 "$parbake" inspect tiny --config | python3 -c 'import json,sys; print(json.load(sys.stdin)["disk_raw_digest"])' \
 	>"$work/parbake/disk-digest"
 cp "$kernel"/*.ko "$work/modules/"
 cp /bin/busybox "$work/bin/busybox"
 for tool in sh mount insmod mknod cat ls grep sed awk sleep kill poweroff mkdir head tail cut date env \
 	sort uniq wc tr timeout seq test ps id dmesg cmp; do ln -sf busybox "$work/bin/$tool"; done
-cp "$top/tests/kvm/inside.sh" "$work/init"
+cp "$top/tests/kvm/rig-init" "$work/init"
 chmod +x "$work/init"
 (cd "$work" && find . | cpio -o -H newc --quiet >"$scratch/rig.cpio")
 

@@ -63,8 +63,8 @@ __attribute__((unused)) static void peer_write(int fd, const void *buf, size_t l
 	}
 }
 
-__attribute__((unused)) static void peer_frame(int fd, unsigned type, unsigned flags,
-	uint32_t stream, const void *body, uint32_t len)
+__attribute__((unused)) static void peer_frame(
+	int fd, unsigned type, unsigned flags, uint32_t stream, const void *body, uint32_t len)
 {
 	struct proto_header h = {PROTO_MAGIC, (uint16_t)type, (uint16_t)flags, stream, len};
 	uint8_t *whole = malloc(sizeof(h) + len);
@@ -92,11 +92,11 @@ __attribute__((unused)) static bool peer_next(int fd, struct proto_header *h, ui
 	return true;
 }
 
-__attribute__((unused)) static void peer_hello(int fd, const uint8_t *nonce, uint64_t counter,
-	uint32_t version)
+__attribute__((unused)) static void peer_hello(
+	int fd, const uint8_t *nonce, uint64_t counter, uint32_t version)
 {
-	struct proto_hello hello = {.counter = counter, .version = version,
-		.flags = PROTO_HELLO_ROOT};
+	struct proto_hello hello = {
+		.counter = counter, .version = version, .flags = PROTO_HELLO_ROOT};
 
 	memcpy(hello.nonce, nonce, sizeof(hello.nonce));
 	peer_frame(fd, PROTO_HELLO, 0, 0, &hello, sizeof(hello));

@@ -50,13 +50,11 @@ static void seen_done(void *user, const struct guest_reply *reply)
 	snprintf(s->text, sizeof(s->text), "%s", reply->text ? reply->text : "");
 }
 
-__attribute__((unused)) static const struct guest_stream_ops seen_ops = {.data = seen_data,
-	.eof = seen_eof,
-	.writable = seen_writable,
-	.done = seen_done};
+__attribute__((unused)) static const struct guest_stream_ops seen_ops = {
+	.data = seen_data, .eof = seen_eof, .writable = seen_writable, .done = seen_done};
 
-__attribute__((unused)) static const struct guest_stream_ops *seen_open(void *user,
-	struct guest_stream *s, void **ret)
+__attribute__((unused)) static const struct guest_stream_ops *seen_open(
+	void *user, struct guest_stream *s, void **ret)
 {
 	(void)s;
 	*ret = user;

@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The leaf library: errors, digests, publishing, children, descriptors over sockets. */
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/confine.h"
 #include "common/digest.h"
 #include "common/err.h"
 #include "common/file.h"
@@ -47,9 +53,11 @@ static void test_digest(void)
 
 	/* FIPS 180-4's own examples */
 	digest_buffer("abc", 3, got);
-	is_str(got, "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", "abc");
+	is_str(got, "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+		"abc");
 	digest_buffer("", 0, got);
-	is_str(got, "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "empty");
+	is_str(got, "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+		"empty");
 	ok(digest_valid(got), "valid");
 	got[10] = 'X';
 	ok(!digest_valid(got), "an upper-case digit is not");
@@ -62,6 +70,16 @@ static void test_digest(void)
 	digest_zeros(d, MIB + 4);
 	digest_final(d, got);
 	is_str(sparse, got, "holes count as zeros");
+}
+
+static int count_names(void)
+{
+	cleanup_dir DIR *d = opendir(dir);
+	int n = 0;
+
+	for (struct dirent *de; (de = readdir(d));)
+		n += de->d_name[0] != '.' || !strncmp(de->d_name, ".tmp", 4);
+	return n;
 }
 
 static void test_publish(void)
@@ -82,16 +100,48 @@ static void test_publish(void)
 		cleanup_publish struct publish p = PUBLISH_INIT;
 
 		is_int(publish_begin(&p, dir, &e), 0, "begin");
-		ok(faccessat(p.dirfd, p.tmp, F_OK, 0) == 0, "a temporary file");
+		ok(p.fd >= 0 && !p.tmp[0], "a file without a name");
+		is_int(count_names(), 1, "what is not done has no name: dying now leaves nothing");
+		is_int(file_write_full(p.fd, "three", 5), 0, "write");
+		is_int(publish_commit(&p, "f", 0600, &e), 0, "commit");
 	}
-	{
-		cleanup_dir DIR *d = opendir(dir);
-		int n = 0;
+	free(steal_ptr(&text));
+	is_int(file_read_all(AT_FDCWD, path, 9, &text, &len, &e), 0, "read");
+	is_str(text, "three", "the content after the commit");
+	is_int(count_names(), 1, "nothing but the file is left");
+}
 
-		for (struct dirent *de; (de = readdir(d));)
-			n += de->d_name[0] != '.' || !strncmp(de->d_name, ".tmp", 4);
-		is_int(n, 1, "nothing but the file is left");
-	}
+/* Where the file system has no O_TMPFILE: run in a process of its own, by a fault. */
+static int test_named_meanwhile(void)
+{
+	struct err e = {0};
+	struct publish p = PUBLISH_INIT;
+	cleanup_free char *text = NULL, *path = str_printf("%s/f", dir);
+
+	is_int(publish_begin(&p, dir, &e), 0, "begin");
+	ok(p.tmp[0] && faccessat(p.dirfd, p.tmp, F_OK, 0) == 0, "a temporary file");
+	ok(write(p.fd, "three", 5) == 5, "write");
+	is_int(publish_commit(&p, "f", 0600, &e), 0, "commit");
+	publish_end(&p);
+	is_int(file_read_all(AT_FDCWD, path, 9, &text, NULL, &e), 0, "read");
+	is_str(text, "three", "the new content");
+	unlink(path);
+	ok(rmdir(dir) == 0, "nothing else is left");
+	return tap_done();
+}
+
+static void test_without_tmpfile(void)
+{
+	const char *argv[] = {"/proc/self/exe", "named", NULL},
+		   *env[] = {"PARBAKE_FAULT=file.unnamed=EOPNOTSUPP", NULL};
+	struct proc_spec spec = {.argv = argv, .env = env};
+	cleanup_free char *out = NULL;
+	struct err e = {0};
+
+	ok(proc_output(&spec, 10000, 65536, &out, &e) == 0,
+		"without O_TMPFILE a file has a name meanwhile");
+	if (e.text[0])
+		printf("# %s\n", e.text);
 }
 
 static void test_remove_tree(void)
@@ -126,7 +176,8 @@ static void test_proc(void)
 	int status;
 
 	is_int(sock_pair(fds, &e), 0, "a pair");
-	ok(write(fds[0], "hello\n", 6) == 6 && shutdown(fds[0], SHUT_WR) == 0, "bytes for the child");
+	ok(write(fds[0], "hello\n", 6) == 6 && shutdown(fds[0], SHUT_WR) == 0,
+		"bytes for the child");
 	proc_map_fd(&spec, fds[1], 7);
 	is_int(proc_output(&spec, 10000, 4096, &out, &e), 0, "run a child: %s", e.text);
 	has_str(out, "hello\n", "a mapped descriptor arrives");
@@ -197,6 +248,144 @@ static void test_orphan(void)
 	close(fds[1]);
 }
 
+/* ---- confined ------------------------------------------------------------------------------ */
+
+static void say(const char *what, long r)
+{
+	printf("%s=%s\n", what, r < 0 ? strerrorname_np(errno) : "ok");
+}
+
+static void *nothing(void *arg)
+{
+	return arg;
+}
+
+/* In the confined child: tries things, and says what came of them. */
+static int probe(void)
+{
+	struct rlimit files;
+	pthread_t thread;
+	int sig = 0;
+
+	prctl(PR_GET_PDEATHSIG, &sig);
+	getrlimit(RLIMIT_NOFILE, &files);
+	printf("uid=%u gid=%u groups=%d pid=%d\n", getuid(), getgid(), getgroups(0, NULL),
+		getpid());
+	printf("nnp=%d dies=%d files=%d\n", prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), sig == SIGKILL,
+		(int)files.rlim_max);
+	printf("bounding=%d\n", prctl(PR_CAPBSET_READ, 0 /* CAP_CHOWN */, 0, 0, 0));
+	say("socket", socket(AF_UNIX, SOCK_STREAM, 0));
+	say("fork", syscall(SYS_fork));
+	say("kill-parent", kill(getppid(), 0));
+	say("kill-self", kill(getpid(), 0));
+	say("outlive", prctl(PR_SET_PDEATHSIG, 0));
+	say("ptrace", syscall(SYS_ptrace, 16 /* PTRACE_ATTACH */, getppid(), 0, 0));
+	say("io_uring", syscall(SYS_io_uring_setup, 1, NULL));
+	say("newer", syscall(500));
+	say("memfd", memfd_create("x", 0));
+	say("passwd", open("/etc/passwd", O_RDONLY));
+	say("tmp", open("/tmp", O_TMPFILE | O_RDWR, 0600));
+	say("unlink", unlink("/tmp/parbake-no-such-file"));
+	say("parent-fd", open(getenv("PARENT_FD"), O_RDONLY));
+	say("usr", open("/usr/bin/env", O_RDONLY));
+	errno = pthread_create(&thread, NULL, nothing, NULL);
+	say("thread", errno ? -1 : 0);
+	pthread_join(thread, NULL);
+	fflush(stdout);
+	_exit(0);
+}
+
+/* Descriptors that are mapped to the numbers of those that confining needs must not meet them. */
+static void map_many(struct proc_spec *spec, int fd)
+{
+	for (int to = 3; to < 20; to++)
+		proc_map_fd(spec, fd, to);
+}
+
+static void test_confine(const char *program)
+{
+	const char *const argv[] = {program, "probe", NULL};
+	cleanup_free char *parent_fd = str_printf("PARENT_FD=/proc/%d/fd/0", getpid());
+	const char *const env[] = {parent_fd, "ASAN_OPTIONS=detect_leaks=0", NULL};
+	const struct confine_path paths[] = {{.path = "/usr"}, {.path = "/lib"}, {.path = "/lib64"},
+		{.path = "/proc"}, {.path = program}, {.path = "/no/such/path"}};
+	const struct confine_host *h = confine_host();
+	struct confine c = CONFINE_INIT;
+	struct proc_spec spec = {.argv = argv, .env = env, .confine = &c, .die_with_parent = true};
+	cleanup_fd int files = -1, null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	cleanup_free char *out = NULL;
+	struct err e = {0};
+	unsigned uid = 0, gid = 0, pid = 0;
+	int groups = -1;
+
+	files = confine_files_new(paths, sizeof(paths) / sizeof(paths[0]), &e);
+	is_int(files < -1, 0, "a list of files: %s", e.text);
+	c.files_fd = files;
+	c.may = CONFINE_MAY_EXEC;
+	c.killed_first = true;
+	confine_limit(&c, RLIMIT_NOFILE, 64);
+	map_many(&spec, null);
+	if (!is_int(proc_output(&spec, 30000, 4096, &out, &e), 0, "a confined child: %s", e.text))
+		return;
+	is_int(sscanf(out, "uid=%u gid=%u groups=%d pid=%u", &uid, &gid, &groups, &pid), 4,
+		"it says who it is");
+	has_str(out, "nnp=1 dies=1 files=64\n", "no new privileges, its parent's end, its limit");
+	if (h->users) {
+		is_int(uid, h->first + pid, "a user of its own");
+		is_int(gid, uid, "a group of its own");
+		is_int(groups, 0, "no others");
+		has_str(out, "bounding=0", "no capability to be had");
+		has_str(out, "parent-fd=EACCES", "its parent's descriptors are closed to it");
+	} else {
+		is_int(uid, getuid(), "the same user: %s", h->why);
+	}
+	has_str(out, "socket=EPERM", "no socket");
+	has_str(out, "fork=EPERM", "no process");
+	has_str(out, "kill-parent=EPERM", "no signal to others");
+	has_str(out, "kill-self=ok", "but to itself");
+	has_str(out, "outlive=EPERM", "it cannot outlive its parent");
+	has_str(out, "ptrace=EPERM", "nor trace it");
+	has_str(out, "io_uring=ENOSYS", "no io_uring");
+	has_str(out, "newer=ENOSYS", "no call that is newer than the list");
+	has_str(out, "memfd=EPERM", "no memory file");
+	has_str(out, "unlink=EPERM", "no name is removed");
+	has_str(out, "thread=ok", "but threads");
+	has_str(out, "usr=ok", "what is listed may be read");
+	if (h->files) {
+		has_str(out, "passwd=EACCES", "and nothing else");
+		has_str(out, "tmp=EACCES", "nothing is made");
+	} else {
+		tap_skip("this kernel has no Landlock");
+	}
+	ok(prctl(PR_GET_DUMPABLE) == 1 && getuid() == geteuid(), "its parent is as it was");
+}
+
+/* A program in a directory that only we may enter. */
+static void test_confine_hidden(const char *program)
+{
+	cleanup_free char *path = str_printf("%s/hidden", dir);
+	const char *const argv[] = {path, "probe", NULL};
+	struct confine c = {.files_fd = -1, .may = CONFINE_MAY_EXEC};
+	struct proc_spec spec = {.argv = argv, .confine = &c};
+	const char *const copy[] = {"cp", program, path, NULL};
+	cleanup_free char *out = NULL;
+	struct err e = {0};
+
+	if (is_int(proc_output(&(struct proc_spec){.argv = copy}, 10000, 1, &out, &e), 0,
+		    "a copy") &&
+		chmod(path, 0755) == 0) {
+		free(steal_ptr(&out));
+		setenv("PARENT_FD", "/", 1);
+		setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
+		is_int(proc_output(&spec, 30000, 4096, &out, &e), 0, "is started all the same: %s",
+			e.text);
+		has_str(out, "socket=EPERM", "and confined");
+	}
+	c.may = 0;
+	is_int(proc_output(&spec, 10000, 4096, &out, &e), -EPERM, "who may not start a program: %s",
+		e.text);
+}
+
 static void test_fds(void)
 {
 	struct err e = {0};
@@ -214,7 +403,8 @@ static void test_fds(void)
 	close(got[1]);
 	is_int(sock_send_fds(fds[0], "x", 1, sent, 2), 0, "send two");
 	n = 1;
-	is_int(sock_recv_fds(fds[1], buf, sizeof(buf), got, &n), -EPROTO, "more than wanted is refused");
+	is_int(sock_recv_fds(fds[1], buf, sizeof(buf), got, &n), -EPROTO,
+		"more than wanted is refused");
 	is_int(n, 0, "and none is left open");
 	is_int(sock_check_peer(fds[0], &e), 0, "our own peer is welcome");
 	for (int i = 0; i < 2; i++) {
@@ -242,8 +432,42 @@ static void test_json(void)
 	is_int(json_get_string(v, "b", &s, &e), -EINVAL, "of another type");
 	text = json_text(v);
 	is_str(text, "{\"a\":\"s\",\"b\":7,\"neg\":-1}", "sorted, compact");
-	is_int(json_parse("x.json", "{\"a\":1,\"a\":2}", 13, &v, &e), -EINVAL, "duplicate keys are refused");
+	is_int(json_parse("x.json", "{\"a\":1,\"a\":2}", 13, &v, &e), -EINVAL,
+		"duplicate keys are refused");
 	has_str(e.text, "x.json:1", "with the place");
+}
+
+static void test_deadline(void)
+{
+	int64_t now = clock_now_ns();
+
+	ok(clock_deadline(1000) >= now + 1000000000LL, "a deadline lies ahead");
+	ok(clock_deadline(-1) == CLOCK_NEVER, "a negative one is never");
+	ok(clock_deadline(INT64_MAX) == CLOCK_NEVER, "and one that no clock can show");
+	ok(clock_deadline(INT64_MAX / 1000000) == CLOCK_NEVER,
+		"or that the time until now makes too late");
+	is_int(clock_left_ms(clock_deadline(INT64_MAX)), -1,
+		"which poll(2) waits for without an end");
+}
+
+static void test_json_lossy(void)
+{
+	static const struct {
+		const char *in, *out;
+	} cases[] = {
+		{"", "\"\""},
+		{"K\xc3\xa4se", "\"K\xc3\xa4se\""},
+		{"cut \xc3", "\"cut \xef\xbf\xbd\""},
+		{"\xe2\x82", "\"\xef\xbf\xbd\xef\xbf\xbd\""},
+		{"\xff-\xc3\xa4", "\"\xef\xbf\xbd-\xc3\xa4\""},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		cleanup_json json_t *v = json_lossy(cases[i].in, strlen(cases[i].in));
+		cleanup_free char *text = json_text(v);
+
+		is_str(text, cases[i].out, "any bytes make a JSON string");
+	}
 }
 
 static void test_paths(void)
@@ -273,21 +497,33 @@ static void test_progress_bytes(void)
 	is_str(progress_bytes(3UL << 40, buf), "3.0 TiB", "TiB");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	char self[4096];
+	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	cleanup_fd int tmp = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
+	if (argc > 1 && !strcmp(argv[1], "probe"))
+		return probe();
 	umask(077);
-	if (!mkdtemp(dir))
+	if (len < 0 || !mkdtemp(dir))
 		return 1;
+	self[len] = '\0';
+	if (argc == 2 && !strcmp(argv[1], "named"))
+		return test_named_meanwhile();
 	test_err();
 	test_digest();
 	test_publish();
+	test_without_tmpfile();
 	test_remove_tree();
 	test_proc();
 	test_orphan();
+	test_confine(self);
+	test_confine_hidden(self);
 	test_fds();
 	test_json();
+	test_deadline();
+	test_json_lossy();
 	test_paths();
 	test_progress_bytes();
 	file_remove_tree(tmp, dir + strlen("/tmp/"), NULL);

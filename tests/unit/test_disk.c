@@ -20,14 +20,14 @@
 static char home[] = "/tmp/parbake-disk-XXXXXX";
 static uint8_t root[DISK], delta[DISK], want[DISK], got[DISK];
 
-static int image_of(const uint8_t *bytes, char digest[static DIGEST_TEXT_SIZE])
+static int image_of(const uint8_t *bytes, uint64_t len, char digest[static DIGEST_TEXT_SIZE])
 {
 	int raw = memfd_create("raw", MFD_CLOEXEC), out = memfd_create("image", MFD_CLOEXEC);
 	struct image_stats stats;
 	struct err err;
 
-	if (raw < 0 || out < 0 || write(raw, bytes, DISK) != (ssize_t)DISK ||
-		image_write(raw, DISK, NULL, out, NULL, &stats, &err) < 0) {
+	if (raw < 0 || out < 0 || write(raw, bytes, len) != (ssize_t)len ||
+		image_write(raw, len, NULL, out, NULL, &stats, &err) < 0) {
 		printf("Bail out! cannot make an image\n");
 		exit(1);
 	}
@@ -68,11 +68,12 @@ static void make_contents(void)
 	memcpy(want, root, DISK);
 }
 
-/* @range of the delta: data of its own, or zeros over what the root holds. */
-static void write_range(const struct snapshot_range *range, bool zero)
+/* @range of the delta, which has @pos bytes so far: data of its own, or zeros over what the root holds. */
+static uint64_t write_range(const struct snapshot_range *range, uint64_t pos, bool zero)
 {
 	for (uint64_t i = range->offset; i < range->offset + range->bytes; i++)
-		delta[i] = want[i] = zero ? 0 : (uint8_t)(i * 7 | 1);
+		delta[pos++] = want[i] = zero ? 0 : (uint8_t)(i * 7 | 1);
+	return pos;
 }
 
 static void test_delta(struct snapshot_config *c, int root_fd)
@@ -83,11 +84,12 @@ static void test_delta(struct snapshot_config *c, int root_fd)
 		{400 * 1024 + 512, 1536}, {1048576, 4096}, {5 * 1048576 + 2048, 200 * 512},
 		{8 * 1048576, 3 * 1048576}, {DISK - 512, 512}};
 	int delta_fd, fd = -1, tmp;
+	uint64_t bytes = 0;
 	struct err err;
 
 	for (size_t i = 0; i < sizeof(ranges) / sizeof(*ranges); i++)
-		write_range(&ranges[i], i % 2);
-	delta_fd = image_of(delta, c->delta_raw_digest);
+		bytes = write_range(&ranges[i], bytes, i % 2);
+	delta_fd = image_of(delta, bytes, c->delta_raw_digest);
 	snapshot_delta_set(c, ranges, sizeof(ranges) / sizeof(*ranges));
 	is_int(disk_open(root_fd, -1, c, NULL, &fd, &err), -EINVAL, "a delta that is not given");
 	is_int(disk_open(root_fd, delta_fd, c, NULL, &fd, &err), 0, "expand root and delta");
@@ -170,7 +172,7 @@ int main(int argc, char **argv)
 		return 1;
 	setenv("PARBAKE_HOME", home, 1);
 	make_contents();
-	root_fd = image_of(root, c.disk_raw_digest);
+	root_fd = image_of(root, DISK, c.disk_raw_digest);
 
 	c.disk_raw_digest[20] ^= 1;
 	is_int(disk_open(root_fd, -1, &c, NULL, &fd, &err), -EBADMSG, "a disk of another digest");

@@ -14,13 +14,11 @@
 #include "common/digest.h"
 #include "common/file.h"
 #include "common/limits.h"
-#include "tests/unit/tap.h"
+#include "tests/unit/ext4_images.h"
 
 #define BIG 20000
 #define LONG_NAMES 7000
 #define STAMP 1700000000
-
-static char dir[] = "/tmp/test_ext4.XXXXXX";
 
 static const struct ext4_options options = {
 	.bytes = 256 * MIB,
@@ -30,61 +28,6 @@ static const struct ext4_options options = {
 	.hash_seed = {9, 9, 9, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12},
 	.label = "parbake",
 };
-
-/* What a command prints (both streams) in fresh memory; its status in @ret_status. */
-static char *run(int *ret_status, const char *fmt, ...)
-{
-	char *cmd, *out = NULL;
-	size_t len;
-	va_list args;
-	FILE *from, *to = open_memstream(&out, &len);
-	int c;
-
-	va_start(args, fmt);
-	if (vasprintf(&cmd, fmt, args) < 0)
-		abort();
-	va_end(args);
-	from = popen(cmd, "re");
-	while ((c = getc(from)) != EOF)
-		putc(c, to);
-	c = pclose(from);
-	fclose(to);
-	free(cmd);
-	if (ret_status)
-		*ret_status = WIFEXITED(c) ? WEXITSTATUS(c) : -1;
-	return out;
-}
-
-static int image_open(const char *name)
-{
-	cleanup_free char *path = str_printf("%s/%s", dir, name);
-	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-
-	if (fd < 0)
-		abort();
-	return fd;
-}
-
-static void is_clean(const char *name)
-{
-	int status;
-	cleanup_free char *out = run(&status, "e2fsck -fn %s/%s 2>&1", dir, name);
-
-	if (!ok(status == 0, "e2fsck -fn %s", name))
-		printf("# %s\n", out);
-}
-
-static char *debugfs(const char *name, const char *request)
-{
-	return run(NULL, "debugfs -R '%s' %s/%s 2>&1", request, dir, name);
-}
-
-static void debugfs_has(const char *name, const char *request, const char *part)
-{
-	cleanup_free char *out = debugfs(name, request);
-
-	has_str(out, part, "debugfs %s: %s", request, part);
-}
 
 static struct ext4_meta meta(mode_t mode)
 {

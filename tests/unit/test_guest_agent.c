@@ -50,8 +50,8 @@ static void test_info(void)
 
 static void test_exec(void)
 {
-	const char *const argv[] = {"sh", "-c", "echo \"$1 $A\"; pwd >&2; exit 7", "sh", "one two",
-		NULL};
+	const char *const argv[] = {
+		"sh", "-c", "echo \"$1 $A\"; pwd >&2; exit 7", "sh", "one two", NULL};
 	const char *const env[] = {"A=a b", NULL};
 	struct guest_result r;
 	struct err err = {""};
@@ -87,13 +87,14 @@ static void test_exec(void)
 	RUN(&r, .shell = line, .timeout_ms = PEER_DEADLINE_MS);
 	is_str(r.out, "on\n", "lives on by itself");
 	guest_result_free(&r);
-	is_int(guest_exec(g, &(struct guest_exec_spec){.argv = (const char *[]){"/no/such", NULL},
-				     .stdin_fd = -1},
+	is_int(guest_exec(g,
+		       &(struct guest_exec_spec){
+			       .argv = (const char *[]){"/no/such", NULL}, .stdin_fd = -1},
 		       DEADLINE, -1, &r, &err),
 		-ENOENT, "a program that is not there");
 	has_str(err.text, "/no/such", "is named");
-	is_int(guest_exec(g, &(struct guest_exec_spec){.shell = "true", .stdin_fd = 987}, DEADLINE, -1,
-		       &r, &err),
+	is_int(guest_exec(g, &(struct guest_exec_spec){.shell = "true", .stdin_fd = 987}, DEADLINE,
+		       -1, &r, &err),
 		-EBADF, "an input that is none");
 	is_int(guest_exec(g, &(struct guest_exec_spec){.shell = "sleep 300", .stdin_fd = -1},
 		       clock_deadline(100), -1, &r, &err),
@@ -129,13 +130,14 @@ struct check {
 	size_t n, wrong;
 };
 
-static void check_output(void *user, enum proto_channel c, const uint8_t *bytes, size_t len)
+static int check_output(void *user, enum proto_channel c, const uint8_t *bytes, size_t len)
 {
 	struct check *k = user;
 
 	(void)c;
 	for (size_t i = 0; i < len; i++, k->n++)
 		k->wrong += bytes[i] != (uint8_t)(k->n ^ k->n >> 9);
+	return 0;
 }
 
 static void test_stdin(void)
@@ -148,8 +150,8 @@ static void test_stdin(void)
 	if (pipe2(pipes, O_CLOEXEC) < 0)
 		peer_die("pipe");
 	pthread_create(&t, NULL, feed, &pipes[1]);
-	is_int(RUN_WITH(&r, pipes[0], .shell = "cat", .output = check_output, .user_data = &k),
-		0, "a pipe as input");
+	is_int(RUN_WITH(&r, pipes[0], .shell = "cat", .output = check_output, .user_data = &k), 0,
+		"a pipe as input");
 	ok(k.n == BIG && k.wrong == 0 && r.total_out == BIG, "goes through byte for byte");
 	ok(!r.out, "output is passed on instead of collected");
 	pthread_join(t, NULL);
@@ -184,6 +186,62 @@ static void test_stdin(void)
 	guest_result_free(&r);
 }
 
+/* ---- output that its reader does not take ------------------------------------------------ */
+
+static int refuse_output(void *user, enum proto_channel c, const uint8_t *bytes, size_t len)
+{
+	unsigned *calls = user;
+
+	(void)c;
+	(void)bytes;
+	(void)len;
+	++*calls;
+	return -EPIPE;
+}
+
+/* Takes longer than all of the call has. */
+static int slow_output(void *user, enum proto_channel c, const uint8_t *bytes, size_t len)
+{
+	int64_t *until = user;
+
+	(void)c;
+	(void)bytes;
+	(void)len;
+	while (clock_left_ms(*until))
+		poll(NULL, 0, clock_left_ms(*until));
+	return 0;
+}
+
+static void test_output(void)
+{
+	struct guest_result r;
+	struct err err = {""};
+	unsigned calls = 0;
+	int64_t until = clock_deadline(1500);
+	struct guest_exec_spec spec = {.shell = "yes | sed 's/y/parbake-yes/'",
+		.stdin_fd = -1,
+		.output = refuse_output,
+		.user_data = &calls};
+
+	is_int(guest_exec(g, &spec, DEADLINE, -1, &r, &err), -EPIPE, "output that nobody takes");
+	has_str(err.text, "Broken pipe", "is an error that says so");
+	is_int((int)calls, 1, "nothing more is passed on");
+	is_int(RUN(&r, .shell = "pgrep -f '[p]arbake-yes' | wc -l"), 0, "the guest goes on");
+	is_str(r.out, "0\n", "and the command is gone");
+	guest_result_free(&r);
+	spec = (struct guest_exec_spec){.shell = "echo out; sleep 1; exit 3",
+		.stdin_fd = -1,
+		.output = slow_output,
+		.user_data = &until};
+	is_int(guest_exec(g, &spec, clock_deadline(1300), -1, &r, &err), 0,
+		"a reader that is slow costs the command nothing of its time (%s)", err.text);
+	is_int(r.exit_code, 3, "its status is its own");
+	guest_result_free(&r);
+	is_int(RUN(&r, .shell = "true", .cwd = "/no/such"), -ENOTDIR,
+		"a directory that is not there is not a program that is not there");
+	is_int(RUN(&r, .shell = "true", .user = "nobody-such"), -ESRCH, "nor is a user");
+}
+
 /* ---- files ------------------------------------------------------------------------------ */
 
 static void *sip(void *arg)
@@ -216,12 +274,14 @@ static void test_files(void)
 			peer_die("write");
 	}
 	lseek(in, 0, SEEK_SET);
-	is_int(guest_put_file(g, in, path, 0640, NULL, DEADLINE, -1, &err), 0, "put (%s)", err.text);
+	is_int(guest_put_file(g, in, path, 0640, NULL, DEADLINE, -1, &err), 0, "put (%s)",
+		err.text);
 	ok(stat(path, &st) == 0 && st.st_size == 50 * 65536 && (st.st_mode & 07777) == 0640,
 		"the file is there, whole, with its mode, its directory made");
 	snprintf(other, sizeof(other), "%s/d", dir);
 	out = open(other, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	is_int(guest_get_file(g, path, out, UINT64_MAX, DEADLINE, -1, &err), 0, "get (%s)", err.text);
+	is_int(guest_get_file(g, path, out, UINT64_MAX, DEADLINE, -1, &err), 0, "get (%s)",
+		err.text);
 	for (int i = 0; i < 50; i++) {
 		if (pread(out, buf, sizeof(buf), i * 65536) != sizeof(buf) || buf[0] != i ||
 			buf[65535] != i)
@@ -231,7 +291,8 @@ static void test_files(void)
 	if (ftruncate(out, 0) < 0)
 		peer_die("ftruncate");
 	lseek(out, 0, SEEK_SET);
-	is_int(guest_get_file(g, path, out, 100000, DEADLINE, -1, &err), -EFBIG, "more than allowed");
+	is_int(guest_get_file(g, path, out, 100000, DEADLINE, -1, &err), -EFBIG,
+		"more than allowed");
 	ok(fstat(out, &st) == 0 && st.st_size == 100000, "stops there");
 	is_int(guest_get_file(g, path, out, 50 * 65536, DEADLINE, -1, &err), 0, "exactly allowed");
 	is_int(guest_get_file(g, "/no/such", out, 10, DEADLINE, -1, &err), -ENOENT, "no such file");
@@ -343,8 +404,8 @@ static void test_death(pid_t pid)
 	struct err err = {""};
 
 	kill(pid, SIGKILL);
-	is_int(guest_exec(g, &(struct guest_exec_spec){.shell = "true", .stdin_fd = -1}, DEADLINE, -1,
-		       &r, &err),
+	is_int(guest_exec(g, &(struct guest_exec_spec){.shell = "true", .stdin_fd = -1}, DEADLINE,
+		       -1, &r, &err),
 		-ECONNRESET, "an agent that dies is noticed");
 	waitpid(pid, NULL, 0);
 }
@@ -364,6 +425,7 @@ int main(void)
 	test_info();
 	test_exec();
 	test_stdin();
+	test_output();
 	test_files();
 	test_many();
 	test_code();

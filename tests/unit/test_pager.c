@@ -10,36 +10,11 @@
 #include "common/clock.h"
 #include "common/proc.h"
 #include "restore/pager.h"
-#include "store/image.h"
-#include "tests/unit/pager_child.h"
+#include "tests/unit/pager_image.h"
 #include "tests/unit/tap.h"
 
 #define PAGES 4096ul
 #define DEADLINE_MS 60000
-
-static int image_file(void)
-{
-	int raw = memfd_create("raw", MFD_CLOEXEC), out = memfd_create("image", MFD_CLOEXEC);
-	struct image_options opt = {.frame_bytes = 32768, .level = 1, .threads = 2};
-	struct image_stats stats;
-	struct err err;
-	uint8_t buf[PAGE];
-
-	if (raw < 0 || out < 0 || ftruncate(raw, PAGES * PAGE) < 0)
-		child_die("memfd");
-	for (uint64_t page = 0; page < PAGES; page++) {
-		oracle_page(page, buf);
-		if (oracle_has_data(page) &&
-			pwrite(raw, buf, PAGE, (off_t)(page * PAGE)) != (ssize_t)PAGE)
-			child_die("pwrite");
-	}
-	if (image_write(raw, PAGES * PAGE, &opt, out, NULL, &stats, &err) < 0) {
-		fprintf(stderr, "# %s\n", err.text);
-		exit(1);
-	}
-	close(raw);
-	return out;
-}
 
 static struct image *image_of(int fd)
 {
@@ -425,7 +400,7 @@ int main(int argc, char **argv)
 		return child_main(argc, argv);
 	if (argc > 1 && strcmp(argv[1], "engine") == 0)
 		return engine_main();
-	fd = image_file();
+	fd = image_file(PAGES, 32768);
 	img = image_of(fd);
 	test_private(img);
 	if (pager_probe(&how, &err) < 0) {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cache keys: the same for the same inputs wherever they lie, another for each input that is changed; and
- * what is read of the host's apt and pip. */
+/*
+ * Cache keys: the same for the same inputs wherever they lie, another for each input that is
+ * changed; and what is read of the host's apt and pip.
+ */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -8,6 +10,7 @@
 
 #include "bake/pip_lend.h"
 #include "bake/plan.h"
+#include "bake/root.h"
 #include "bake/source.h"
 #include "bake/stage.h"
 #include "common/file.h"
@@ -63,14 +66,15 @@ static char *changed(const char *from, const char *to)
 }
 
 /* Which keys differ from the base plan's, as "source root guest". */
-static void differs(const struct plan *base, const struct plan *p, const char *want, const char *what)
+static void differs(
+	const struct plan *base, const struct plan *p, const char *want, const char *what)
 {
 	char got[64] = "";
 
 	for (int i = 0; i < PLAN_STAGES; i++)
 		if (strcmp(base->key[i], p->key[i]))
-			snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%s", *got ? " " : "",
-				plan_stage_name((enum plan_stage)i));
+			snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%s",
+				*got ? " " : "", plan_stage_name((enum plan_stage)i));
 	is_str(got, want, "%s", what);
 }
 
@@ -168,6 +172,51 @@ static void test_tar(void)
 	recipe_free(r);
 }
 
+/* Recipe, plan, then @name (NULL: nothing) holds what @from does, then the root is made. */
+static int root_after_change(const char *text, const char *name, const char *from)
+{
+	static const char *const no_dirs[] = {NULL};
+	cleanup_free char *path = str_printf("%s/one.ini", dir);
+	cleanup_free char *other = str_printf("%s/%s", dir, from), *content = NULL;
+	struct root_disk root = {.fd = -1};
+	struct recipe *r = NULL;
+	struct plan p;
+	struct err err = {0};
+	size_t len;
+	int rc = recipe_parse(path, text, strlen(text), no_dirs, &r, &err);
+
+	if (!rc)
+		rc = plan_make(r, &facts_base, &p, &err);
+	if (!rc && name)
+		rc = file_read_all(AT_FDCWD, other, 1 << 20, &content, &len, &err);
+	if (!rc && name)
+		rc = file_publish(dir, name, content, len, 0644, &err);
+	if (!rc)
+		rc = root_get(r, &p, facts_base.epoch, false, false, NULL, &root, &err);
+	if (rc)
+		printf("# %s\n", err.text);
+	close_fd(&root.fd);
+	recipe_free(r);
+	return rc;
+}
+
+static void test_changed_meanwhile(void)
+{
+	static const char recipe[] =
+		"[machine]\ndisk = 16M\n[root]\nsource = tar\npath = a.tar\n[files]\n/f = g\n";
+	cleanup_free char *line =
+		str_printf("cd %s && echo x >x && tar -cf a.tar x && echo y >x && "
+			   "tar -cf b.tar x",
+			dir);
+
+	ok(system(line) == 0, "two archives");
+	put(dir, "g", "before");
+	is_int(root_after_change(recipe, "g", "f2"), -ESTALE,
+		"a file that changes after the plan is noticed");
+	is_int(root_after_change(recipe, "a.tar", "b.tar"), -ESTALE, "and an archive");
+	is_int(root_after_change(recipe, NULL, ""), 0, "unchanged, they make a root");
+}
+
 static void test_epoch(void)
 {
 	int64_t v = 0;
@@ -198,14 +247,16 @@ static void test_apt(void)
 	cleanup_free char *list = NULL;
 	struct err err = {0};
 
-	ok(!source_debian_list(targets, "bookworm", &list, &err), "the host's sources: %s", err.text);
+	ok(!source_debian_list(targets, "bookworm", &list, &err), "the host's sources: %s",
+		err.text);
 	is_str(list,
 		"deb http://mirror.example.org/debian/ bookworm main\n"
 		"deb http://mirror.example.org/debian/ bookworm-updates main\n"
 		"deb http://mirror.example.org/debian-security/ bookworm-security main\n",
 		"are those of the suite");
 	free(steal_ptr(&list));
-	is_int(source_debian_list(targets, "sid", &list, &err), -ENOENT, "a suite apt does not know");
+	is_int(source_debian_list(targets, "sid", &list, &err), -ENOENT,
+		"a suite apt does not know");
 	has_str(err.text, "apt-get update", "the error says what to do");
 }
 
@@ -214,15 +265,17 @@ static void test_pip(void)
 	struct pip_lend l;
 	char *host;
 
-	pip_lend_parse(":env:.cert='/nonexistent/ca.pem'\n"
-		       "global.index-url='http://wrong.example.org/simple'\n"
-		       "install.index-url='https://user:pw@Index.example.org:8443/simple'\n"
-		       "global.extra-index-url='\\nhttps://a.example.org/x\\nhttp://b.example.org'\n"
-		       "global.find-links='/opt'\n",
+	pip_lend_parse(
+		":env:.cert='/nonexistent/ca.pem'\n"
+		"global.index-url='http://wrong.example.org/simple'\n"
+		"install.index-url='https://user:pw@Index.example.org:8443/simple'\n"
+		"global.extra-index-url='\\nhttps://a.example.org/x\\nhttp://b.example.org'\n"
+		"global.find-links='/opt'\n",
 		&l);
 	is_str(l.index, "https://user:pw@Index.example.org:8443/simple", "the section that counts");
 	is_int((int64_t)l.hosts.n, 3, "hosts of all indexes");
-	is_str(l.hosts.n ? l.hosts.items[0] : NULL, "index.example.org:8443", "without user, with port");
+	is_str(l.hosts.n ? l.hosts.items[0] : NULL, "index.example.org:8443",
+		"without user, with port");
 	is_str(l.hosts.n > 1 ? l.hosts.items[1] : NULL, "a.example.org:443", "https");
 	is_str(l.hosts.n > 2 ? l.hosts.items[2] : NULL, "b.example.org:80", "http");
 	ok(!l.ca_path, "a CA bundle that is not there is not lent");
@@ -240,7 +293,7 @@ static void test_cache(void)
 {
 	struct plan p = make(dir, recipe_base, &facts_base);
 	const char *key = p.key[PLAN_ROOT];
-	struct stage_out out;
+	struct publish out = PUBLISH_INIT;
 	struct err err = {0};
 	char text[8] = "";
 	int fd = -1;
@@ -253,7 +306,7 @@ static void test_cache(void)
 			is_int(stage_open(PLAN_ROOT, key, "x", &fd, &err), -ENOENT,
 				"what is not committed is not there");
 		ok(!stage_commit(&out, PLAN_ROOT, key, "x", &err), "commit: %s", err.text);
-		stage_end(&out);
+		publish_end(&out);
 	}
 	ok(!stage_open(PLAN_ROOT, key, "x", &fd, &err), "then it is");
 	ok(read(fd, text, 3) == 3 && !strcmp(text, "two"), "the newest");
@@ -272,6 +325,7 @@ int main(void)
 	test_facts();
 	test_places();
 	test_tar();
+	test_changed_meanwhile();
 	test_epoch();
 	test_apt();
 	test_pip();

@@ -32,7 +32,7 @@ struct server {
 	bool upstream; /* plays the host's own proxy */
 	pthread_t thread;
 	char head[20000]; /* the last request's */
-	int bodies;       /* bytes of its body */
+	int bodies; /* bytes of its body */
 };
 
 /* Read a head and what body its Content-Length names. */
@@ -100,12 +100,11 @@ static void *server_thread(void *arg)
 
 static void server_start(struct server *s, bool upstream)
 {
-	struct sockaddr_in in = {.sin_family = AF_INET,
-		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof(in);
 
-	*s = (struct server){.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0),
-		.upstream = upstream};
+	*s = (struct server){
+		.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), .upstream = upstream};
 	if (bind(s->fd, (struct sockaddr *)&in, sizeof(in)) < 0 || listen(s->fd, 64) < 0 ||
 		getsockname(s->fd, (struct sockaddr *)&in, &len) < 0)
 		peer_die("the test's server");
@@ -181,13 +180,17 @@ static void *client_thread(void *arg)
 }
 
 /* One connection from its beginning to its REPLY; what came back, terminated. Caller frees. */
-static char *ask_bytes(struct guest *g, int fd, const char *request, size_t len, bool eof,
-	size_t *ret_len)
+static char *ask_bytes(
+	struct guest *g, int fd, const char *request, size_t len, bool eof, size_t *ret_len)
 {
 	static uint32_t stream;
 	static const bool never;
-	struct client c = {.fd = fd, .event = eventfd(0, EFD_CLOEXEC), .request = request,
-		.request_len = len, .eof = eof, .stream = stream += 2};
+	struct client c = {.fd = fd,
+		.event = eventfd(0, EFD_CLOEXEC),
+		.request = request,
+		.request_len = len,
+		.eof = eof,
+		.stream = stream += 2};
 	struct err err = {""};
 	int rc;
 
@@ -237,8 +240,8 @@ static void test_direct(struct server *web)
 	g = peer_guest(&fd);
 	is_int(proxy_new(g, allow, 4, on_note, NULL, &p, &err), 0, "a proxy");
 
-	snprintf(request, sizeof(request), "GET http://%s/x HTTP/1.1\r\nProxy-Connection: y\r\n\r\n",
-		rule);
+	snprintf(request, sizeof(request),
+		"GET http://%s/x HTTP/1.1\r\nProxy-Connection: y\r\n\r\n", rule);
 	a = ask(g, fd, request);
 	has_str(a, "body0", "GET is answered");
 	has_str(web->head, "GET /x HTTP/1.1\r\nHost: 127.0.0.1:", "sent on in origin form");
@@ -246,13 +249,15 @@ static void test_direct(struct server *web)
 	free(a);
 
 	snprintf(request, sizeof(request),
-		"POST http://%s/x HTTP/1.1\r\nContent-Length: 5\r\n\r\nhelloGET http://evil/ HTTP/1.1\r\n\r\n",
+		"POST http://%s/x HTTP/1.1\r\nContent-Length: 5\r\n\r\nhelloGET http://evil/ "
+		"HTTP/1.1\r\n\r\n",
 		rule);
 	a = ask(g, fd, request);
 	has_str(a, "body5", "a body goes along, and what rides behind it does not");
 	free(a);
 
-	snprintf(request, sizeof(request), "CONNECT %s HTTP/1.1\r\n\r\nGET /y HTTP/1.1\r\n\r\n", rule);
+	snprintf(request, sizeof(request), "CONNECT %s HTTP/1.1\r\n\r\nGET /y HTTP/1.1\r\n\r\n",
+		rule);
 	a = ask_bytes(g, fd, request, strlen(request), true, NULL);
 	has_str(a, "HTTP/1.1 200 Connection established\r\n\r\nHTTP/1.1 200 OK", "CONNECT");
 	has_str(web->head, "GET /y HTTP/1.1\r\n", "carries bytes as they are");
@@ -364,7 +369,8 @@ static void test_upstream(struct server *up)
 	free(a);
 	a = ask(g, fd, "GET http://a.example/z HTTP/1.1\r\n\r\n");
 	has_str(a, "body0", "http through it");
-	has_str(up->head, "GET http://a.example/z HTTP/1.1\r\nHost: a.example\r\n", "in absolute form");
+	has_str(up->head, "GET http://a.example/z HTTP/1.1\r\nHost: a.example\r\n",
+		"in absolute form");
 	free(a);
 	a = ask(g, fd, "GET http://b.example/z HTTP/1.1\r\n\r\n");
 	has_str(a, "HTTP/1.1 403 ", "the recipe still decides");
@@ -407,11 +413,12 @@ static void test_many(void)
 
 /* ---- the real agent --------------------------------------------------------------------- */
 
-static void curl(struct guest *g, unsigned port, const char *options, const char *want,
-	const char *what)
+static void curl(
+	struct guest *g, unsigned port, const char *options, const char *want, const char *what)
 {
 	char line[512];
-	struct guest_exec_spec spec = {.shell = line, .timeout_ms = PEER_DEADLINE_MS, .stdin_fd = -1};
+	struct guest_exec_spec spec = {
+		.shell = line, .timeout_ms = PEER_DEADLINE_MS, .stdin_fd = -1};
 	cleanup_guest_result struct guest_result r = {0};
 	struct err err = {""};
 

@@ -400,6 +400,40 @@ static void test_forged(void)
 }
 
 /* What other tools put into the layout is kept and left alone. */
+#define MANIFEST "application/vnd.oci.image.manifest.v1+json"
+
+/* One that names a manifest as a mere blob comes first: what is in that manifest is kept all the same. */
+static void test_named_twice(void)
+{
+	cleanup_free char *dir = NULL, *blob = NULL, *manifest = NULL, *text = NULL;
+	cleanup_store struct store *s = new_store(&dir);
+	cleanup_json json_t *index = NULL;
+	struct store_layer layer = {0}, inner = {0}, outer = {0};
+	unsigned gone = 9;
+
+	store_blob_put(s, "data", 4, &layer, &err);
+	manifest = str_printf(
+		"{\"schemaVersion\":2,\"layers\":[{\"mediaType\":\"a/b\",\"digest\":\"%s\","
+		"\"size\":4}]}",
+		layer.digest);
+	store_blob_put(s, manifest, strlen(manifest), &inner, &err);
+	blob = str_printf(
+		"{\"schemaVersion\":2,\"layers\":[{\"mediaType\":\"a/b\",\"digest\":\"%s\","
+		"\"size\":%zu}]}",
+		inner.digest, strlen(manifest));
+	store_blob_put(s, blob, strlen(blob), &outer, &err);
+	index = json_pack("{s:i, s:[{s:s, s:s, s:I}, {s:s, s:s, s:I}]}", "schemaVersion", 2,
+		"manifests", "mediaType", MANIFEST, "digest", outer.digest, "size",
+		(json_int_t)outer.bytes, "mediaType", MANIFEST, "digest", inner.digest, "size",
+		(json_int_t)inner.bytes);
+	text = json_text(index);
+	is_int(file_publish(dir, "index.json", text, strlen(text), 0600, &err), 0,
+		"an index of two manifests");
+	is_int(store_gc(s, 0, false, &gone, NULL, &err), 0, "gc");
+	is_int(gone, 0, "… removes nothing");
+	ok(store_blob_has(s, layer.digest, 4), "… of what the second one names");
+}
+
 static void test_foreign(void)
 {
 	static const char manifest[] =
@@ -599,6 +633,7 @@ int main(void)
 	test_blobs();
 	test_damage();
 	test_forged();
+	test_named_twice();
 	test_foreign();
 	test_publish_refused();
 	test_many_writers();

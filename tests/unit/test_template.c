@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recipes: what they mean, from chains, canonical text, and every bad one of tests/hostile/recipes. */
+/*
+ * Recipes: what they mean, from chains, canonical text, and every bad one of
+ * tests/hostile/recipes.
+ */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -57,17 +60,19 @@ static void test_hostile(void)
 
 static void test_meaning(void)
 {
-	struct recipe *r = parse("\xef\xbb\xbf; comment\n[template]\nname = two\ndescription = d; e # f\n"
-		"[machine]\r\nmemory = 64M\nvcpus = 8\ndisk = 1G\n" ROOT
-		"packages = curl\n\tgit curl\n  bash\n"
-		"[files]\n/etc/a = sub/a 0755\n/b c = /abs/b\n"
-		"[env]\nB = x = y\nA = 'q'\n"
-		"[network]\nallow = example.org example.net:8080\n"
-		"[install]\n10 = echo ten; # not a comment\n2 = for i in 1; do\n    if true\n      then :\n    done\n"
-		"pip = six==1.0 a[b]>=2\n"
-		"[start]\ncommand = sleep 1\nready = python: assert True\n"
-		"[warm]\n1 = python:\n\tfor i in x:\n\t    pass\n2 = true\ncaches = keep\n"
-		"[limits]\ntimeout = 2m\noutput = 3M\nmemory = 64M\npids = 10\n");
+	struct recipe *r =
+		parse("\xef\xbb\xbf; comment\n[template]\nname = two\ndescription = d; e # f\n"
+		      "[machine]\r\nmemory = 64M\nvcpus = 8\ndisk = 1G\n" ROOT
+		      "packages = curl\n\tgit curl\n  bash\n"
+		      "[files]\n/etc/a = sub/a 0755\n/b c = /abs/b\n"
+		      "[env]\nB = x = y\nA = 'q'\n"
+		      "[network]\nallow = example.org example.net:8080\n"
+		      "[install]\n10 = echo ten; # not a comment\n2 = for i in 1; do\n    if "
+		      "true\n      then :\n    done\n"
+		      "pip = six==1.0 a[b]>=2\n"
+		      "[start]\ncommand = sleep 1\nready = python: assert True\n"
+		      "[warm]\n1 = python:\n\tfor i in x:\n\t    pass\n2 = true\ncaches = keep\n"
+		      "[limits]\ntimeout = 2m\noutput = 3M\nmemory = 64M\npids = 10\n");
 
 	if (!r)
 		return;
@@ -91,7 +96,8 @@ static void test_meaning(void)
 		"a continued step keeps its inner indent");
 	is_int(r->install.items[0].line, 25, "steps know their line");
 	is_str(r->install.items[0].file, "dir/one.ini", "and their file");
-	is_str(r->install.items[1].text, "echo ten; # not a comment", "steps in the order of numbers");
+	is_str(r->install.items[1].text, "echo ten; # not a comment",
+		"steps in the order of numbers");
 	is_int((int64_t)r->pip.n, 2, "pip");
 	is_str(r->start_command, "sleep 1", "start");
 	ok(r->ready_python, "ready in python");
@@ -114,11 +120,12 @@ static void test_text(void)
 				 "[network]\nallow = z.example.org a.example.org\n"
 				 "[install]\n7 = seven\n3 = a\n  b\n[start]\nready = python: 1\n"
 				 "[warm]\n1 = python:\n  x\n  y\n[limits]\ntimeout = 1s\n");
-	struct recipe *b = parse("[limits]\ntimeout = 1000ms\n[warm]\n1 = python:\n\tx\n\ty\n"
-				 "[network]\nallow = a.example.org\n  z.example.org\n"
-				 "[start]\nready = python:   1\n[env]\nK = v\n[files]\n/f = f 0600\n"
-				 "[install]\n1 = a\n\tb\n2 = seven\n[root]\npackages = aa bb\n"
-				 "source = debian\nsuite = bookworm\n[template]\nname = x\n");
+	struct recipe *b =
+		parse("[limits]\ntimeout = 1000ms\n[warm]\n1 = python:\n\tx\n\ty\n"
+		      "[network]\nallow = a.example.org\n  z.example.org\n"
+		      "[start]\nready = python:   1\n[env]\nK = v\n[files]\n/f = f 0600\n"
+		      "[install]\n1 = a\n\tb\n2 = seven\n[root]\npackages = aa bb\n"
+		      "source = debian\nsuite = bookworm\n[template]\nname = x\n");
 	cleanup_free char *text_a = a ? recipe_text(a) : NULL, *text_b = b ? recipe_text(b) : NULL;
 	cleanup_free char *again = NULL;
 	struct recipe *c = text_a ? parse(text_a) : NULL;
@@ -156,8 +163,9 @@ static void test_chain(void)
 	put(other, "base.ini",
 		"[template]\nname = base\ndescription = from base\n[machine]\nmemory = 128M\n" ROOT
 		"packages = curl git\n[env]\nA = 1\nB = 2\n[install]\n5 = five\n");
-	put(dir, "mid.ini", "[template]\nfrom = base\n[root]\npackages = git zip\n[env]\nB = 3\n"
-			    "[install]\n1 = one\n[files]\n/x = x\n");
+	put(dir, "mid.ini",
+		"[template]\nfrom = base\n[root]\npackages = git zip\n[env]\nB = 3\n"
+		"[install]\n1 = one\n[files]\n/x = x\n");
 	put(other, "leaf.ini", "[template]\nfrom = mid\n[machine]\nmemory = 256M\n");
 	put(other, "mid.ini", "[template]\nfrom = nowhere\n");
 	path = str_printf("%s/leaf.ini", dir);
@@ -222,7 +230,8 @@ static void test_long(void)
 	n = strlen("[env]\n") + LIMIT_RECIPE_LINE;
 	ok(!template_ini_parse("l.ini", text, n, &ini, &err), "a line of the greatest length: %s",
 		err.text);
-	ok(ini.n == 1 && strlen(ini.entries[0].value) == LIMIT_RECIPE_LINE - 4, "nothing of it is cut");
+	ok(ini.n == 1 && strlen(ini.entries[0].value) == LIMIT_RECIPE_LINE - 4,
+		"nothing of it is cut");
 	template_ini_clear(&ini);
 	ok(template_ini_parse("l.ini", text, n + 1, &ini, &err) < 0, "a byte more is refused");
 	is_int(template_ini_parse("l.ini", text, LIMIT_RECIPE_BYTES + 1, &ini, &err), -EFBIG,

@@ -17,36 +17,11 @@
 #include "common/digest.h"
 #include "common/file.h"
 #include "common/limits.h"
-#include "tests/unit/tap.h"
-
-static char dir[] = "/tmp/test_unpack.XXXXXX";
+#include "tests/unit/ext4_images.h"
 
 static const struct ext4_options image = {
 	.bytes = 64 * MIB, .time = 1700000000, .uuid = {1}, .hash_seed = {2}};
 static const struct unpack_options plain = {.clamp_mtime_s = INT64_MAX};
-
-static char *run(int *ret_status, const char *fmt, ...)
-{
-	char *cmd, *out = NULL;
-	size_t len;
-	va_list args;
-	FILE *from, *to = open_memstream(&out, &len);
-	int c;
-
-	va_start(args, fmt);
-	if (vasprintf(&cmd, fmt, args) < 0)
-		abort();
-	va_end(args);
-	from = popen(cmd, "re");
-	while ((c = getc(from)) != EOF)
-		putc(c, to);
-	c = pclose(from);
-	fclose(to);
-	free(cmd);
-	if (ret_status)
-		*ret_status = WIFEXITED(c) ? WEXITSTATUS(c) : -1;
-	return out;
-}
 
 /* All names, sizes, times and contents below a directory. */
 static char *tree_text(const char *sub)
@@ -55,13 +30,6 @@ static char *tree_text(const char *sub)
 		"cd %s/%s && find . -printf '%%p %%y %%s %%m %%T@ %%C@ %%l\n' | sort && "
 		"find . -type f | sort | xargs -r sha256sum",
 		dir, sub);
-}
-
-static int image_open(const char *name)
-{
-	cleanup_free char *path = str_printf("%s/%s", dir, name);
-
-	return open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 }
 
 /*
@@ -90,22 +58,6 @@ static int archive_open(const char *name)
 	cleanup_free char *path = str_printf("%s/archives/%s", dir, name);
 
 	return open(path, O_RDONLY | O_CLOEXEC);
-}
-
-static void is_clean(const char *name)
-{
-	int status;
-	cleanup_free char *out = run(&status, "e2fsck -fn %s/%s 2>&1", dir, name);
-
-	if (!ok(status == 0, "e2fsck -fn %s", name))
-		printf("# %s\n", out);
-}
-
-static void debugfs_has(const char *name, const char *request, const char *part)
-{
-	cleanup_free char *out = run(NULL, "debugfs -R '%s' %s/%s 2>&1", request, dir, name);
-
-	has_str(out, part, "debugfs %s: %s", request, part);
 }
 
 static void hostile_one(const char *name, const char *want)

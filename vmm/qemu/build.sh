@@ -10,13 +10,13 @@
 # made from the host's own configuration but kept apart from it, and unpacked
 # into the cache directory; patches/ are applied; it is configured with nothing
 # but what devices.mak and the options below name, compiled, linked statically
-# together with ../preload_uffd.c, tried, stripped and published, beside the boot
-# ROM from the same source, by renaming a finished directory.
+# together with ../preload_uffd.c and startup.c, tried, stripped and published,
+# beside the boot ROM from the same source, by renaming a finished directory.
 #
 # What always holds:
 # - $CACHE/monitor/<digest>/ exists only whole. <digest> covers everything that
-#   decides the bytes: source version, this script, devices.mak, patches, the
-#   wrapper, compiler, linker and the static libraries. The program's version
+#   decides the bytes: source version, this script, devices.mak, patches, what is
+#   linked in, compiler, linker and the static libraries. The program's version
 #   names it, and so does each snapshot made with it.
 # - One build at a time per cache, by flock. The lock lives as long as any
 #   process of a build, so whoever gets it may remove what a killed one left.
@@ -31,7 +31,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${PARBAKE_MONITOR_CACHE:-${XDG_CACHE_HOME:-${HOME:?HOME is not set; set PARBAKE_MONITOR_CACHE}/.cache}/parbake}/monitor
 log=$cache/build.log
 work=$cache/build
-wrapper=$here/../preload_uffd.c
+own=("$here/../preload_uffd.c" "$here/startup.c") # linked in
+wrapped=(mmap mmap64 open open64) # by the first of them
 package=qemu-system-x86 # what the distribution calls its own build
 progress_seconds=15
 tail_lines=30
@@ -162,7 +163,7 @@ compute_digest() {
 		for p in "$here"/patches/*.patch; do
 			[ ! -e "$p" ] || sha256sum <"$p"
 		done
-		sha256sum <"$wrapper"
+		cat "${own[@]}" | sha256sum
 		gcc --version | head -n 1
 		ld --version | head -n 1
 		# shellcheck disable=SC2086 # a list of words
@@ -217,15 +218,15 @@ show_progress() {
 } >>"$log"
 
 compile() {
-	local flags="-ffile-prefix-map=$work/="
+	local flags="-ffile-prefix-map=$work/=" wraps=("${wrapped[@]/#/-Wl,--wrap=}")
 	mkdir "$work/out"
 	cd "$work/out"
 	gcc -std=gnu11 -O2 -Wall -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DPARBAKE_UFFD_WRAP -fno-pie \
-		"$flags" -c -o uffd.o "$wrapper" >>"$log" 2>&1
+		"$flags" -c "${own[@]}" >>"$log" 2>&1
 	../src/configure "${configure_options[@]}" \
 		--with-pkgversion="parbake-${digest:0:12}, Debian $source_version" \
 		--extra-cflags="$flags" \
-		--extra-ldflags="-no-pie -Wl,--wrap=mmap,--wrap=mmap64 $work/out/uffd.o" >>"$log" 2>&1
+		--extra-ldflags="-no-pie ${wraps[*]} $work/out/preload_uffd.o $work/out/startup.o" >>"$log" 2>&1
 	ninja qemu-system-x86_64 2>&1 | show_progress
 	meson setup ../src/roms/qboot qboot >>"$log" 2>&1
 	ninja -C qboot >>"$log" 2>&1
@@ -251,7 +252,10 @@ try_program() {
 	"$program" --version | has "(parbake-${digest:0:12}, " ||
 		die "the program does not name its build"
 	! readelf -lW "$program" | has INTERP || die "the program is not static"
-	readelf -sW "$program" | has ' __wrap_mmap64$' || die "the wrapper of mmap is not linked in"
+	for word in mmap open; do
+		readelf -sW "$program" | has " __wrap_${word}64\$" ||
+			die "the wrapper of $word is not linked in"
+	done
 	"$program" -machine help | has '^microvm ' || die "the program has no microvm"
 	for word in virtio-blk-device virtio-serial-device virtserialport virtio-rng-device \
 	    virtio-net-device; do

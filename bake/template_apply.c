@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One file of a recipe's `from` chain is applied to the recipe, oldest first: each entry is read by
+ * the function that template_keys[] has for it. The error for a word that is not in that table is
+ * made from the same table.
+ */
+#include <string.h>
+
+#include "bake/template_parts.h"
+#include "common/file.h"
+#include "common/limits.h"
+#include "common/nearest.h"
+
+#define DEFAULT_MEMORY (256 * MIB)
+#define DEFAULT_DISK (2 * GIB)
+
+static int unknown_section(
+	const struct template_ini *ini, const struct template_entry *e, struct err *err)
+{
+	const char *names[TEMPLATE_KEYS_MAX], *near;
+
+	for (size_t i = 0; i < template_n_keys; i++)
+		names[i] = template_keys[i].section;
+	near = nearest_name(e->section, names, template_n_keys);
+	if (near)
+		return err_set(err, EINVAL, "%s:%u: unknown section [%s]; did you mean [%s]?",
+			ini->path, e->line, e->section, near);
+	return err_set(err, EINVAL,
+		"%s:%u: unknown section [%s]; there are template, machine, root, files, env, "
+		"network, "
+		"install, start, warm and limits",
+		ini->path, e->line, e->section);
+}
+
+static int unknown_key(
+	const struct template_ini *ini, const struct template_entry *e, struct err *err)
+{
+	const char *names[TEMPLATE_KEYS_MAX], *near;
+	bool numbers = false;
+
+	for (size_t i = 0; i < template_n_keys; i++) {
+		bool same = !strcmp(template_keys[i].section, e->section);
+
+		names[i] = same && template_keys[i].key[0] > 2 ? template_keys[i].key : NULL;
+		numbers |= same && !strcmp(template_keys[i].key, KEY_NUMBER);
+	}
+	err_set(err, EINVAL, "%s:%u: [%s] %s: unknown key", ini->path, e->line, e->section, e->key);
+	near = nearest_name(e->key, names, template_n_keys);
+	if (near) {
+		err_append(err, "; did you mean %s?", near);
+		return -EINVAL;
+	}
+	err_append(err, "; there %s", numbers ? "are step numbers" : "is");
+	for (size_t i = 0, n = 0; i < template_n_keys; i++)
+		if (names[i])
+			err_append(err, "%s %s", n++ || numbers ? "," : "", names[i]);
+	return -EINVAL;
+}
+
+static const struct template_key *find_known(const struct template_entry *e, bool *ret_section)
+{
+	*ret_section = false;
+	for (size_t i = 0; i < template_n_keys; i++) {
+		if (strcmp(template_keys[i].section, e->section))
+			continue;
+		*ret_section = true;
+		if (!e->key || !strcmp(template_keys[i].key, KEY_ANY) ||
+			!strcmp(template_keys[i].key, e->key) ||
+			(!strcmp(template_keys[i].key, KEY_NUMBER) && *e->key &&
+				!e->key[strspn(e->key, "0123456789")]))
+			return &template_keys[i];
+	}
+	return NULL;
+}
+
+static void append_steps(struct template_steps *to, struct template_steps *from)
+{
+	to->items = reallocarray(to->items, to->n + from->n + 1, sizeof(*to->items));
+	if (!to->items)
+		abort();
+	if (from->n)
+		memcpy(to->items + to->n, from->items, from->n * sizeof(*to->items));
+	to->n += from->n;
+	free(from->items);
+	*from = (struct template_steps){0};
+}
+
+int recipe_apply(struct recipe *r, const struct template_ini *ini, struct err *err)
+{
+	struct template_reader rd = {.r = r, .ini = ini, .err = err, .file = str_dup(ini->path)};
+	bool section;
+	int rc = 0;
+
+	r->files_read = reallocarray(r->files_read, r->n_files_read + 1, sizeof(*r->files_read));
+	if (!r->files_read)
+		abort();
+	r->files_read[r->n_files_read++] = rd.file;
+	for (size_t i = 0; i < ini->n_sections && !rc; i++)
+		if (!find_known(&ini->sections[i], &section))
+			rc = unknown_section(ini, &ini->sections[i], err);
+	for (size_t i = 0; i < ini->n && !rc; i++) {
+		const struct template_key *k = find_known(&ini->entries[i], &section);
+
+		rd.e = &ini->entries[i];
+		if (!*rd.e->section)
+			rc = err_set(err, EINVAL, "%s:%u: %s stands before the first [section]",
+				ini->path, rd.e->line, rd.e->key);
+		else if (!section)
+			rc = unknown_section(ini, rd.e, err);
+		else if (!k)
+			rc = unknown_key(ini, rd.e, err);
+		else
+			rc = k->read(&rd);
+	}
+	append_steps(&r->install, &rd.install);
+	append_steps(&r->warm, &rd.warm);
+	return rc;
+}
+
+struct recipe *recipe_new(void)
+{
+	struct recipe *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		abort();
+	r->memory_bytes = DEFAULT_MEMORY;
+	r->disk_bytes = DEFAULT_DISK;
+	r->vcpus = 1;
+	return r;
+}

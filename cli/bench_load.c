@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Creates under load. A machine dies with the thread that started it, so each client is a thread, and what it made is
+ * gone before it is.
+ *
+ * In a closed loop a slow create delays the ones behind it, which then never suffer what made it slow ("coordinated
+ * omission"); the open loop has begin times that nothing moves, and counts from them.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "cli/bench_sampler.h"
+#include "common/clock.h"
+
+struct crowd {
+	const struct bench_load *load;
+	struct bench_series *series;
+	pthread_barrier_t together;
+	int64_t begun; /* written between two barriers */
+	pthread_mutex_t lock; /* series and what follows */
+	uint64_t next, done;
+};
+
+static void keep(struct crowd *c, int r, const struct bench_sample *one, const struct err *err)
+{
+	pthread_mutex_lock(&c->lock);
+	if (r == 0)
+		bench_series_add(c->series, one);
+	else
+		bench_series_fail(c->series, err);
+	progress_update(c->load->progress, ++c->done);
+	pthread_mutex_unlock(&c->lock);
+}
+
+/* One create of @mode, prepared already (@prepared: with what result). */
+static void create_and_keep(struct crowd *c, struct sandbox **sb, int prepared, struct bench_moments *m,
+	struct err *err)
+{
+	struct bench_sample one = {0};
+	int r = prepared;
+
+	if (r == 0)
+		r = bench_create_one(c->load->sampler, c->load->mode, sb, m, &one, err);
+	one.at = m->begin - c->begun;
+	keep(c, r, &one, err);
+}
+
+/* Round after round: prepare, begin together, stay until all are made. */
+static void *closed_client(void *arg)
+{
+	struct crowd *c = arg;
+	uint64_t clients = c->load->clients, me, rounds = (c->load->n + clients - 1) / clients;
+
+	pthread_mutex_lock(&c->lock);
+	me = c->next++;
+	pthread_mutex_unlock(&c->lock);
+	for (uint64_t round = 0; round < rounds; round++) {
+		cleanup_sandbox struct sandbox *sb = NULL;
+		bool mine = round * clients + me < c->load->n;
+		struct bench_moments m = {0};
+		struct err err = {0};
+		int r = mine ? bench_prepare(c->load->sampler, c->load->mode, &sb, &err) : 0;
+
+		pthread_barrier_wait(&c->together);
+		if (mine)
+			create_and_keep(c, &sb, r, &m, &err);
+		pthread_barrier_wait(&c->together);
+	}
+	return NULL;
+}
+
+static void sleep_until(int64_t when)
+{
+	const struct timespec ts = {.tv_sec = when / 1000000000, .tv_nsec = when % 1000000000};
+
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR)
+		;
+}
+
+/* Prepared first, so that a shell or spare waits for its request, as a pool's do. */
+static void *open_client(void *arg)
+{
+	struct crowd *c = arg;
+	bool first = true;
+
+	for (;;) {
+		cleanup_sandbox struct sandbox *sb = NULL;
+		struct bench_moments m = {0};
+		struct err err = {0};
+		uint64_t mine;
+		int r = bench_prepare(c->load->sampler, c->load->mode, &sb, &err);
+
+		if (first) {
+			if (pthread_barrier_wait(&c->together) == PTHREAD_BARRIER_SERIAL_THREAD)
+				c->begun = clock_now_ns();
+			pthread_barrier_wait(&c->together);
+			first = false;
+		}
+		pthread_mutex_lock(&c->lock);
+		mine = c->next++;
+		pthread_mutex_unlock(&c->lock);
+		if (mine >= c->load->n)
+			return NULL;
+		m.begin = c->begun + (int64_t)((double)mine * 1e9 / c->load->rate);
+		sleep_until(m.begin);
+		m.started = clock_now_ns();
+		create_and_keep(c, &sb, r, &m, &err);
+	}
+}
+
+/* One after the other, in this thread. */
+static void alone(struct crowd *c)
+{
+	const struct bench_load *load = c->load;
+
+	for (uint64_t i = 0; i < load->n; i++) {
+		cleanup_sandbox struct sandbox *sb = NULL;
+		struct bench_sampler *b = load->sampler;
+		struct pager_stats before = {0}, after = {0};
+		struct bench_moments m = {0};
+		struct bench_sample one = {0};
+		struct err err = {0};
+		bool uffd, fresh = bench_sampler_reopens(b) && load->mode == MODE_COLD;
+		int r = bench_prepare(b, load->mode, &sb, &err);
+
+		if (r == 0 && !fresh && pagerd_way(template_pager(b->template)) == PAGER_UFFD)
+			r = pagerd_get_stats(template_pager(b->template), &before, &err);
+		if (r == 0)
+			r = bench_create_one(b, load->mode, &sb, &m, &one, &err);
+		uffd = r == 0 && pagerd_way(template_pager(b->template)) == PAGER_UFFD;
+		if (uffd)
+			r = pagerd_get_stats(template_pager(b->template), &after, &err);
+		one.at = m.begin - c->begun;
+		one.faults = after.faults - before.faults;
+		one.premapped = after.pages_premapped - before.pages_premapped;
+		keep(c, r, &one, &err);
+		if (r == 0 && load->sampled)
+			load->sampled(load->user, &one, &m);
+	}
+}
+
+static int start_clients(struct crowd *c, struct err *err)
+{
+	unsigned n = c->load->clients, started = 0;
+	pthread_t *ids = calloc(n, sizeof(*ids));
+	int r = 0;
+
+	if (!ids)
+		return err_set(err, ENOMEM, "no memory for %u clients", n);
+	pthread_barrier_init(&c->together, NULL, n);
+	while (started < n && r == 0) {
+		r = pthread_create(&ids[started], NULL, c->load->rate > 0 ? open_client : closed_client, c);
+		started += r == 0;
+	}
+	/* those that wait for the others would wait for ever: there is no way on */
+	if (r != 0) {
+		fprintf(stderr, "parbake: cannot start %u threads\n", n);
+		_exit(1);
+	}
+	for (unsigned i = 0; i < started; i++)
+		pthread_join(ids[i], NULL);
+	pthread_barrier_destroy(&c->together);
+	free(ids);
+	return 0;
+}
+
+int bench_load_run(const struct bench_load *load, struct bench_series *s, struct err *err)
+{
+	struct crowd c = {.load = load, .series = s, .begun = clock_now_ns()};
+	int r = 0;
+
+	pthread_mutex_init(&c.lock, NULL);
+	if (load->clients == 1 && load->rate <= 0)
+		alone(&c);
+	else
+		r = start_clients(&c, err);
+	s->span = clock_now_ns() - c.begun;
+	pthread_mutex_destroy(&c.lock);
+	return r;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_CLI_BENCH_SAMPLER_H
+#define PARBAKE_CLI_BENCH_SAMPLER_H
+
+#include "benches/series.h"
+#include "common/progress.h"
+#include "restore/sandbox.h"
+#include "store/store.h"
+
+/* Creates, one or many at once, measured. */
+enum bench_mode { MODE_COLD, MODE_SHELL, MODE_SPARE, N_MODES };
+enum bench_result { RESULT_NONE, RESULT_EXEC, RESULT_PYTHON, N_RESULTS };
+
+extern const char *const bench_mode_names[N_MODES];
+extern const char *const bench_result_names[N_RESULTS];
+/* What a create is measured to: "the agent's answer", … */
+extern const char *const bench_result_titles[N_RESULTS];
+
+struct bench_sampler {
+	struct store *store;
+	struct store_manifest *manifest;
+	struct template_options options;
+	enum bench_result result;
+	bool cold_cache; /* drop the files' page cache before each create */
+	struct template *template; /* open, but for the moments a create opens it itself */
+	double resident; /* after dropping: the greatest part of the files still in the page cache */
+};
+
+/* (Re)open the template. */
+int bench_sampler_open(struct bench_sampler *b, struct err *err);
+void bench_sampler_close(struct bench_sampler *b);
+/* Does a create open the template as part of itself? (A fresh pager, or cold files.) */
+bool bench_sampler_reopens(const struct bench_sampler *b);
+
+/* What happens before the clock starts: a shell or spare is made. *@ret stays NULL for a cold one. */
+int bench_prepare(struct bench_sampler *b, enum bench_mode mode, struct sandbox **ret, struct err *err);
+/*
+ * Create (from *@sb or into it) and wait for the result. @m's begin and started are the caller's where set, else
+ * now; the rest of it is filled. Any thread, where the template is not reopened.
+ */
+int bench_create_one(struct bench_sampler *b, enum bench_mode mode, struct sandbox **sb, struct bench_moments *m,
+	struct bench_sample *ret, struct err *err);
+
+struct bench_load {
+	struct bench_sampler *sampler;
+	enum bench_mode mode;
+	uint64_t n;
+	unsigned clients; /* creates at once */
+	double rate; /* begun a second, on time whatever became of the others (open loop); 0: closed loop */
+	struct progress *progress; /* may be NULL */
+	/* after each create, one client, closed loop: its sandbox still runs. May be NULL. */
+	void (*sampled)(void *user, const struct bench_sample *one, const struct bench_moments *m);
+	void *user;
+};
+
+/*
+ * Run it: samples and failures into @s. With one client and a closed loop one create follows the other. With more,
+ * they begin together, round after round, and those of a round stay until its last is made. In an open loop create
+ * i is to begin at i / rate; what carries it out late counts from then.
+ */
+int bench_load_run(const struct bench_load *load, struct bench_series *s, struct err *err);
+
+#endif

@@ -1,0 +1,23 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The source stage runs on the host, as root, with the host's own apt: it must leave the host as it was, also when
+# it is killed in the middle.
+. "$(dirname "$0")/lib.sh"
+export PARBAKE_HOME=$scratch/home TMPDIR=$scratch/tmp
+mkdir "$TMPDIR"
+lists() { (cd /var/lib/apt/lists && find . -type f ! -name lock -printf '%P %s\n' | sort); }
+host() { lists; ls /etc/apt /etc/apt/sources.list.d /etc/apt/apt.conf.d; cat /etc/machine-id /etc/hosts; mount; }
+
+before=$(host)
+ok "the host's apt has lists" test -n "$(lists)"
+"$parbake" bake "$recipes/tiny.ini" >/dev/null 2>&1 &
+pid=$!
+ok "mmdebstrap begins" await 120 eval "ls $TMPDIR/parbake-*/mmdebstrap.*/usr >/dev/null 2>&1"
+kill -9 $pid
+wait $pid 2>/dev/null
+ok "kill -9 in the middle: its directory goes" await 20 eval "[ -z \"\$(ls $TMPDIR)\" ]"
+is "$(find "$PARBAKE_HOME/cache" -type f ! -name '*.lock' ! -name '*.json')" "" "and no half of an archive stays"
+ok "a whole bake" timeout 900 "$parbake" bake "$recipes/tiny.ini"
+is "$(ls "$TMPDIR")" "" "its directory is gone"
+is "$(host)" "$before" "the host's apt, files and mounts are as they were"
+finish
