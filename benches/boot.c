@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cold boot that a restore is compared with: the same machine, kernel, initramfs and disk as the
- * template's, started from nothing up to the agent's answer. What every boot needs anyway (memory, overlay)
- * is inside the measured time, as it is for a create.
+ * The cold boot that a restore is compared with: the same machine, kernel, initramfs and disk as
+ * the template's, started from nothing up to the agent's answer. What every boot needs anyway
+ * (memory, overlay) is inside the measured time, as it is for a create.
  */
 #include "benches/boot.h"
 
@@ -27,8 +27,8 @@ static int blob_path(struct store *s, const struct store_manifest *m, const char
 	return 0;
 }
 
-static int boot_once(const struct machine_spec *spec, int64_t *ret_end, bench_booted_fn *then, void *user,
-	struct err *err)
+static int boot_once(const struct machine_spec *spec, int64_t *ret_end, bench_booted_fn *then,
+	void *user, struct err *err)
 {
 	cleanup_machine struct machine *machine = NULL;
 	cleanup_guest struct guest *guest = NULL;

@@ -11,8 +11,9 @@
 typedef int bench_booted_fn(void *user, struct machine *m, struct guest *g, struct err *err);
 
 /*
- * Boot the template's machine from its own kernel, initramfs and disk instead of restoring it. *@ret: ns from the request
- * to the agent's answer with the root mounted. @then (may be NULL) follows before the machine ends.
+ * Boot the template's machine from its own kernel, initramfs and disk instead of restoring it.
+ * *@ret: ns from the request to the agent's answer with the root mounted. @then (may be NULL)
+ * follows before the machine ends.
  */
 int bench_boot(struct store *s, const struct store_manifest *m, struct template *t, int64_t *ret,
 	bench_booted_fn *then, void *user, struct err *err);

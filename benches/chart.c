@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Charts of numbers: distribution functions, lines, bars, intervals. Those of one create are in chart_trace.c. */
+/*
+ * Charts of numbers: distribution functions, lines, bars, intervals. Those of one create are in
+ * chart_trace.c.
+ */
 #include "benches/chart.h"
 
 #include <math.h>
@@ -91,7 +94,8 @@ static void ecdf_curve(struct svg_plot *p, const int64_t *sorted, size_t n, size
 	free(points);
 }
 
-static void ecdf_marks(struct svg_plot *p, const struct bench_series *s, const int64_t *sorted, size_t colour)
+static void ecdf_marks(
+	struct svg_plot *p, const struct bench_series *s, const int64_t *sorted, size_t colour)
 {
 	static const double percentiles[] = {50, 99};
 	char class[32];
@@ -106,10 +110,18 @@ static void ecdf_marks(struct svg_plot *p, const struct bench_series *s, const i
 	}
 }
 
-void chart_ecdf(struct text *out, const char *title, const struct bench_series *const *series, size_t n)
+void chart_ecdf(
+	struct text *out, const char *title, const struct bench_series *const *series, size_t n)
 {
-	struct svg_plot p = {.out = out, .width = WIDTH, .height = 300, .left = 44, .right = 44, .top = 28,
-		.bottom = 42, .x = {.log = true}, .y = {.min = 0, .max = 100}};
+	struct svg_plot p = {.out = out,
+		.width = WIDTH,
+		.height = 300,
+		.left = 44,
+		.right = 44,
+		.top = 28,
+		.bottom = 42,
+		.x = {.log = true},
+		.y = {.min = 0, .max = 100}};
 	int64_t *sorted[CHART_SERIES_MAX] = {0};
 	double low = INFINITY, high = 0;
 
@@ -149,7 +161,8 @@ void chart_ecdf(struct text *out, const char *title, const struct bench_series *
 		if (sorted[i])
 			legend_item(out, i, "%s: p50 %.2f ms, p99 %.2f ms, n %zu", series[i]->name,
 				ms(stats_percentile_sorted(sorted[i], series[i]->n, 50)),
-				ms(stats_percentile_sorted(sorted[i], series[i]->n, 99)), series[i]->n);
+				ms(stats_percentile_sorted(sorted[i], series[i]->n, 99)),
+				series[i]->n);
 		free(sorted[i]);
 	}
 	text_add(out, "</ul>\n");
@@ -175,11 +188,17 @@ static void line_scales(struct svg_plot *p, const struct chart_line *lines, size
 	p->y.max = top > 0 ? top * 1.05 : 1;
 }
 
-void chart_lines(struct text *out, const char *title, const char *x_name, const char *y_name, bool log_x,
-	const struct chart_line *lines, size_t n)
+void chart_lines(struct text *out, const char *title, const char *x_name, const char *y_name,
+	bool log_x, const struct chart_line *lines, size_t n)
 {
-	struct svg_plot p = {.out = out, .width = 480, .height = 270, .left = 52, .right = 16, .top = 28,
-		.bottom = 42, .x = {.log = log_x}};
+	struct svg_plot p = {.out = out,
+		.width = 480,
+		.height = 270,
+		.left = 52,
+		.right = 16,
+		.top = 28,
+		.bottom = 42,
+		.x = {.log = log_x}};
 	size_t points = 0;
 
 	n = n > CHART_SERIES_MAX ? CHART_SERIES_MAX : n;
@@ -201,8 +220,8 @@ void chart_lines(struct text *out, const char *title, const char *x_name, const 
 		for (size_t j = 0; j < lines[i].n; j++) {
 			const double *at = lines[i].points[j];
 
-			snprintf(tip, sizeof(tip), "%s: %s %s, %s %s", lines[i].name, svg_number(at[0], x), x_name,
-				svg_number(at[1], y), y_name);
+			snprintf(tip, sizeof(tip), "%s: %s %s, %s %s", lines[i].name,
+				svg_number(at[0], x), x_name, svg_number(at[1], y), y_name);
 			svg_dot(&p, svg_at(&p.x, at[0]), svg_at(&p.y, at[1]), 3.5, class, tip);
 		}
 	}
@@ -220,10 +239,17 @@ void chart_lines(struct text *out, const char *title, const char *x_name, const 
 
 #define ROW 26.0
 
-void chart_bars(struct text *out, const char *title, const char *x_name, const struct chart_bar *bars, size_t n)
+void chart_bars(struct text *out, const char *title, const char *x_name,
+	const struct chart_bar *bars, size_t n)
 {
-	struct svg_plot p = {.out = out, .width = WIDTH, .height = 50 + ROW * (double)n, .left = 230, .right = 150,
-		.top = 6, .bottom = 42, .y = {.max = 1}};
+	struct svg_plot p = {.out = out,
+		.width = WIDTH,
+		.height = 50 + ROW * (double)n,
+		.left = 230,
+		.right = 150,
+		.top = 6,
+		.bottom = 42,
+		.y = {.max = 1}};
 
 	for (size_t i = 0; i < n; i++)
 		p.x.max = fmax(p.x.max, bars[i].value);
@@ -236,17 +262,26 @@ void chart_bars(struct text *out, const char *title, const char *x_name, const s
 		double y = p.top + ROW * (double)i, x = svg_at(&p.x, bars[i].value);
 
 		svg_text(&p, p.left - 8, y + 17, "end", "name", "%s", bars[i].name);
-		svg_rect(&p, p.left, y + 4, fmax(1, x - p.left), ROW - 8, i ? "bar f5" : "bar f0", bars[i].text);
+		svg_rect(&p, p.left, y + 4, fmax(1, x - p.left), ROW - 8, i ? "bar f5" : "bar f0",
+			bars[i].text);
 		svg_text(&p, x + 6, y + 17, "start", "value", "%s", bars[i].text);
 	}
 	svg_end(&p);
 	figure_end(out);
 }
 
-void chart_intervals(struct text *out, const char *title, const struct chart_interval *list, size_t n)
+void chart_intervals(
+	struct text *out, const char *title, const struct chart_interval *list, size_t n)
 {
-	struct svg_plot p = {.out = out, .width = WIDTH, .height = 56 + ROW * (double)n, .left = 330, .right = 70,
-		.top = 8, .bottom = 42, .x = {.min = -0.05, .max = 0.1}, .y = {.max = 1}};
+	struct svg_plot p = {.out = out,
+		.width = WIDTH,
+		.height = 56 + ROW * (double)n,
+		.left = 330,
+		.right = 70,
+		.top = 8,
+		.bottom = 42,
+		.x = {.min = -0.05, .max = 0.1},
+		.y = {.max = 1}};
 
 	if (!n)
 		return;
@@ -270,7 +305,10 @@ void chart_intervals(struct text *out, const char *title, const struct chart_int
 		svg_line(&p, svg_at(&p.x, c->low * 100), y, svg_at(&p.x, c->high * 100), y, class);
 		svg_line(&p, limit, y - 9, limit, y + 9, "mark");
 		svg_dot(&p, svg_at(&p.x, c->estimate * 100), y, 4.5,
-			c->bad ? "dot f3" : c->open ? "dot faint" : "dot f2", NULL);
+			c->bad            ? "dot f3"
+				: c->open ? "dot faint"
+					  : "dot f2",
+			NULL);
 		svg_text(&p, p.x.to + 8, y + 4, "start", "value", "%+.1f %%", c->estimate * 100);
 	}
 	svg_end(&p);

@@ -6,15 +6,18 @@
 #include "benches/text.h"
 #include "benches/trace.h"
 
-/* The pictures of a report, each a <figure> with its legend. Series without samples are left out. */
+/*
+ * The pictures of a report, each a <figure> with its legend. Series without samples are left out.
+ */
 
 #define CHART_SERIES_MAX 8
 
 /*
- * How many of all samples are at or below a time (ECDF), time on a logarithmic scale, each curve with its p50 and p99
- * marked. At most CHART_SERIES_MAX of them.
+ * How many of all samples are at or below a time (ECDF), time on a logarithmic scale, each curve
+ * with its p50 and p99 marked. At most CHART_SERIES_MAX of them.
  */
-void chart_ecdf(struct text *out, const char *title, const struct bench_series *const *series, size_t n);
+void chart_ecdf(
+	struct text *out, const char *title, const struct bench_series *const *series, size_t n);
 /* The parts of one create, one below the other. */
 void chart_waterfall(struct text *out, const struct bench_trace *t);
 /* Faults of one create: when, and at which guest address. */
@@ -27,8 +30,8 @@ struct chart_line {
 };
 
 /* Lines through points. @log_x: a logarithmic x axis; y begins at 0. */
-void chart_lines(struct text *out, const char *title, const char *x_name, const char *y_name, bool log_x,
-	const struct chart_line *lines, size_t n);
+void chart_lines(struct text *out, const char *title, const char *x_name, const char *y_name,
+	bool log_x, const struct chart_line *lines, size_t n);
 
 struct chart_bar {
 	char name[64];
@@ -37,7 +40,8 @@ struct chart_bar {
 };
 
 /* Horizontal bars from 0. */
-void chart_bars(struct text *out, const char *title, const char *x_name, const struct chart_bar *bars, size_t n);
+void chart_bars(struct text *out, const char *title, const char *x_name,
+	const struct chart_bar *bars, size_t n);
 
 struct chart_interval {
 	char name[96];
@@ -46,6 +50,7 @@ struct chart_interval {
 };
 
 /* Changes with their intervals around 0, in percent. */
-void chart_intervals(struct text *out, const char *title, const struct chart_interval *list, size_t n);
+void chart_intervals(
+	struct text *out, const char *title, const struct chart_interval *list, size_t n);
 
 #endif

@@ -10,7 +10,7 @@
 
 #define SEED 0x7061726261ULL
 #define CONFIDENCE_TAIL 0.025 /* of the bootstrap's interval, each side */
-#define ORDER_TAIL 0.05       /* of an order statistic's bound */
+#define ORDER_TAIL 0.05 /* of an order statistic's bound */
 
 static int parse_one(const char *text, size_t len, struct compare_limit *ret, struct err *err)
 {
@@ -20,13 +20,16 @@ static int parse_one(const char *text, size_t len, struct compare_limit *ret, st
 		return err_set(err, EINVAL, "\"%.*s\": write p50=5%%", (int)len, text);
 	ret->percentile = strtod(text + 1, &end);
 	if (end == text + 1 || *end != '=' || !(ret->percentile > 0 && ret->percentile < 100))
-		return err_set(err, EINVAL, "\"%.*s\": a percentile is between p0 and p100", (int)len, text);
+		return err_set(err, EINVAL, "\"%.*s\": a percentile is between p0 and p100",
+			(int)len, text);
 	text = end + 1;
 	ret->max_regress = strtod(text, &end) / 100;
 	if (end == text || *end != '%' || !(ret->max_regress >= 0 && ret->max_regress <= 100))
-		return err_set(err, EINVAL, "p%g: the limit is a percentage, as in 5%%", ret->percentile);
+		return err_set(
+			err, EINVAL, "p%g: the limit is a percentage, as in 5%%", ret->percentile);
 	if (end[1] && end[1] != ',')
-		return err_set(err, EINVAL, "p%g: \"%s\" behind the limit", ret->percentile, end + 1);
+		return err_set(
+			err, EINVAL, "p%g: \"%s\" behind the limit", ret->percentile, end + 1);
 	return 0;
 }
 
@@ -79,8 +82,8 @@ static size_t run_length(const struct compare_samples *s, size_t run)
 }
 
 /* One resample into @out (room for s->n values or more: as many as the runs drawn hold). */
-static size_t resample(const struct compare_samples *s, struct stats_random *random, int64_t *out,
-	size_t room)
+static size_t resample(
+	const struct compare_samples *s, struct stats_random *random, int64_t *out, size_t room)
 {
 	bool draw_runs = s->n_runs >= COMPARE_RUNS;
 	size_t n = 0;
@@ -116,8 +119,8 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static void bootstrap(const struct compare_samples *old, const struct compare_samples *new, double p,
-	struct compare_result *ret)
+static void bootstrap(const struct compare_samples *old, const struct compare_samples *new,
+	double p, struct compare_result *ret)
 {
 	size_t room_old = longest(old), room_new = longest(new), k;
 	int64_t *a = calloc(room_old, sizeof(*a)), *b = calloc(room_new, sizeof(*b));
@@ -143,8 +146,8 @@ static void bootstrap(const struct compare_samples *old, const struct compare_sa
 }
 
 /* @old and @new sorted. */
-static void order_statistics(const int64_t *old, size_t n_old, const int64_t *new, size_t n_new, double p,
-	struct compare_result *ret)
+static void order_statistics(const int64_t *old, size_t n_old, const int64_t *new, size_t n_new,
+	double p, struct compare_result *ret)
 {
 	long old_low, old_high, new_low, new_high;
 

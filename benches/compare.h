@@ -11,17 +11,19 @@
 #include "common/json.h"
 
 /*
- * Has a latency become worse? Latencies are skewed, have several humps, and come in good and bad minutes, so neither
- * means nor standard deviations are looked at, and no distribution is assumed; benches/METHOD.md has the reasons.
+ * Has a latency become worse? Latencies are skewed, have several humps, and come in good and bad
+ * minutes, so neither means nor standard deviations are looked at, and no distribution is
+ * assumed; benches/METHOD.md has the reasons.
  *
  * A percentile is compared as the ratio new/old with a 95 % interval:
  *
- * - where at least COMPARE_TAIL samples lie on either side of it, by a circular block bootstrap (Politis and Romano,
- *   1992) with percentile intervals: blocks keep what neighbours in time have in common, and where there are
- *   COMPARE_RUNS runs or more, whole runs are drawn first, so that the difference between runs counts as noise;
- * - further out, from order statistics: the old one's upper bound against the new one's lower, and the other way
- *   round, each wrong with a probability of at most 5 %. For p99 that takes 299 samples on each side; with fewer it
- *   is not decided.
+ * - where at least COMPARE_TAIL samples lie on either side of it, by a circular block bootstrap
+ *   (Politis and Romano, 1992) with percentile intervals: blocks keep what neighbours in time
+ *   have in common, and where there are COMPARE_RUNS runs or more, whole runs are drawn first, so
+ *   that the difference between runs counts as noise;
+ * - further out, from order statistics: the old one's upper bound against the new one's lower,
+ *   and the other way round, each wrong with a probability of at most 5 %. For p99 that takes 299
+ *   samples on each side; with fewer it is not decided.
  *
  * It has regressed where the whole interval lies above the limit.
  */
@@ -69,10 +71,12 @@ void compare_percentile(const struct compare_samples *old, const struct compare_
 	const struct compare_limit *limit, struct compare_result *ret);
 
 /*
- * All series that documents @old and @new have in common (by run id and series name; runs of the same id are put
- * together), against @limits. *@ret: {"verdict":"ok"|"regressed","rows":[{"id","name","percentile","n_old","n_new",
- * "old_ns","new_ns","change","low","high","limit","verdict","method"}…],"notes":[…]}; new failures are a regression too.
- * @only (may be NULL): series whose "ID NAME" contains it. -ENOENT where nothing is in common.
+ * All series that documents @old and @new have in common (by run id and series name; runs of the
+ * same id are put together), against @limits. *@ret:
+ * {"verdict":"ok"|"regressed","rows":[{"id","name","percentile","n_old","n_new",
+ * "old_ns","new_ns","change","low","high","limit","verdict","method"}…],"notes":[…]}; new
+ * failures are a regression too. @only (may be NULL): series whose "ID NAME" contains it. -ENOENT
+ * where nothing is in common.
  */
 int compare_documents(const json_t *old, const json_t *new, const char *only,
 	const struct compare_limit *limits, size_t n_limits, json_t **ret, struct err *err);

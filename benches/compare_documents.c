@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two documents, series by series. What an earlier build failed to do is a regression where a later one fails more
- * often, whatever its latencies; what only one of the two measured is said and not judged.
+ * Two documents, series by series. What an earlier build failed to do is a regression where a
+ * later one fails more often, whatever its latencies; what only one of the two measured is said
+ * and not judged.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -58,7 +59,8 @@ static struct pair *pair_get(struct pairs *p, const char *id, const char *name)
 	return &p->list[p->n++];
 }
 
-static int take_series(struct pairs *p, const char *id, const json_t *obj, bool is_new, struct err *err)
+static int take_series(
+	struct pairs *p, const char *id, const json_t *obj, bool is_new, struct err *err)
 {
 	cleanup_series struct bench_series s = {0};
 	struct compare_samples *to;
@@ -91,11 +93,13 @@ static int take_document(struct pairs *p, const json_t *doc, bool is_new, struct
 	const json_t *run, *series;
 	size_t i, j;
 
-	json_array_foreach(json_object_get(doc, "runs"), i, run) {
+	json_array_foreach(json_object_get(doc, "runs"), i, run)
+	{
 		const char *id;
 		int r = json_get_string(run, "id", &id, err);
 
-		json_array_foreach(json_object_get(run, "series"), j, series) {
+		json_array_foreach(json_object_get(run, "series"), j, series)
+		{
 			if (r == 0)
 				r = take_series(p, id, series, is_new, err);
 		}
@@ -132,22 +136,25 @@ static void note_hosts(json_t *notes, const json_t *old, const json_t *new)
 			cleanup_free char *was = json_dumps(x ?: json_null(), JSON_ENCODE_ANY);
 			cleanup_free char *is = json_dumps(y ?: json_null(), JSON_ENCODE_ANY);
 
-			note(notes, "the hosts differ in %s: %s, now %s", facts[i], was ?: "?", is ?: "?");
+			note(notes, "the hosts differ in %s: %s, now %s", facts[i], was ?: "?",
+				is ?: "?");
 		}
 	}
 }
 
-static void add_row(json_t *rows, const struct pair *p, const struct compare_limit *limit, bool *regressed)
+static void add_row(
+	json_t *rows, const struct pair *p, const struct compare_limit *limit, bool *regressed)
 {
 	struct compare_result res;
 	json_t *row;
 
 	compare_percentile(&p->old, &p->new, limit, &res);
-	row = json_pack("{s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s, s:s}", "id", p->id, "name",
-		p->name, "percentile", limit->percentile, "n_old", (json_int_t)p->old.n, "n_new",
-		(json_int_t)p->new.n, "old_ns", (json_int_t)res.old_ns, "new_ns", (json_int_t)res.new_ns,
-		"change", res.change, "low", res.low, "limit", limit->max_regress, "verdict",
-		verdict_names[res.verdict], "method", method_names[res.method]);
+	row = json_pack("{s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s, s:s}", "id", p->id,
+		"name", p->name, "percentile", limit->percentile, "n_old", (json_int_t)p->old.n,
+		"n_new", (json_int_t)p->new.n, "old_ns", (json_int_t)res.old_ns, "new_ns",
+		(json_int_t)res.new_ns, "change", res.change, "low", res.low, "limit",
+		limit->max_regress, "verdict", verdict_names[res.verdict], "method",
+		method_names[res.method]);
 	if (!row)
 		abort();
 	/* JSON knows no infinity */
@@ -200,8 +207,8 @@ int compare_documents(const json_t *old, const json_t *new, const char *only,
 	if (!json_array_size(rows) && !regressed)
 		return err_set(err, ENOENT, "the two documents have no series in common%s%s%s",
 			only ? " that contains \"" : "", only ?: "", only ? "\"" : "");
-	*ret = json_pack("{s:s, s:O, s:O}", "verdict", regressed ? "regressed" : "ok", "rows", rows, "notes",
-		notes);
+	*ret = json_pack("{s:s, s:O, s:O}", "verdict", regressed ? "regressed" : "ok", "rows", rows,
+		"notes", notes);
 	return 0;
 }
 
@@ -231,9 +238,10 @@ void compare_print(struct text *out, const json_t *result)
 	const char *last = "";
 	size_t i;
 
-	text_add(out, "%-8s %5s %7s %7s %10s %10s %8s  %-20s %7s  %s\n", "series", "", "n old", "n new",
-		"old ms", "new ms", "change", "95 % interval", "limit", "verdict");
-	json_array_foreach(json_object_get(result, "rows"), i, row) {
+	text_add(out, "%-8s %5s %7s %7s %10s %10s %8s  %-20s %7s  %s\n", "series", "", "n old",
+		"n new", "old ms", "new ms", "change", "95 % interval", "limit", "verdict");
+	json_array_foreach(json_object_get(result, "rows"), i, row)
+	{
 		char high[16] = "open", low[16] = "open", interval[40];
 
 		if (strcmp(last, text_of(row, "id")))
@@ -243,12 +251,13 @@ void compare_print(struct text *out, const json_t *result)
 		if (percent(row, "low") > -100)
 			snprintf(low, sizeof(low), "%+.1f %%", percent(row, "low"));
 		snprintf(interval, sizeof(interval), "%s to %s", low, high);
-		text_add(out, "  %-6s p%-4g %7lld %7lld %10.2f %10.2f %+7.1f%%  %-20s %6.1f%%  %s (%s)",
+		text_add(out,
+			"  %-6s p%-4g %7lld %7lld %10.2f %10.2f %+7.1f%%  %-20s %6.1f%%  %s (%s)",
 			text_of(row, "name"), json_number_value(json_object_get(row, "percentile")),
 			(long long)json_integer_value(json_object_get(row, "n_old")),
-			(long long)json_integer_value(json_object_get(row, "n_new")), ms(row, "old_ns"),
-			ms(row, "new_ns"), percent(row, "change"), interval, percent(row, "limit"),
-			text_of(row, "verdict"), text_of(row, "method"));
+			(long long)json_integer_value(json_object_get(row, "n_new")),
+			ms(row, "old_ns"), ms(row, "new_ns"), percent(row, "change"), interval,
+			percent(row, "limit"), text_of(row, "verdict"), text_of(row, "method"));
 		if (json_object_get(row, "needs"))
 			text_add(out, ": needs %lld samples on each side",
 				(long long)json_integer_value(json_object_get(row, "needs")));
@@ -256,5 +265,6 @@ void compare_print(struct text *out, const json_t *result)
 	}
 	json_array_foreach(json_object_get(result, "notes"), i, one)
 		text_add(out, "note: %s\n", json_string_value(one) ?: "");
-	text_add(out, "%s\n", compare_regressed(result) ? "REGRESSED" : "no regression beyond the limits");
+	text_add(out, "%s\n",
+		compare_regressed(result) ? "REGRESSED" : "no regression beyond the limits");
 }

@@ -56,15 +56,16 @@ static json_t *host_facts(void)
 	json_t *host;
 
 	uname(&un);
-	host = json_pack("{s:s, s:s, s:i, s:o, s:o, s:f}", "kernel", un.release, "machine", un.machine,
-		"cores", (int)sysconf(_SC_NPROCESSORS_ONLN), "cpu", text_or_null(cpu), "memory",
-		text_or_null(memory), "load", load_now());
+	host = json_pack("{s:s, s:s, s:i, s:o, s:o, s:f}", "kernel", un.release, "machine",
+		un.machine, "cores", (int)sysconf(_SC_NPROCESSORS_ONLN), "cpu", text_or_null(cpu),
+		"memory", text_or_null(memory), "load", load_now());
 	if (monitor_probe(&facts, &err) == 0) {
 		json_object_set_new(host, "monitor", text_or_null(facts->name));
 		json_object_set_new(host, "monitor_version", text_or_null(facts->version));
 		json_object_set_new(host, "accel",
-			text_or_null(monitor_default_accel(&accel, &err) == 0 ? machine_accel_name(accel)
-									      : NULL));
+			text_or_null(monitor_default_accel(&accel, &err) == 0
+					? machine_accel_name(accel)
+					: NULL));
 	}
 	return host;
 }
@@ -80,8 +81,8 @@ json_t *bench_document_new(void)
 
 	gmtime_r(&now, &tm);
 	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", &tm);
-	doc = json_pack("{s:i, s:s, s:s, s:o, s:[]}", "format", BENCH_FORMAT, "parbake", PARBAKE_VERSION,
-		"created", when, "host", host_facts(), "runs");
+	doc = json_pack("{s:i, s:s, s:s, s:o, s:[]}", "format", BENCH_FORMAT, "parbake",
+		PARBAKE_VERSION, "created", when, "host", host_facts(), "runs");
 	if (!doc)
 		abort();
 	return doc;
@@ -107,9 +108,11 @@ int bench_document_read(const char *path, json_t **ret, struct err *err)
 		err_prefix(err, "%s", path);
 		return r;
 	}
-	if (!json_is_object(json_object_get(doc, "host")) || !json_is_array(json_object_get(doc, "runs")))
+	if (!json_is_object(json_object_get(doc, "host")) ||
+		!json_is_array(json_object_get(doc, "runs")))
 		return err_set(err, EINVAL, "%s: not a document of `parbake bench --json`", path);
-	json_array_foreach(json_object_get(doc, "runs"), i, run) {
+	json_array_foreach(json_object_get(doc, "runs"), i, run)
+	{
 		const char *text;
 
 		if (json_get_string(run, "bench", &text, err) < 0 ||
@@ -123,18 +126,23 @@ int bench_document_read(const char *path, json_t **ret, struct err *err)
 	return 0;
 }
 
+mode_t bench_file_mode = 0644;
+
 int bench_publish(const char *path, const char *text, size_t len, struct err *err)
 {
 	cleanup_free char *copy = str_dup(path);
 	char *slash = strrchr(copy, '/');
-	const char *name = slash ? slash + 1 : copy, *dir = slash == copy ? "/" : slash ? copy : ".";
+	const char *name = slash ? slash + 1 : copy,
+		   *dir = slash == copy ? "/"
+		: slash                 ? copy
+					: ".";
 	int r;
 
 	if (slash)
 		*slash = '\0';
 	if (!*name)
 		return err_set(err, EISDIR, "%s: name a file", path);
-	r = file_publish(dir, name, text, len, 0644, err);
+	r = file_publish(dir, name, text, len, bench_file_mode, err);
 	if (r < 0)
 		err_prefix(err, "write %s", path);
 	return r;
@@ -163,8 +171,8 @@ json_t *bench_documents_join(json_t *const *docs, size_t n)
 
 json_t *bench_run_new(const char *bench, const char *id, const char *title)
 {
-	json_t *run = json_pack("{s:s, s:s, s:s, s:{s:f}}", "bench", bench, "id", id, "title", title,
-		"facts", "load", load_now());
+	json_t *run = json_pack("{s:s, s:s, s:s, s:{s:f}}", "bench", bench, "id", id, "title",
+		title, "facts", "load", load_now());
 
 	if (!run)
 		abort();

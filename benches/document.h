@@ -2,17 +2,21 @@
 #ifndef PARBAKE_BENCHES_DOCUMENT_H
 #define PARBAKE_BENCHES_DOCUMENT_H
 
+#include <sys/types.h>
+
 #include "common/err.h"
 #include "common/json.h"
 
 /*
- * What a measurement leaves: one JSON document, written by --json, read by `bench report` and `bench compare`.
+ * What a measurement leaves: one JSON document, written by --json, read by `bench report` and
+ * `bench compare`.
  *
  *     {"format":1, "parbake":VERSION, "created":TIME, "host":{…facts…}, "runs":[…]}
  *
- * A run is one command's work: {"bench":"create", "id":…, "title":…, "facts":{…}, "series":[…], "traces":[…],
- * "table":{"columns":[…],"rows":[[…],…]}, "notes":[…]}; all but the first three may be missing. "id" says what
- * was measured, so that the same measurement of another day is found by it; "facts" what it was measured on.
+ * A run is one command's work: {"bench":"create", "id":…, "title":…, "facts":{…}, "series":[…],
+ * "traces":[…], "table":{"columns":[…],"rows":[[…],…]}, "notes":[…]}; all but the first three may
+ * be missing. "id" says what was measured, so that the same measurement of another day is found
+ * by it; "facts" what it was measured on.
  */
 #define BENCH_FORMAT 1
 
@@ -38,7 +42,11 @@ void bench_run_note(json_t *run, const char *fmt, ...) __attribute__((format(pri
 /* Append to the array @key of @run, made where absent; @value is taken. */
 void bench_run_append(json_t *run, const char *key, json_t *value);
 
-/* Publish @text at @path, which may be in any directory. */
+/*
+ * Publish @text at @path, which may be in any directory, with the mode bench_file_mode (0644
+ * unless set).
+ */
+extern mode_t bench_file_mode;
 int bench_publish(const char *path, const char *text, size_t len, struct err *err);
 
 #endif

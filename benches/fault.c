@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cost of a page. The child is forked before the engine starts its threads, and only waits until it is given
- * the memory and a pager's socket; it then does what a monitor does (maps privately, registers, hands over) and touches
- * page after page. Its numbers come back over the same socket.
+ * The cost of a page. The child is forked before the engine starts its threads, and only waits
+ * until it is given the memory and a pager's socket; it then does what a monitor does (maps
+ * privately, registers, hands over) and touches page after page. Its numbers come back over the
+ * same socket.
  *
- * The image's pages are half random, half text, so that they compress about as a guest's memory does (2 to 3).
+ * The image's pages are half random, half text, so that they compress about as a guest's memory
+ * does (2 to 3).
  */
 #include "benches/fault.h"
 
@@ -26,7 +28,8 @@
 #define CHILD_SECONDS 120
 
 const char *const fault_source_names[] = {"private mapping", "filled memfd", "zstd frame", "hole"};
-static_assert(sizeof(fault_source_names) / sizeof(fault_source_names[0]) == FAULT_SOURCES, "all named");
+static_assert(
+	sizeof(fault_source_names) / sizeof(fault_source_names[0]) == FAULT_SOURCES, "all named");
 
 /* ---- the machine --------------------------------------------------------------------------- */
 
@@ -83,7 +86,8 @@ static void machine_main(int sock, const struct fault_spec *spec)
 	alarm(CHILD_SECONDS); /* never to stay behind */
 	if (!waits || sock_recv_fds(sock, &word, 1, fds, &n_fds) != 1 || n_fds < 1)
 		_exit(1);
-	map = mmap(NULL, spec->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fds[0], 0);
+	map = mmap(
+		NULL, spec->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fds[0], 0);
 	if (map == MAP_FAILED)
 		_exit(2);
 	if (n_fds == 2)
@@ -116,9 +120,11 @@ static int make_image(const struct fault_spec *spec, int *ret, struct err *err)
 	struct image_stats stats;
 	int r = raw < 0 || out < 0 || ftruncate(raw, (off_t)spec->bytes) < 0 ? -errno : 0;
 
-	for (uint64_t at = 0; spec->source != FAULT_HOLE && at < spec->bytes && r == 0; at += IMAGE_PAGE) {
+	for (uint64_t at = 0; spec->source != FAULT_HOLE && at < spec->bytes && r == 0;
+		at += IMAGE_PAGE) {
 		for (size_t i = 0; i < IMAGE_PAGE / 8; i++)
-			words[i] = i % 16 < 6 ? stats_random_next(&random) : 0x2065676170206120 + i % 7;
+			words[i] = i % 16 < 6 ? stats_random_next(&random)
+					      : 0x2065676170206120 + i % 7;
 		r = file_pwrite_full(raw, words, sizeof(words), (off_t)at);
 	}
 	if (r < 0)
@@ -166,7 +172,8 @@ static int read_full(int fd, void *buf, size_t len)
 	return 0;
 }
 
-static int receive(int sock, const struct fault_spec *spec, struct fault_result *ret, struct err *err)
+static int receive(
+	int sock, const struct fault_spec *spec, struct fault_result *ret, struct err *err)
 {
 	cleanup_free int64_t *waits = NULL;
 	struct answer a;
@@ -209,8 +216,8 @@ static int start_machine(const struct fault_spec *spec, pid_t *ret_pid, struct e
 	return pair[0];
 }
 
-static int one_machine(
-	struct pager *p, int sock, const struct fault_spec *spec, struct fault_result *ret, struct err *err)
+static int one_machine(struct pager *p, int sock, const struct fault_spec *spec,
+	struct fault_result *ret, struct err *err)
 {
 	struct pager_stats before, after;
 	int r;

@@ -7,14 +7,15 @@
 #include "benches/series.h"
 
 /*
- * What a page costs a machine at its first touch, by where it comes from. The pager's engine runs in this process and
- * serves a child, the machine, that touches every page once, from the first to the last, and reads the clock.
+ * What a page costs a machine at its first touch, by where it comes from. The pager's engine runs
+ * in this process and serves a child, the machine, that touches every page once, from the first
+ * to the last, and reads the clock.
  */
 enum fault_source {
 	FAULT_PRIVATE, /* no userfaultfd: a private mapping of the filled memfd; the kernel alone */
-	FAULT_FILLED,  /* userfaultfd, its frame is in the memfd already */
-	FAULT_FRAME,   /* userfaultfd, its frame has to be decompressed */
-	FAULT_HOLE,    /* userfaultfd, a page that the image does not hold */
+	FAULT_FILLED, /* userfaultfd, its frame is in the memfd already */
+	FAULT_FRAME, /* userfaultfd, its frame has to be decompressed */
+	FAULT_HOLE, /* userfaultfd, a page that the image does not hold */
 	FAULT_SOURCES
 };
 extern const char *const fault_source_names[FAULT_SOURCES];
@@ -35,8 +36,8 @@ struct fault_result {
 #define FAULT_WAITED_NS 1000
 
 /*
- * Measure once. Single-threaded callers only: it forks. Caller clears ret->waits. -EOPNOTSUPP: no userfaultfd here (but
- * for FAULT_PRIVATE).
+ * Measure once. Single-threaded callers only: it forks. Caller clears ret->waits. -EOPNOTSUPP: no
+ * userfaultfd here (but for FAULT_PRIVATE).
  */
 int fault_measure(const struct fault_spec *spec, struct fault_result *ret, struct err *err);
 

@@ -23,7 +23,8 @@ int bench_first_python(struct guest *g, int also_fd, struct err *err)
 {
 	struct guest_exec_spec spec = {.timeout_ms = LIMIT_CREATE_MS, .stdin_fd = -1};
 	cleanup_guest_result struct guest_result res = {0};
-	int r = guest_code(g, NULL, "print(6 * 7)", &spec, clock_deadline(LIMIT_CREATE_MS), also_fd, &res, err);
+	int r = guest_code(g, NULL, "print(6 * 7)", &spec, clock_deadline(LIMIT_CREATE_MS), also_fd,
+		&res, err);
 
 	if (!r && (!res.out || strcmp(res.out, "42\n")))
 		r = err_set(err, EIO, "6 * 7 gave \"%s\" %s", res.out ?: "", res.traceback ?: "");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cost of a stored image by frame size and level: stored size, speed of writing and of expanding, and the time to
- * read one frame that holds data, with the page cache warm.
+ * The cost of a stored image by frame size and level: stored size, speed of writing and of
+ * expanding, and the time to read one frame that holds data, with the page cache warm.
  */
 #include "benches/image.h"
 
@@ -25,7 +25,8 @@ int image_scratch(struct err *err)
 }
 
 /* One thread reads @reads frames with data at random: their times, sorted. */
-static int read_some(struct image *img, unsigned reads, int64_t *times, size_t *ret_n, struct err *err)
+static int read_some(
+	struct image *img, unsigned reads, int64_t *times, size_t *ret_n, struct err *err)
 {
 	cleanup_free uint8_t *buf = malloc(image_frame_bytes(img) + 1);
 	struct stats_random random = {.state = 1};
@@ -53,8 +54,8 @@ static int read_some(struct image *img, unsigned reads, int64_t *times, size_t *
 	return 0;
 }
 
-static int measure_writing(int raw, uint64_t raw_bytes, struct image_options *opt, int out, int scratch,
-	struct image_cost *ret, struct err *err)
+static int measure_writing(int raw, uint64_t raw_bytes, struct image_options *opt, int out,
+	int scratch, struct image_cost *ret, struct err *err)
 {
 	struct image_stats stats, ignored;
 	int64_t began = clock_now_ns();
@@ -73,11 +74,12 @@ static int measure_writing(int raw, uint64_t raw_bytes, struct image_options *op
 	return r;
 }
 
-int image_cost_measure(int raw, uint64_t raw_bytes, uint32_t frame_bytes, int level, unsigned threads,
-	unsigned reads, struct image_cost *ret, struct err *err)
+int image_cost_measure(int raw, uint64_t raw_bytes, uint32_t frame_bytes, int level,
+	unsigned threads, unsigned reads, struct image_cost *ret, struct err *err)
 {
 	struct image_options opt = {.frame_bytes = frame_bytes, .level = level, .threads = threads};
-	cleanup_fd int out = image_scratch(err), scratch = image_scratch(err), back = image_scratch(err);
+	cleanup_fd int out = image_scratch(err), scratch = image_scratch(err),
+		       back = image_scratch(err);
 	cleanup_free int64_t *times = calloc(reads, sizeof(*times));
 	cleanup_image struct image *img = NULL;
 	int64_t began;
@@ -108,7 +110,10 @@ int image_cost_measure(int raw, uint64_t raw_bytes, uint32_t frame_bytes, int le
 
 #define RUN_PAGES 64
 
-/* nftw(3) passes its callback nothing of ours. Small: thread-local memory is part of every thread's stack. */
+/*
+ * nftw(3) passes its callback nothing of ours. Small: thread-local memory is part of every
+ * thread's stack.
+ */
 static __thread struct scatter {
 	int fd;
 	char *run; /* RUN_PAGES of room */
@@ -152,12 +157,13 @@ int image_make_raw(int fd, uint64_t bytes, uint64_t data_bytes, const char *from
 			(unsigned long long)bytes, (unsigned long long)data_bytes);
 	if (ftruncate(fd, (off_t)bytes) < 0)
 		return err_sys(err, errno, "make a raw image");
-	scatter = (struct scatter){.fd = fd, .run = run, .bytes = bytes, .left = data_bytes, .random = {.state = 42}};
+	scatter = (struct scatter){
+		.fd = fd, .run = run, .bytes = bytes, .left = data_bytes, .random = {.state = 42}};
 	nftw(from, scatter_file, 16, FTW_PHYS);
 	if (scatter.error < 0)
 		return err_sys(err, -scatter.error, "make a raw image");
 	if (scatter.left)
-		return err_set(err, ENOENT, "the files below %s are not enough for %llu bytes", from,
-			(unsigned long long)data_bytes);
+		return err_set(err, ENOENT, "the files below %s are not enough for %llu bytes",
+			from, (unsigned long long)data_bytes);
 	return 0;
 }

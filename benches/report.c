@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The page: a head with the figures that people ask for first, the host, a section for each run, and comparisons with
- * earlier documents. HTML that is well-formed XML too, so that any parser can judge it.
+ * The page: a head with the figures that people ask for first, the host, a section for each run,
+ * and comparisons with earlier documents. HTML that is well-formed XML too, so that any parser
+ * can judge it.
  */
 #include "benches/report.h"
 
@@ -20,45 +21,66 @@
 #define INTERVALS_MAX 64
 
 static const char style[] =
-	":root{--bg:#ffffff;--fg:#1b1f24;--soft:#5b6570;--line:#d5dae0;--card:#f5f7f9;--bad:#c62828;\n"
-	"--s0:#2563eb;--s1:#d97706;--s2:#0f8a5f;--s3:#d02f4b;--s4:#7c3aed;--s5:#0e7f9b;--s6:#b83280;--s7:#6b7280}\n"
-	"@media (prefers-color-scheme:dark){:root{--bg:#14171b;--fg:#e6e9ec;--soft:#9aa5b1;--line:#343b44;\n"
-	"--card:#1c2127;--bad:#ff7b72;--s0:#6ea8fe;--s1:#f0b429;--s2:#4cc38a;--s3:#ff7a90;--s4:#b292f0;\n"
+	":root{--bg:#ffffff;--fg:#1b1f24;--soft:#5b6570;--line:#d5dae0;--card:#f5f7f9;--bad:#"
+	"c62828;\n"
+	"--s0:#2563eb;--s1:#d97706;--s2:#0f8a5f;--s3:#d02f4b;--s4:#7c3aed;--s5:#0e7f9b;--s6:#"
+	"b83280;--s7:#6b7280}\n"
+	"@media "
+	"(prefers-color-scheme:dark){:root{--bg:#14171b;--fg:#e6e9ec;--soft:#9aa5b1;--line:#343b44;"
+	"\n"
+	"--card:#1c2127;--bad:#ff7b72;--s0:#6ea8fe;--s1:#f0b429;--s2:#4cc38a;--s3:#ff7a90;--s4:#"
+	"b292f0;\n"
 	"--s5:#4fc3dc;--s6:#ee7ab8;--s7:#a3acb8}}\n"
 	"*{box-sizing:border-box}\n"
-	"body{margin:0 auto;max-width:1040px;padding:24px 20px 60px;background:var(--bg);color:var(--fg);\n"
+	"body{margin:0 auto;max-width:1040px;padding:24px 20px "
+	"60px;background:var(--bg);color:var(--fg);\n"
 	"font:15px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}\n"
-	"h1{font-size:26px;margin:0}h2{font-size:20px;margin:0 0 12px}h3{font-size:16px;margin:20px 0 8px}\n"
+	"h1{font-size:26px;margin:0}h2{font-size:20px;margin:0 0 "
+	"12px}h3{font-size:16px;margin:20px 0 8px}\n"
 	".sub{color:var(--soft);margin:4px 0 20px}\n"
-	"nav{margin:18px 0;display:flex;flex-wrap:wrap;gap:4px 16px;font-size:14px}a{color:var(--s0);text-decoration:none}\n"
-	"section{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:20px;margin:20px 0}\n"
+	"nav{margin:18px 0;display:flex;flex-wrap:wrap;gap:4px "
+	"16px;font-size:14px}a{color:var(--s0);text-decoration:none}\n"
+	"section{background:var(--card);border:1px solid "
+	"var(--line);border-radius:10px;padding:20px;margin:20px 0}\n"
 	".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px}\n"
-	".tile{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px 14px}\n"
-	".tile b{display:block;font-size:24px;line-height:1.2;font-weight:600}.tile span{color:var(--soft);font-size:13px}\n"
+	".tile{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px "
+	"14px}\n"
+	".tile b{display:block;font-size:24px;line-height:1.2;font-weight:600}.tile "
+	"span{color:var(--soft);font-size:13px}\n"
 	"figure{margin:0 0 20px}figcaption{font-weight:600;margin-bottom:4px}\n"
 	"svg{display:block;width:100%;height:auto;overflow:visible}\n"
 	".pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(380px,1fr));gap:20px}\n"
 	".single{max-width:600px}.wide td{white-space:nowrap}\n"
-	"text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:var(--fg)}\n"
+	"text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu "
+	"Sans',sans-serif;fill:var(--fg)}\n"
 	"text.label,text.value{fill:var(--soft)}text.inside{fill:var(--card)}\n"
 	".grid{stroke:var(--line);stroke-width:1}.axis{stroke:var(--soft);stroke-width:1}\n"
 	".mark{stroke:var(--soft);stroke-width:1;stroke-dasharray:3 3}\n"
-	".line{fill:none;stroke-width:2;stroke-linejoin:round}.dot{stroke:var(--card);stroke-width:1}\n"
+	".line{fill:none;stroke-width:2;stroke-linejoin:round}.dot{stroke:var(--card);stroke-width:"
+	"1}\n"
 	".faint{stroke:var(--soft)}.dot.faint{fill:var(--soft)}.bar{rx:2px}\n"
 	".s0{stroke:var(--s0)}.s1{stroke:var(--s1)}.s2{stroke:var(--s2)}.s3{stroke:var(--s3)}\n"
 	".s4{stroke:var(--s4)}.s5{stroke:var(--s5)}.s6{stroke:var(--s6)}.s7{stroke:var(--s7)}\n"
 	".f0{fill:var(--s0)}.f1{fill:var(--s1)}.f2{fill:var(--s2)}.f3{fill:var(--s3)}\n"
 	".f4{fill:var(--s4)}.f5{fill:var(--s5)}.f6{fill:var(--s6)}.f7{fill:var(--s7)}\n"
-	".legend{list-style:none;display:flex;flex-wrap:wrap;gap:4px 18px;margin:6px 0 0;padding:0;font-size:13px}\n"
-	".key{display:inline-block;width:12px;height:12px;border-radius:3px;margin-right:6px;vertical-align:-1px}\n"
-	".k0{background:var(--s0)}.k1{background:var(--s1)}.k2{background:var(--s2)}.k3{background:var(--s3)}\n"
-	".k4{background:var(--s4)}.k5{background:var(--s5)}.k6{background:var(--s6)}.k7{background:var(--s7)}\n"
-	"table{border-collapse:collapse;width:100%;margin:0 0 20px;font-size:14px;font-variant-numeric:tabular-nums}\n"
-	"th,td{padding:5px 10px;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}\n"
-	"th{font-weight:600}th.n,td.n{text-align:right;white-space:nowrap}tr:last-child>*{border-bottom:0}\n"
+	".legend{list-style:none;display:flex;flex-wrap:wrap;gap:4px 18px;margin:6px 0 "
+	"0;padding:0;font-size:13px}\n"
+	".key{display:inline-block;width:12px;height:12px;border-radius:3px;margin-right:6px;"
+	"vertical-align:-1px}\n"
+	".k0{background:var(--s0)}.k1{background:var(--s1)}.k2{background:var(--s2)}.k3{background:"
+	"var(--s3)}\n"
+	".k4{background:var(--s4)}.k5{background:var(--s5)}.k6{background:var(--s6)}.k7{background:"
+	"var(--s7)}\n"
+	"table{border-collapse:collapse;width:100%;margin:0 0 "
+	"20px;font-size:14px;font-variant-numeric:tabular-nums}\n"
+	"th,td{padding:5px 10px;border-bottom:1px solid "
+	"var(--line);text-align:left;vertical-align:top}\n"
+	"th{font-weight:600}th.n,td.n{text-align:right;white-space:nowrap}tr:last-child>*{border-"
+	"bottom:0}\n"
 	".facts td.n{text-align:left}.facts th{width:12em;color:var(--soft);font-weight:400}\n"
 	".facts td{overflow-wrap:anywhere}\n"
-	".wide{overflow-x:auto}.bad{color:var(--bad);font-weight:600}.note{color:var(--soft);font-size:14px}\n"
+	".wide{overflow-x:auto}.bad{color:var(--bad);font-weight:600}.note{color:var(--soft);font-"
+	"size:14px}\n"
 	"details{margin-top:14px}summary{cursor:pointer;color:var(--soft)}\n";
 
 static const char *text_of(const json_t *obj, const char *key)
@@ -84,23 +106,27 @@ static void tiles(struct text *out, const json_t *doc)
 	double cold = 0, boot = 0;
 	size_t i, j, n = 0;
 
-	json_array_foreach(json_object_get(doc, "runs"), i, run) {
+	json_array_foreach(json_object_get(doc, "runs"), i, run)
+	{
 		if (!first && !strcmp(text_of(run, "bench"), "create"))
 			first = run;
 	}
 	if (!first)
 		return;
 	text_add(out, "<div class=\"tiles\">\n");
-	json_array_foreach(json_object_get(first, "series"), j, one) {
+	json_array_foreach(json_object_get(first, "series"), j, one)
+	{
 		double p50 = (double)json_integer_value(json_object_get(one, "p50_ns")) / 1e6;
 		const char *name = text_of(one, "name");
 		char label[96];
 
-		if (!json_integer_value(json_object_get(one, "n")) || !strcmp(name, "first") || n++ == TILES_MAX)
+		if (!json_integer_value(json_object_get(one, "n")) || !strcmp(name, "first") ||
+			n++ == TILES_MAX)
 			continue;
 		cold = !strcmp(name, "cold") ? p50 : cold;
 		boot = !strcmp(name, "boot") ? p50 : boot;
-		snprintf(label, sizeof(label), "%s %s, p50", text_of(json_object_get(first, "facts"), "template"),
+		snprintf(label, sizeof(label), "%s %s, p50",
+			text_of(json_object_get(first, "facts"), "template"),
 			!strcmp(name, "boot") ? "cold boot" : name);
 		tile(out, label, p50 < 100 ? "%.1f ms" : "%.0f ms", p50);
 	}
@@ -115,7 +141,8 @@ static void navigation(struct text *out, const json_t *doc, size_t n_against)
 	size_t i;
 
 	text_add(out, "<nav>\n");
-	json_array_foreach(json_object_get(doc, "runs"), i, run) {
+	json_array_foreach(json_object_get(doc, "runs"), i, run)
+	{
 		text_add(out, "<a href=\"#run%zu\">", i);
 		text_escape(out, text_of(run, "title"));
 		text_add(out, "</a>\n");
@@ -132,7 +159,8 @@ static size_t intervals(const json_t *result, struct chart_interval *list)
 	const json_t *row;
 	size_t i, n = 0;
 
-	json_array_foreach(json_object_get(result, "rows"), i, row) {
+	json_array_foreach(json_object_get(result, "rows"), i, row)
+	{
 		const json_t *high = json_object_get(row, "high");
 		struct chart_interval *c = &list[n];
 
@@ -147,7 +175,8 @@ static size_t intervals(const json_t *result, struct chart_interval *list)
 			.bad = !strcmp(text_of(row, "verdict"), "regressed"),
 			.open = !strcmp(text_of(row, "verdict"), "undecided"),
 		};
-		snprintf(c->name, sizeof(c->name), "%.60s, %.16s p%g", text_of(row, "id"), text_of(row, "name"),
+		snprintf(c->name, sizeof(c->name), "%.60s, %.16s p%g", text_of(row, "id"),
+			text_of(row, "name"),
 			json_number_value(json_object_get(row, "percentile")));
 	}
 	return n;
@@ -158,10 +187,13 @@ static void comparison_table(struct text *out, const json_t *result)
 	const json_t *row, *note;
 	size_t i;
 
-	text_add(out, "<div class=\"wide\"><table><tr><th>series</th><th class=\"n\"></th><th class=\"n\">n</th>"
-		      "<th class=\"n\">then ms</th><th class=\"n\">now ms</th><th class=\"n\">change</th>"
-		      "<th>verdict</th></tr>\n");
-	json_array_foreach(json_object_get(result, "rows"), i, row) {
+	text_add(out,
+		"<div class=\"wide\"><table><tr><th>series</th><th class=\"n\"></th><th "
+		"class=\"n\">n</th>"
+		"<th class=\"n\">then ms</th><th class=\"n\">now ms</th><th class=\"n\">change</th>"
+		"<th>verdict</th></tr>\n");
+	json_array_foreach(json_object_get(result, "rows"), i, row)
+	{
 		bool bad = !strcmp(text_of(row, "verdict"), "regressed");
 
 		text_add(out, "<tr><td>");
@@ -169,26 +201,30 @@ static void comparison_table(struct text *out, const json_t *result)
 		text_add(out, ", ");
 		text_escape(out, text_of(row, "name"));
 		text_add(out,
-			"</td><td class=\"n\">p%g</td><td class=\"n\">%lld, %lld</td><td class=\"n\">%.2f</td>"
+			"</td><td class=\"n\">p%g</td><td class=\"n\">%lld, %lld</td><td "
+			"class=\"n\">%.2f</td>"
 			"<td class=\"n\">%.2f</td><td class=\"n\">%+.1f %%</td><td%s>",
 			json_number_value(json_object_get(row, "percentile")),
 			(long long)json_integer_value(json_object_get(row, "n_old")),
 			(long long)json_integer_value(json_object_get(row, "n_new")),
 			(double)json_integer_value(json_object_get(row, "old_ns")) / 1e6,
 			(double)json_integer_value(json_object_get(row, "new_ns")) / 1e6,
-			json_number_value(json_object_get(row, "change")) * 100, bad ? " class=\"bad\"" : "");
+			json_number_value(json_object_get(row, "change")) * 100,
+			bad ? " class=\"bad\"" : "");
 		text_escape(out, text_of(row, "verdict"));
 		text_add(out, "</td></tr>\n");
 	}
 	text_add(out, "</table></div>\n");
-	json_array_foreach(json_object_get(result, "notes"), i, note) {
+	json_array_foreach(json_object_get(result, "notes"), i, note)
+	{
 		text_add(out, "<p class=\"note\">");
 		text_escape(out, json_string_value(note) ?: "");
 		text_add(out, "</p>\n");
 	}
 }
 
-static void comparison(struct text *out, const json_t *old, const json_t *new, const char *name, size_t number)
+static void comparison(
+	struct text *out, const json_t *old, const json_t *new, const char *name, size_t number)
 {
 	static const struct compare_limit limits[] = {{50, 0.05}, {99, 0.10}};
 	struct chart_interval *list = calloc(INTERVALS_MAX, sizeof(*list));
@@ -203,7 +239,9 @@ static void comparison(struct text *out, const json_t *old, const json_t *new, c
 	text_escape(out, text_of(old, "created"));
 	text_add(out, ", parbake ");
 	text_escape(out, text_of(old, "parbake"));
-	text_add(out, "; the change of each percentile with its 95 %% interval, and the limits 5 %% and 10 %%</p>\n");
+	text_add(out,
+		"; the change of each percentile with its 95 %% interval, and the limits 5 %% and "
+		"10 %%</p>\n");
 	if (compare_documents(old, new, NULL, limits, 2, &result, &err) < 0) {
 		text_add(out, "<p class=\"note\">");
 		text_escape(out, err.text);
@@ -218,20 +256,24 @@ static void comparison(struct text *out, const json_t *old, const json_t *new, c
 
 /* ---- the page ------------------------------------------------------------------------------ */
 
-void report_page(struct text *out, const json_t *doc, json_t *const *against, const char *const *names, size_t n)
+void report_page(struct text *out, const json_t *doc, json_t *const *against,
+	const char *const *names, size_t n)
 {
 	const json_t *host = json_object_get(doc, "host"), *run;
 	size_t i;
 
-	text_add(out, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n"
-		      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
-		      "<meta name=\"color-scheme\" content=\"light dark\"/>\n<title>parbake bench</title>\n<style>\n");
+	text_add(out,
+		"<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n"
+		"<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
+		"<meta name=\"color-scheme\" content=\"light dark\"/>\n<title>parbake "
+		"bench</title>\n<style>\n");
 	text_add(out, "%s", style);
 	text_add(out, "</style></head><body>\n<h1>parbake bench</h1>\n<p class=\"sub\">");
 	text_escape(out, text_of(doc, "created"));
 	text_add(out, ", parbake ");
 	text_escape(out, text_of(doc, "parbake"));
-	text_add(out, "; %lld cores, ", (long long)json_integer_value(json_object_get(host, "cores")));
+	text_add(out, "; %lld cores, ",
+		(long long)json_integer_value(json_object_get(host, "cores")));
 	text_escape(out, text_of(host, "accel"));
 	text_add(out, ", ");
 	text_escape(out, text_of(host, "monitor"));
@@ -242,8 +284,7 @@ void report_page(struct text *out, const json_t *doc, json_t *const *against, co
 	text_add(out, "</p>\n");
 	tiles(out, doc);
 	navigation(out, doc, n);
-	json_array_foreach(json_object_get(doc, "runs"), i, run)
-		report_run(out, run, i);
+	json_array_foreach(json_object_get(doc, "runs"), i, run) report_run(out, run, i);
 	for (i = 0; i < n; i++)
 		comparison(out, against[i], doc, names[i], i);
 	text_add(out, "<section id=\"host\"><h2>Host</h2>\n");
@@ -251,7 +292,8 @@ void report_page(struct text *out, const json_t *doc, json_t *const *against, co
 	text_add(out, "</section>\n</body></html>\n");
 }
 
-int report_write(const char *path, const json_t *doc, const char *const *against, size_t n, struct err *err)
+int report_write(
+	const char *path, const json_t *doc, const char *const *against, size_t n, struct err *err)
 {
 	json_t *old[LIMIT_BENCH_FILES];
 	cleanup_text struct text out = {0};
@@ -259,7 +301,8 @@ int report_write(const char *path, const json_t *doc, const char *const *against
 	int r = 0;
 
 	if (n > LIMIT_BENCH_FILES)
-		return err_set(err, E2BIG, "at most %d documents to compare with", LIMIT_BENCH_FILES);
+		return err_set(
+			err, E2BIG, "at most %d documents to compare with", LIMIT_BENCH_FILES);
 	while (read < n && r == 0) {
 		r = bench_document_read(against[read], &old[read], err);
 		read += r == 0;

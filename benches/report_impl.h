@@ -2,7 +2,9 @@
 #ifndef PARBAKE_BENCHES_REPORT_IMPL_H
 #define PARBAKE_BENCHES_REPORT_IMPL_H
 
-/* What report*.c share. Documents come from files: what does not fit is left out, never believed. */
+/*
+ * What report*.c share. Documents come from files: what does not fit is left out, never believed.
+ */
 #include "benches/report.h"
 
 /* One run's section. @number makes its anchor. */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One run as a section of the page: its pictures by what was measured, its samples and its table as they are. */
+/*
+ * One run as a section of the page: its pictures by what was measured, its samples and its table
+ * as they are.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,11 +30,15 @@ void report_cell(struct text *out, const json_t *value)
 	char number[32];
 
 	if (json_is_number(value)) {
-		text_add(out, "<td class=\"n\">%s</td>", svg_number(json_number_value(value), number));
+		text_add(out, "<td class=\"n\">%s</td>",
+			svg_number(json_number_value(value), number));
 		return;
 	}
 	text_add(out, "<td>");
-	text_escape(out, json_is_true(value) ? "yes" : json_is_false(value) ? "no" : json_string_value(value) ?: "–");
+	text_escape(out,
+		json_is_true(value) ? "yes"
+			: json_is_false(value) ? "no"
+					       : json_string_value(value) ?: "–");
 	text_add(out, "</td>");
 }
 
@@ -41,7 +48,8 @@ void report_facts(struct text *out, const json_t *facts)
 	json_t *value;
 
 	text_add(out, "<table class=\"facts\">\n");
-	json_object_foreach((json_t *)facts, key, value) {
+	json_object_foreach((json_t *)facts, key, value)
+	{
 		if (!json_is_string(value) && !json_is_number(value))
 			continue;
 		text_add(out, "<tr><th>");
@@ -59,12 +67,13 @@ static void series_row(struct text *out, const struct bench_series *s)
 {
 	text_add(out, "<tr><th>");
 	text_escape(out, s->name);
-	text_add(out, "</th><td class=\"n\">%zu</td><td class=\"n%s\">%zu</td>", s->n, s->failed ? " bad" : "",
-		s->failed);
+	text_add(out, "</th><td class=\"n\">%zu</td><td class=\"n%s\">%zu</td>", s->n,
+		s->failed ? " bad" : "", s->failed);
 	for (int i = 0; i < 4; i++) {
 		static const double percentiles[] = {50, 90, 99, 100};
 
-		text_add(out, "<td class=\"n\">%.2f</td>", ms(bench_series_percentile(s, percentiles[i])));
+		text_add(out, "<td class=\"n\">%.2f</td>",
+			ms(bench_series_percentile(s, percentiles[i])));
 	}
 	if (s->has_faults)
 		text_add(out, "<td class=\"n\">%llu</td><td class=\"n\">%llu</td>",
@@ -89,7 +98,8 @@ static void series_section(struct text *out, const json_t *run)
 
 	if (!all)
 		abort();
-	json_array_foreach(json_object_get(run, "series"), i, one) {
+	json_array_foreach(json_object_get(run, "series"), i, one)
+	{
 		struct err err;
 
 		if (n == SERIES_MAX || bench_series_from_json(one, &all[n], &err) < 0)
@@ -101,9 +111,11 @@ static void series_section(struct text *out, const json_t *run)
 	}
 	if (n_curves)
 		chart_ecdf(out, "How many are done by when", curves, n_curves);
-	text_add(out, "<table>\n<tr><th></th><th class=\"n\">n</th><th class=\"n\">failed</th>"
-		      "<th class=\"n\">p50 ms</th><th class=\"n\">p90</th><th class=\"n\">p99</th>"
-		      "<th class=\"n\">max</th><th class=\"n\">faults</th><th class=\"n\">premapped</th></tr>\n");
+	text_add(out,
+		"<table>\n<tr><th></th><th class=\"n\">n</th><th class=\"n\">failed</th>"
+		"<th class=\"n\">p50 ms</th><th class=\"n\">p90</th><th class=\"n\">p99</th>"
+		"<th class=\"n\">max</th><th class=\"n\">faults</th><th "
+		"class=\"n\">premapped</th></tr>\n");
 	for (i = 0; i < n; i++) {
 		series_row(out, &all[i]);
 		bench_series_clear(&all[i]);
@@ -117,7 +129,8 @@ static void traces_section(struct text *out, const json_t *run)
 	const json_t *one;
 	size_t i;
 
-	json_array_foreach(json_object_get(run, "traces"), i, one) {
+	json_array_foreach(json_object_get(run, "traces"), i, one)
+	{
 		cleanup_trace struct bench_trace t = {0};
 		struct err err;
 
@@ -138,18 +151,20 @@ static void table_section(struct text *out, const json_t *run)
 	if (!json_array_size(json_object_get(table, "rows")))
 		return;
 	text_add(out, "<div class=\"wide\"><table>\n<tr>");
-	json_array_foreach(json_object_get(table, "columns"), i, cell) {
-		const json_t *below = json_array_get(json_array_get(json_object_get(table, "rows"), 0), i);
+	json_array_foreach(json_object_get(table, "columns"), i, cell)
+	{
+		const json_t *below =
+			json_array_get(json_array_get(json_object_get(table, "rows"), 0), i);
 
 		text_add(out, "<th%s>", json_is_number(below) ? " class=\"n\"" : "");
 		text_escape(out, json_string_value(cell) ?: "");
 		text_add(out, "</th>");
 	}
 	text_add(out, "</tr>\n");
-	json_array_foreach(json_object_get(table, "rows"), i, row) {
+	json_array_foreach(json_object_get(table, "rows"), i, row)
+	{
 		text_add(out, "<tr>");
-		json_array_foreach(row, j, cell)
-			report_cell(out, cell);
+		json_array_foreach(row, j, cell) report_cell(out, cell);
 		text_add(out, "</tr>\n");
 	}
 	text_add(out, "</table></div>\n");
@@ -202,13 +217,15 @@ static const json_t *rows_of(const json_t *run)
 static void density_section(struct text *out, const json_t *run)
 {
 	struct lines *own = calloc(1, sizeof(*own)), *all = calloc(1, sizeof(*all));
-	double boot = json_number_value(json_object_get(json_object_get(run, "facts"), "boot_pss_mib"));
+	double boot =
+		json_number_value(json_object_get(json_object_get(run, "facts"), "boot_pss_mib"));
 	const json_t *row;
 	size_t i;
 
 	if (!own || !all)
 		abort();
-	json_array_foreach(rows_of(run), i, row) {
+	json_array_foreach(rows_of(run), i, row)
+	{
 		add_point(own, cell_text(row, 1), cell(row, 0), cell(row, 2));
 		add_point(all, cell_text(row, 1), cell(row, 0), cell(row, 7));
 	}
@@ -221,8 +238,10 @@ static void density_section(struct text *out, const json_t *run)
 				all->list[0].points[i][0] * boot);
 	}
 	text_add(out, "<div class=\"pair\">\n");
-	chart_lines(out, "Guest memory a clone has for itself", "clones", "MiB", false, own->list, own->n);
-	chart_lines(out, "All that they take (PSS), the pager included", "clones", "MiB", false, all->list, all->n);
+	chart_lines(out, "Guest memory a clone has for itself", "clones", "MiB", false, own->list,
+		own->n);
+	chart_lines(out, "All that they take (PSS), the pager included", "clones", "MiB", false,
+		all->list, all->n);
 	text_add(out, "</div>\n");
 	free(own);
 	free(all);
@@ -238,7 +257,8 @@ static void fault_section(struct text *out, const json_t *run)
 
 	if (!l)
 		abort();
-	json_array_foreach(rows_of(run), i, row) {
+	json_array_foreach(rows_of(run), i, row)
+	{
 		char name[48];
 
 		if (!strcmp(cell_text(row, 0), "private mapping"))
@@ -247,7 +267,8 @@ static void fault_section(struct text *out, const json_t *run)
 		if (!strcmp(cell_text(row, 0), "zstd frame"))
 			snprintf(name, sizeof(name), "zstd frame of %.0f KiB", frame);
 		else
-			snprintf(name, sizeof(name), "%.20s, %.8s", cell_text(row, 0), cell_text(row, 1));
+			snprintf(name, sizeof(name), "%.20s, %.8s", cell_text(row, 0),
+				cell_text(row, 1));
 		add_point(l, name, cell(row, 2), cell(row, 4));
 	}
 	text_add(out, "<div class=\"single\">\n");
@@ -265,7 +286,8 @@ static void image_section(struct text *out, const json_t *run)
 
 	if (!size || !wait)
 		abort();
-	json_array_foreach(rows_of(run), i, row) {
+	json_array_foreach(rows_of(run), i, row)
+	{
 		char name[48];
 
 		snprintf(name, sizeof(name), "%.30s, level %.0f", cell_text(row, 0), cell(row, 2));
@@ -273,8 +295,10 @@ static void image_section(struct text *out, const json_t *run)
 		add_point(wait, name, cell(row, 1), cell(row, 8));
 	}
 	text_add(out, "<div class=\"pair\">\n");
-	chart_lines(out, "Stored size by frame size", "KiB a frame", "MiB", true, size->list, size->n);
-	chart_lines(out, "What a fault waits for", "KiB a frame", "µs at p50", true, wait->list, wait->n);
+	chart_lines(
+		out, "Stored size by frame size", "KiB a frame", "MiB", true, size->list, size->n);
+	chart_lines(out, "What a fault waits for", "KiB a frame", "µs at p50", true, wait->list,
+		wait->n);
 	text_add(out, "</div>\n");
 	free(size);
 	free(wait);
@@ -284,21 +308,24 @@ static void image_section(struct text *out, const json_t *run)
 static void peers_section(struct text *out, const json_t *run)
 {
 	static const char *const until[] = {"answer", "output"};
-	static const char *const titles[] = {"Until the agent answers, p50", "Until the first command's output, p50"};
+	static const char *const titles[] = {
+		"Until the agent answers, p50", "Until the first command's output, p50"};
 
 	for (size_t which = 0; which < 2; which++) {
 		struct chart_bar bars[16] = {0};
 		const json_t *row;
 		size_t i, n = 0;
 
-		json_array_foreach(rows_of(run), i, row) {
+		json_array_foreach(rows_of(run), i, row)
+		{
 			struct chart_bar *b = &bars[n];
 
 			if (n == 16 || strcmp(cell_text(row, 1), until[which]) || cell(row, 4) <= 0)
 				continue;
 			snprintf(b->name, sizeof(b->name), "%.40s", cell_text(row, 0));
 			b->value = cell(row, 4);
-			snprintf(b->text, sizeof(b->text), "%.1f ms, %.2f ×", cell(row, 4), cell(row, 6));
+			snprintf(b->text, sizeof(b->text), "%.1f ms, %.2f ×", cell(row, 4),
+				cell(row, 6));
 			n++;
 		}
 		chart_bars(out, titles[which], "ms", bars, n);
@@ -310,8 +337,8 @@ void report_run(struct text *out, const json_t *run, size_t number)
 	static const struct {
 		const char *bench;
 		void (*section)(struct text *out, const json_t *run);
-	} sections[] = {{"density", density_section}, {"fault", fault_section}, {"image", image_section},
-		{"peers", peers_section}};
+	} sections[] = {{"density", density_section}, {"fault", fault_section},
+		{"image", image_section}, {"peers", peers_section}};
 	const json_t *note;
 	size_t i;
 
@@ -326,7 +353,8 @@ void report_run(struct text *out, const json_t *run, size_t number)
 		series_section(out, run);
 	traces_section(out, run);
 	table_section(out, run);
-	json_array_foreach(json_object_get(run, "notes"), i, note) {
+	json_array_foreach(json_object_get(run, "notes"), i, note)
+	{
 		text_add(out, "<p class=\"note\">");
 		text_escape(out, json_string_value(note) ?: "");
 		text_add(out, "</p>\n");

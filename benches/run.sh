@@ -21,8 +21,9 @@ measure() {
 	./parbake bench "$@" --save "$parts/$number.json"
 }
 
-./parbake bake base
-./parbake bake code-interpreter
+for template in base code-interpreter; do
+	./parbake inspect $template >/dev/null 2>&1 || ./parbake bake $template
+done
 began=$SECONDS
 
 measure create base -n "$n" --boots 5 --trace

@@ -181,8 +181,8 @@ static json_t *column(const struct bench_series *s, getter *get, int a, int b)
 
 json_t *bench_series_to_json(const struct bench_series *s)
 {
-	json_t *obj = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "name", s->name,
-		"n", (json_int_t)s->n, "failed", (json_int_t)s->failed, "p50_ns",
+	json_t *obj = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "name",
+		s->name, "n", (json_int_t)s->n, "failed", (json_int_t)s->failed, "p50_ns",
 		(json_int_t)bench_series_percentile(s, 50), "p90_ns",
 		(json_int_t)bench_series_percentile(s, 90), "p99_ns",
 		(json_int_t)bench_series_percentile(s, 99), "max_ns",
@@ -209,8 +209,8 @@ json_t *bench_series_to_json(const struct bench_series *s)
 }
 
 /* Number @i of the column @list. -EINVAL where it is no list of @n numbers ≥ 0. */
-static int take(const json_t *list, const char *name, size_t n, size_t i, int64_t *ret,
-	struct err *err)
+static int take(
+	const json_t *list, const char *name, size_t n, size_t i, int64_t *ret, struct err *err)
 {
 	const json_t *one = json_array_get(list, i);
 
@@ -220,9 +220,8 @@ static int take(const json_t *list, const char *name, size_t n, size_t i, int64_
 	return 0;
 }
 
-static int take_sample(
-	const json_t *obj, const struct bench_series *s, size_t n, size_t i, struct bench_sample *ret,
-	struct err *err)
+static int take_sample(const json_t *obj, const struct bench_series *s, size_t n, size_t i,
+	struct bench_sample *ret, struct err *err)
 {
 	const json_t *parts = json_object_get(obj, "parts_ns");
 	int64_t faults = 0, premapped = 0;
@@ -231,8 +230,8 @@ static int take_sample(
 	if (r == 0)
 		r = take(json_object_get(obj, "at_ns"), "at_ns", n, i, &ret->at, err);
 	for (int part = 0; r == 0 && s->has_parts && part < BENCH_PARTS; part++)
-		r = take(json_object_get(parts, bench_part_names[part]), bench_part_names[part], n, i,
-			&ret->parts[part], err);
+		r = take(json_object_get(parts, bench_part_names[part]), bench_part_names[part], n,
+			i, &ret->parts[part], err);
 	if (r == 0 && s->has_faults)
 		r = take(json_object_get(obj, "faults"), "faults", n, i, &faults, err);
 	if (r == 0 && s->has_faults)
@@ -255,7 +254,8 @@ int bench_series_from_json(const json_t *obj, struct bench_series *ret, struct e
 		(r = json_get_u64(obj, "span_ns", 0, INT64_MAX, &span, err)) < 0)
 		return r;
 	if (!json_is_array(totals) || n > LIMIT_SAMPLES)
-		return err_set(err, EINVAL, "\"total_ns\" is not a list of at most %d", LIMIT_SAMPLES);
+		return err_set(
+			err, EINVAL, "\"total_ns\" is not a list of at most %d", LIMIT_SAMPLES);
 	bench_series_init(&s, name, json_object_get(obj, "parts_ns") != NULL,
 		json_object_get(obj, "faults") != NULL);
 	s.failed = failed;

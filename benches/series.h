@@ -11,23 +11,23 @@
 #include "restore/sandbox.h"
 
 /*
- * The parts of a create, one after the other: they add up to its time. A part that a mode does not have (a
- * spare's monitor was started long before) is 0.
+ * The parts of a create, one after the other: they add up to its time. A part that a mode does
+ * not have (a spare's monitor was started long before) is 0.
  */
 enum bench_part {
-	PART_WAIT,     /* an open loop's request waits for whoever is to carry it out */
-	PART_OPEN,     /* the template opened, where that is part of the request */
-	PART_OVERLAY,  /* a file for what the guest writes to its disk */
-	PART_MEMORY,   /* the pager gives the memory */
-	PART_SPAWN,    /* the monitor's program: fork, exec */
-	PART_MONITOR,  /* … starts, until its control socket answers */
-	PART_STATE,    /* device state */
-	PART_ASK,      /* identity made, requests laid into the channel */
-	PART_RESUME,   /* the machine is told to run */
-	PART_HELLO,    /* … until the agent says hello */
+	PART_WAIT, /* an open loop's request waits for whoever is to carry it out */
+	PART_OPEN, /* the template opened, where that is part of the request */
+	PART_OVERLAY, /* a file for what the guest writes to its disk */
+	PART_MEMORY, /* the pager gives the memory */
+	PART_SPAWN, /* the monitor's program: fork, exec */
+	PART_MONITOR, /* … starts, until its control socket answers */
+	PART_STATE, /* device state */
+	PART_ASK, /* identity made, requests laid into the channel */
+	PART_RESUME, /* the machine is told to run */
+	PART_HELLO, /* … until the agent says hello */
 	PART_IDENTITY, /* … has its new identity */
-	PART_THAW,     /* … and the root takes writes */
-	PART_RESULT,   /* the first command's or Python result */
+	PART_THAW, /* … and the root takes writes */
+	PART_RESULT, /* the first command's or Python result */
 	BENCH_PARTS
 };
 
@@ -68,15 +68,16 @@ struct bench_moments {
 };
 
 /*
- * The parts of @ret from a sandbox's moments: what lies before the begin (a spare's start) counts nothing, what no moment
- * divides belongs to the part that ends next.
+ * The parts of @ret from a sandbox's moments: what lies before the begin (a spare's start) counts
+ * nothing, what no moment divides belongs to the part that ends next.
  */
-void bench_sample_fill(struct bench_sample *ret, const struct bench_moments *m,
-	const struct sandbox_trace *t);
+void bench_sample_fill(
+	struct bench_sample *ret, const struct bench_moments *m, const struct sandbox_trace *t);
 
 /* Percentile (stats_percentile()) of the total; of the sum of parts @first … @last. */
 int64_t bench_series_percentile(const struct bench_series *s, double p);
-int64_t bench_series_parts(const struct bench_series *s, enum bench_part first, enum bench_part last, double p);
+int64_t bench_series_parts(
+	const struct bench_series *s, enum bench_part first, enum bench_part last, double p);
 uint64_t bench_median_faults(const struct bench_series *s);
 uint64_t bench_median_premapped(const struct bench_series *s);
 /* The sample whose total is the median's (the first such); -1: there is none. */
@@ -84,7 +85,8 @@ long bench_series_median_sample(const struct bench_series *s);
 
 /*
  * {"name","n","failed","p50_ns","p90_ns","p99_ns","max_ns","span_ns",
- *  "total_ns":[…],"at_ns":[…],"parts_ns":{name:[…]},"faults":[…],"premapped":[…],"first_error"}; a new reference.
+ * "total_ns":[…],"at_ns":[…],"parts_ns":{name:[…]},"faults":[…],"premapped":[…],"first_error"}; a
+ * new reference.
  */
 json_t *bench_series_to_json(const struct bench_series *s);
 /* Reads what bench_series_to_json() wrote: whatever is missing or of another type is an error. */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* /proc/PID/smaps (Documentation/filesystems/proc.rst), added up; guest memory is what maps a memfd. */
+/*
+ * /proc/PID/smaps (Documentation/filesystems/proc.rst), added up; guest memory is what maps a
+ * memfd.
+ */
 #include "benches/smaps.h"
 
 #include <fcntl.h>

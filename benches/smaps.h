@@ -7,7 +7,9 @@
 
 #include "common/err.h"
 
-/* What a process has in memory, in bytes. Shared pages count in pss by their share, in rss fully. */
+/*
+ * What a process has in memory, in bytes. Shared pages count in pss by their share, in rss fully.
+ */
 struct smaps {
 	uint64_t rss, pss, private_bytes; /* of all mappings */
 	uint64_t guest_rss, guest_pss, guest_private; /* of those of a memfd: guest memory */

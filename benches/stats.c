@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Percentiles by nearest rank, bounds of a percentile from order statistics, and random numbers that
- * are the same every time.
+ * Percentiles by nearest rank, bounds of a percentile from order statistics, and random numbers
+ * that are the same every time.
  */
 #include "benches/stats.h"
 
@@ -119,8 +119,8 @@ void stats_quantile_bounds(size_t n, double p, double tail, long *ret_low, long 
 	long low = -1, high = -1;
 
 	/*
-	 * B = how many values lie at or below the percentile, binomial (n, q). Value number r (from 0) is above it
-	 * where B ≤ r, and at or below it where B > r.
+	 * B = how many values lie at or below the percentile, binomial (n, q). Value number r
+	 * (from 0) is above it where B ≤ r, and at or below it where B > r.
 	 */
 	for (size_t r = 0; r < n; r++) {
 		above += binomial(r, n, q);

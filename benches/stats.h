@@ -8,8 +8,9 @@
 /* Numbers about latencies. All values are kept: none is dropped, averaged away or interpolated. */
 
 /*
- * The @p-th percentile (0 < p ≤ 100) of @n values by nearest rank: a value that was really measured; of
- * fewer than 100 values the 99th is the maximum. @values is reordered. 0 where @n is 0.
+ * The @p-th percentile (0 < p ≤ 100) of @n values by nearest rank: a value that was really
+ * measured; of fewer than 100 values the 99th is the maximum. @values is reordered. 0 where @n is
+ * 0.
  */
 int64_t stats_percentile(int64_t *values, size_t n, double p);
 /* The same of values that are sorted already. */
@@ -27,15 +28,15 @@ uint64_t stats_random_below(struct stats_random *r, uint64_t n);
 double stats_random_unit(struct stats_random *r);
 
 /*
- * P(at most @k of @n independent trials succeed), each with probability @p. Summed in logarithms: right to many
- * digits for n up to millions.
+ * P(at most @k of @n independent trials succeed), each with probability @p. Summed in logarithms:
+ * right to many digits for n up to millions.
  */
 double stats_binomial_cdf(size_t k, size_t n, double p);
 
 /*
- * Which of @n sorted values (by number from 0) bound the @p-th percentile: each bound is on the wrong side with
- * a probability of at most @tail, whatever the distribution (David and Nagaraja, Order Statistics, 7.1). *@ret_low or
- * *@ret_high is -1 where @n is too small to say.
+ * Which of @n sorted values (by number from 0) bound the @p-th percentile: each bound is on the
+ * wrong side with a probability of at most @tail, whatever the distribution (David and Nagaraja,
+ * Order Statistics, 7.1). *@ret_low or *@ret_high is -1 where @n is too small to say.
  */
 void stats_quantile_bounds(size_t n, double p, double tail, long *ret_low, long *ret_high);
 /* How many values it takes for both bounds. */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pictures as text. Nothing is measured in a font: labels have room enough, and stand where there is some. */
+/*
+ * Pictures as text. Nothing is measured in a font: labels have room enough, and stand where there
+ * is some.
+ */
 #include "benches/svg.h"
 
 #include <math.h>
@@ -26,7 +29,8 @@ void svg_begin(struct svg_plot *p, const char *title)
 	p->x.to = p->width - p->right;
 	p->y.from = p->height - p->bottom;
 	p->y.to = p->top;
-	text_add(p->out, "<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\"><title>", p->width, p->height);
+	text_add(
+		p->out, "<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\"><title>", p->width, p->height);
 	text_escape(p->out, title);
 	text_add(p->out, "</title>\n");
 }
@@ -38,8 +42,8 @@ void svg_end(struct svg_plot *p)
 
 void svg_line(struct svg_plot *p, double x1, double y1, double x2, double y2, const char *class)
 {
-	text_add(p->out, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"%s\"/>\n", x1, y1, x2, y2,
-		class);
+	text_add(p->out, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"%s\"/>\n",
+		x1, y1, x2, y2, class);
 }
 
 static void end_with_tip(struct svg_plot *p, const char *element, const char *tip)
@@ -53,20 +57,24 @@ static void end_with_tip(struct svg_plot *p, const char *element, const char *ti
 	text_add(p->out, "</title></%s>\n", element);
 }
 
-void svg_rect(struct svg_plot *p, double x, double y, double w, double h, const char *class, const char *tip)
+void svg_rect(struct svg_plot *p, double x, double y, double w, double h, const char *class,
+	const char *tip)
 {
-	text_add(p->out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" class=\"%s\"", x, y,
-		w < 0 ? 0 : w, h, class);
+	text_add(p->out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" class=\"%s\"",
+		x, y, w < 0 ? 0 : w, h, class);
 	end_with_tip(p, "rect", tip);
 }
 
-void svg_dot(struct svg_plot *p, double x, double y, double radius, const char *class, const char *tip)
+void svg_dot(
+	struct svg_plot *p, double x, double y, double radius, const char *class, const char *tip)
 {
-	text_add(p->out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\" class=\"%s\"", x, y, radius, class);
+	text_add(p->out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\" class=\"%s\"", x, y, radius,
+		class);
 	end_with_tip(p, "circle", tip);
 }
 
-void svg_text(struct svg_plot *p, double x, double y, const char *anchor, const char *class, const char *fmt, ...)
+void svg_text(struct svg_plot *p, double x, double y, const char *anchor, const char *class,
+	const char *fmt, ...)
 {
 	char text[256];
 	va_list args;
@@ -74,7 +82,8 @@ void svg_text(struct svg_plot *p, double x, double y, const char *anchor, const 
 	va_start(args, fmt);
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
-	text_add(p->out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" class=\"%s\">", x, y, anchor, class);
+	text_add(p->out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" class=\"%s\">", x, y,
+		anchor, class);
 	text_escape(p->out, text);
 	text_add(p->out, "</text>\n");
 }
@@ -121,8 +130,12 @@ static size_t linear_ticks(const struct svg_scale *s, unsigned max, double ticks
 		return 1;
 	}
 	power = pow(10, floor(log10(raw)));
-	step = raw / power <= 1 ? power : raw / power <= 2 ? 2 * power : raw / power <= 5 ? 5 * power : 10 * power;
-	for (double i = ceil(s->min / step - 1e-9); i * step <= s->max * (1 + 1e-9) && n < TICKS_MAX; i++)
+	step = raw / power <= 1    ? power
+		: raw / power <= 2 ? 2 * power
+		: raw / power <= 5 ? 5 * power
+				   : 10 * power;
+	for (double i = ceil(s->min / step - 1e-9);
+		i * step <= s->max * (1 + 1e-9) && n < TICKS_MAX; i++)
 		ticks[n++] = i * step;
 	return n;
 }
@@ -148,7 +161,8 @@ static size_t log_ticks(const struct svg_scale *s, unsigned max, double ticks[st
 static size_t make_ticks(const struct svg_scale *s, unsigned max, double ticks[static TICKS_MAX])
 {
 	/* less than a decade holds too few of a logarithm's own */
-	return s->log && s->max / s->min >= 10 ? log_ticks(s, max, ticks) : linear_ticks(s, max, ticks);
+	return s->log && s->max / s->min >= 10 ? log_ticks(s, max, ticks)
+					       : linear_ticks(s, max, ticks);
 }
 
 void svg_axis_x(struct svg_plot *p, const char *name, unsigned max)
@@ -161,7 +175,8 @@ void svg_axis_x(struct svg_plot *p, const char *name, unsigned max)
 		double x = svg_at(&p->x, ticks[i]);
 
 		svg_line(p, x, p->y.to, x, p->y.from, "grid");
-		svg_text(p, x, p->y.from + 16, "middle", "label", "%s", svg_number(ticks[i], number));
+		svg_text(p, x, p->y.from + 16, "middle", "label", "%s",
+			svg_number(ticks[i], number));
 	}
 	svg_line(p, p->x.from, p->y.from, p->x.to, p->y.from, "axis");
 	svg_text(p, p->x.to, p->y.from + 32, "end", "label", "%s", name);
@@ -177,7 +192,8 @@ void svg_axis_y(struct svg_plot *p, const char *name, unsigned max)
 		double y = svg_at(&p->y, ticks[i]);
 
 		svg_line(p, p->x.from, y, p->x.to, y, "grid");
-		svg_text(p, p->x.from - 6, y + 4, "end", "label", "%s", svg_number(ticks[i], number));
+		svg_text(p, p->x.from - 6, y + 4, "end", "label", "%s",
+			svg_number(ticks[i], number));
 	}
 	svg_text(p, p->x.from - 6, p->y.to - 10, "start", "label", "%s", name);
 }

@@ -8,8 +8,9 @@
 #include "benches/text.h"
 
 /*
- * A plot: a frame of fixed size in SVG (in HTML, so without a namespace declaration of its own), two scales and
- * their ticks. Colours come from the page's style by class: s0 … s7 for series, axis, grid, label.
+ * A plot: a frame of fixed size in SVG (in HTML, so without a namespace declaration of its own),
+ * two scales and their ticks. Colours come from the page's style by class: s0 … s7 for series,
+ * axis, grid, label.
  */
 #define SVG_COLOURS 8
 
@@ -38,11 +39,13 @@ void svg_axis_y(struct svg_plot *p, const char *name, unsigned max);
 /* All in pixels; @class is as in CSS. */
 void svg_line(struct svg_plot *p, double x1, double y1, double x2, double y2, const char *class);
 /* @tip (or NULL) is shown to a mouse that rests on it. */
-void svg_rect(struct svg_plot *p, double x, double y, double w, double h, const char *class, const char *tip);
-void svg_dot(struct svg_plot *p, double x, double y, double radius, const char *class, const char *tip);
+void svg_rect(struct svg_plot *p, double x, double y, double w, double h, const char *class,
+	const char *tip);
+void svg_dot(
+	struct svg_plot *p, double x, double y, double radius, const char *class, const char *tip);
 /* @anchor: start, middle or end. */
-void svg_text(struct svg_plot *p, double x, double y, const char *anchor, const char *class, const char *fmt, ...)
-	__attribute__((format(printf, 6, 7)));
+void svg_text(struct svg_plot *p, double x, double y, const char *anchor, const char *class,
+	const char *fmt, ...) __attribute__((format(printf, 6, 7)));
 /* A line through @n points in values. */
 void svg_path(struct svg_plot *p, const double (*points)[2], size_t n, const char *class);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Guest addresses by name. x86_64 links the kernel at 0xffffffff80000000 plus its physical address
- * (Documentation/arch/x86/x86_64/mm.rst, "kernel text mapping"), and below the hole under 4 GiB, where a kernel
- * is loaded, a machine's physical address is the offset in its memory. A page holds many symbols; it is named by
- * the one that covers its first byte.
+ * Guest addresses by name. x86_64 links the kernel at 0xffffffff80000000 plus its physical
+ * address (Documentation/arch/x86/x86_64/mm.rst, "kernel text mapping"), and below the hole under
+ * 4 GiB, where a kernel is loaded, a machine's physical address is the offset in its memory. A
+ * page holds many symbols; it is named by the one that covers its first byte.
  */
 #include "benches/symbols.h"
 
@@ -87,7 +87,8 @@ int symbols_parse(const char *text, size_t len, struct symbols **ret, struct err
 			*next++ = '\0';
 		number++;
 		if (!parse_line(line, one))
-			return err_set(err, EINVAL, "System.map: line %zu is not \"address kind name\"", number);
+			return err_set(err, EINVAL,
+				"System.map: line %zu is not \"address kind name\"", number);
 		if (one->addr < KERNEL_MAP)
 			continue; /* of the per-CPU section, absolute */
 		if (!strcmp(one->name, "__init_begin"))

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A growing text, and its escaping for pages: whatever a template is called, the page stays well-formed. */
+/*
+ * A growing text, and its escaping for pages: whatever a template is called, the page stays
+ * well-formed.
+ */
 #include "benches/text.h"
 
 #include <stdint.h>
@@ -43,11 +46,13 @@ void text_add(struct text *t, const char *fmt, ...)
 	va_end(args);
 }
 
-/* The length of the UTF-8 character at @s, 0 where it is none, or one that XML 1.0 (2.2) forbids. */
+/*
+ * The length of the UTF-8 character at @s, 0 where it is none, or one that XML 1.0 (2.2) forbids.
+ */
 static size_t character(const unsigned char *s)
 {
 	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-	size_t len = s[0] < 0x80 ? 1
+	size_t len = s[0] < 0x80  ? 1
 		: s[0] >> 5 == 6  ? 2
 		: s[0] >> 4 == 14 ? 3
 		: s[0] >> 3 == 30 ? 4

@@ -13,7 +13,10 @@ struct text {
 
 void text_add(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void text_add_v(struct text *t, const char *fmt, va_list args);
-/* @s as the content of an XML or HTML element or of a quoted attribute; what XML forbids becomes U+FFFD. */
+/*
+ * @s as the content of an XML or HTML element or of a quoted attribute; what XML forbids becomes
+ * U+FFFD.
+ */
 void text_escape(struct text *t, const char *s);
 void text_clear(struct text *t);
 #define cleanup_text __attribute__((__cleanup__(text_clear)))

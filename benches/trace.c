@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One create taken apart: from samples and the pager's trace, to a waterfall and to JSON and back. */
+/*
+ * One create taken apart: from samples and the pager's trace, to a waterfall and to JSON and
+ * back.
+ */
 #include "benches/trace.h"
 
 #include <assert.h>
@@ -25,7 +28,8 @@ void bench_trace_clear(struct bench_trace *t)
 	*t = (struct bench_trace){0};
 }
 
-static void add_span(struct bench_span *list, size_t *n, const char *name, int64_t begin, int64_t end)
+static void add_span(
+	struct bench_span *list, size_t *n, const char *name, int64_t begin, int64_t end)
 {
 	if (*n == BENCH_SPANS_MAX)
 		return;
@@ -139,14 +143,15 @@ static void print_faults(struct text *out, const struct bench_trace *t, size_t m
 	}
 	text_add(out, "%zu fault%s%s\n", t->n_faults, t->n_faults == 1 ? "" : "s",
 		t->lost ? ", and more that the pager did not keep" : "");
-	text_add(out, "  %8s %8s %10s %6s %-7s %-6s %s\n", "at ms", "took us", "address", "pages", "kind",
-		"access", "what lies there");
+	text_add(out, "  %8s %8s %10s %6s %-7s %-6s %s\n", "at ms", "took us", "address", "pages",
+		"kind", "access", "what lies there");
 	for (size_t i = 0; i < t->n_faults && i < max; i++) {
 		const struct bench_fault *f = &t->faults[i];
 
 		text_add(out, "  %8.2f %8.1f %#10" PRIx64 " %6u %-7s %-6s %s%s\n", ms(f->begin),
-			(double)(f->end - f->begin) / 1e3, f->offset, f->pages, bench_fault_kinds[f->kind],
-			f->write ? "write" : "read", f->meaning, f->filled ? " (decompressed)" : "");
+			(double)(f->end - f->begin) / 1e3, f->offset, f->pages,
+			bench_fault_kinds[f->kind], f->write ? "write" : "read", f->meaning,
+			f->filled ? " (decompressed)" : "");
 	}
 	if (t->n_faults > max)
 		text_add(out, "  … and %zu more\n", t->n_faults - max);
@@ -163,11 +168,11 @@ void bench_trace_print(
 
 	if (width > 200)
 		width = 200;
-	text_add(out, "%s create, sample %" PRIu64 " (the median): %.2f ms\n", t->name, t->sample + 1,
-		ms(t->total));
+	text_add(out, "%s create, sample %" PRIu64 " (the median): %.2f ms\n", t->name,
+		t->sample + 1, ms(t->total));
 	snprintf(scale, sizeof(scale), "0%*.0f ms", (int)width - 4, ms(total));
-	text_add(out, "  %-*s %8s %8s %6s   %s\n", NAME_COLUMNS - 2, "part", "at ms", "took ms", "faults",
-		scale);
+	text_add(out, "  %-*s %8s %8s %6s   %s\n", NAME_COLUMNS - 2, "part", "at ms", "took ms",
+		"faults", scale);
 	for (size_t i = 0; i < t->n_parts; i++) {
 		const struct bench_span *s = &t->parts[i];
 
@@ -194,8 +199,9 @@ static json_t *spans_json(const struct bench_span *list, size_t n)
 	json_t *spans = json_array();
 
 	for (size_t i = 0; i < n; i++)
-		json_array_append_new(spans, json_pack("[s, I, I]", list[i].name,
-						     (json_int_t)list[i].begin, (json_int_t)list[i].end));
+		json_array_append_new(spans,
+			json_pack("[s, I, I]", list[i].name, (json_int_t)list[i].begin,
+				(json_int_t)list[i].end));
 	return spans;
 }
 
@@ -210,14 +216,14 @@ json_t *bench_trace_to_json(const struct bench_trace *t)
 			json_pack("{s:I, s:I, s:I, s:I, s:s, s:b, s:b, s:b, s:s}", "begin_ns",
 				(json_int_t)f->begin, "end_ns", (json_int_t)f->end, "offset",
 				(json_int_t)f->offset, "pages", (json_int_t)f->pages, "kind",
-				bench_fault_kinds[f->kind], "minor", f->minor, "write", f->write, "filled",
-				f->filled, "meaning", f->meaning));
+				bench_fault_kinds[f->kind], "minor", f->minor, "write", f->write,
+				"filled", f->filled, "meaning", f->meaning));
 	}
 	obj = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "name", t->name, "sample",
 		(json_int_t)t->sample, "at_ns", (json_int_t)t->at, "total_ns", (json_int_t)t->total,
 		"premapped", (json_int_t)t->premapped, "lost", (json_int_t)t->lost, "parts",
-		spans_json(t->parts, t->n_parts), "pager", spans_json(t->pager, t->n_pager), "faults",
-		faults);
+		spans_json(t->parts, t->n_parts), "pager", spans_json(t->pager, t->n_pager),
+		"faults", faults);
 	if (!obj)
 		abort();
 	return obj;
@@ -230,8 +236,10 @@ static int spans_from_json(
 	size_t i;
 
 	if (!json_is_array(list) || json_array_size(list) > BENCH_SPANS_MAX)
-		return err_set(err, EINVAL, "a trace: not a list of at most %d spans", BENCH_SPANS_MAX);
-	json_array_foreach(list, i, one) {
+		return err_set(
+			err, EINVAL, "a trace: not a list of at most %d spans", BENCH_SPANS_MAX);
+	json_array_foreach(list, i, one)
+	{
 		const char *name = json_string_value(json_array_get(one, 0));
 
 		if (!name || !json_is_integer(json_array_get(one, 1)) ||
@@ -245,7 +253,8 @@ static int spans_from_json(
 
 static int fault_from_json(const json_t *obj, struct bench_fault *ret, struct err *err)
 {
-	const json_t *begin = json_object_get(obj, "begin_ns"), *end = json_object_get(obj, "end_ns");
+	const json_t *begin = json_object_get(obj, "begin_ns"),
+		     *end = json_object_get(obj, "end_ns");
 	const char *kind, *meaning;
 	uint64_t pages;
 	int r;
@@ -289,11 +298,13 @@ int bench_trace_from_json(const json_t *obj, struct bench_trace *ret, struct err
 		(r = json_get_u64(obj, "total_ns", 0, INT64_MAX, &total, err)) < 0 ||
 		(r = json_get_u64(obj, "premapped", 0, INT64_MAX, &t.premapped, err)) < 0 ||
 		(r = json_get_u64(obj, "lost", 0, INT64_MAX, &t.lost, err)) < 0 ||
-		(r = spans_from_json(json_object_get(obj, "parts"), t.parts, &t.n_parts, err)) < 0 ||
+		(r = spans_from_json(json_object_get(obj, "parts"), t.parts, &t.n_parts, err)) <
+			0 ||
 		(r = spans_from_json(json_object_get(obj, "pager"), t.pager, &t.n_pager, err)) < 0)
 		return r;
 	if (!json_is_array(faults) || n > LIMIT_PAGER_TRACE)
-		return err_set(err, EINVAL, "a trace: not a list of at most %d faults", LIMIT_PAGER_TRACE);
+		return err_set(
+			err, EINVAL, "a trace: not a list of at most %d faults", LIMIT_PAGER_TRACE);
 	snprintf(t.name, sizeof(t.name), "%s", name);
 	t.at = (int64_t)at;
 	t.total = (int64_t)total;
@@ -301,8 +312,7 @@ int bench_trace_from_json(const json_t *obj, struct bench_trace *ret, struct err
 	if (!t.faults)
 		abort();
 	for (; t.n_faults < n; t.n_faults++) {
-		r = fault_from_json(
-			json_array_get(faults, t.n_faults), &t.faults[t.n_faults], err);
+		r = fault_from_json(json_array_get(faults, t.n_faults), &t.faults[t.n_faults], err);
 		if (r < 0)
 			return r;
 	}

@@ -11,8 +11,9 @@
 #include "restore/pager.h"
 
 /*
- * One create, taken apart: its parts one after the other, what the pager did beside them, and every fault. Times
- * are in nanoseconds from the create's begin (and may be negative: a spare was attached long before).
+ * One create, taken apart: its parts one after the other, what the pager did beside them, and
+ * every fault. Times are in nanoseconds from the create's begin (and may be negative: a spare was
+ * attached long before).
  */
 struct bench_span {
 	char name[24];
@@ -48,8 +49,9 @@ void bench_trace_clear(struct bench_trace *t);
 extern const char *const bench_fault_kinds[PAGER_TRACE_KINDS];
 
 /*
- * From a sample's parts and, where it was traced (else NULL), what the pager did until it ended. @begin: the create's, on
- * the pager's clock. Of several machines in @pager the newest is the one (others are leaving).
+ * From a sample's parts and, where it was traced (else NULL), what the pager did until it ended.
+ * @begin: the create's, on the pager's clock. Of several machines in @pager the newest is the one
+ * (others are leaving).
  */
 void bench_trace_make(struct bench_trace *ret, const struct bench_sample *one, int64_t begin,
 	const struct pager_trace *pager, const struct symbols *symbols);
@@ -57,14 +59,15 @@ void bench_trace_make(struct bench_trace *ret, const struct bench_sample *one, i
 size_t bench_trace_part_faults(const struct bench_trace *t, size_t i);
 
 /* A waterfall for a terminal, @columns wide; at most @max_faults of the faults. */
-void bench_trace_print(struct text *out, const struct bench_trace *t, unsigned columns, size_t max_faults);
+void bench_trace_print(
+	struct text *out, const struct bench_trace *t, unsigned columns, size_t max_faults);
 json_t *bench_trace_to_json(const struct bench_trace *t);
 int bench_trace_from_json(const json_t *obj, struct bench_trace *ret, struct err *err);
 
 /*
- * The traces of a run as a Chrome trace ("JSON Object Format" of the Trace Event Format, which ui.perfetto.dev
- * opens): a process for each mode, with a track for the create, one for the pager's work and one for faults, all on
- * the run's own time. New reference.
+ * The traces of a run as a Chrome trace ("JSON Object Format" of the Trace Event Format, which
+ * ui.perfetto.dev opens): a process for each mode, with a track for the create, one for the
+ * pager's work and one for faults, all on the run's own time. New reference.
  */
 json_t *bench_traces_perfetto(const struct bench_trace *traces, size_t n);
 

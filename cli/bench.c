@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parbake bench: its verbs, and what they share. benches/METHOD.md says what each measures and how. */
+/*
+ * parbake bench: its verbs, and what they share. benches/METHOD.md says what each measures and
+ * how.
+ */
 #include "cli/bench.h"
 
 #include <errno.h>
@@ -42,7 +45,8 @@ bool bench_take_output(int opt, struct bench_output *out, int *ret, struct err *
 		return true;
 	case 'A':
 		if (out->n_against == LIMIT_BENCH_FILES)
-			*ret = err_set(err, E2BIG, "--against: at most %d documents", LIMIT_BENCH_FILES);
+			*ret = err_set(
+				err, E2BIG, "--against: at most %d documents", LIMIT_BENCH_FILES);
 		else
 			out->against[out->n_against++] = optarg;
 		return true;
@@ -54,7 +58,8 @@ bool bench_take_output(int opt, struct bench_output *out, int *ret, struct err *
 	}
 }
 
-int bench_finish(const struct bench_output *out, json_t *run, const struct text *text, struct err *err)
+int bench_finish(
+	const struct bench_output *out, json_t *run, const struct text *text, struct err *err)
 {
 	cleanup_json json_t *doc = bench_document_new();
 	int r = 0;
@@ -80,7 +85,8 @@ int bench_number(
 	errno = 0;
 	x = strtod(text, &end);
 	if (errno || end == text || *end || !(x >= min && x <= max))
-		return err_set(err, EINVAL, "%s %s: not a number within %g to %g", option, text, min, max);
+		return err_set(
+			err, EINVAL, "%s %s: not a number within %g to %g", option, text, min, max);
 	*ret = x;
 	return 0;
 }
@@ -96,8 +102,9 @@ int bench_list(const char *option, const char *text, uint64_t least, uint64_t mo
 		int r;
 
 		if (n == max || len == 0 || len >= sizeof(one))
-			return err_set(err, EINVAL, "%s %s: write at most %zu numbers, as in 1,10,50",
-				option, text, max);
+			return err_set(err, EINVAL,
+				"%s %s: write at most %zu numbers, as in 1,10,50", option, text,
+				max);
 		memcpy(one, at, len);
 		one[len] = '\0';
 		r = cli_number(option, one, least, most, &ret[n++], err);
@@ -113,8 +120,8 @@ int bench_list(const char *option, const char *text, uint64_t least, uint64_t mo
 
 void bench_print_head(struct text *out, const char *first, const char *unit)
 {
-	text_add(out, "%-24s %6s %6s %10s %10s %10s %10s  %s\n", first, "n", "failed", "p50", "p90", "p99", "max",
-		unit);
+	text_add(out, "%-24s %6s %6s %10s %10s %10s %10s  %s\n", first, "n", "failed", "p50", "p90",
+		"p99", "max", unit);
 }
 
 void bench_print_series(struct text *out, const struct bench_series *s, double unit_ns)
@@ -123,7 +130,8 @@ void bench_print_series(struct text *out, const struct bench_series *s, double u
 	for (int i = 0; i < 4; i++) {
 		static const double percentiles[] = {50, 90, 99, 100};
 
-		text_add(out, " %10.2f", (double)bench_series_percentile(s, percentiles[i]) / unit_ns);
+		text_add(out, " %10.2f",
+			(double)bench_series_percentile(s, percentiles[i]) / unit_ns);
 	}
 	text_add(out, "\n");
 	if (s->failed)
@@ -144,21 +152,24 @@ void bench_run_template(json_t *run, const struct store_manifest *m, struct temp
 	bench_run_fact(run, "memory_data_bytes", json_integer((json_int_t)c->memory_data_bytes));
 	bench_run_fact(run, "vcpus", json_integer((json_int_t)c->vcpus));
 	bench_run_fact(run, "pager",
-		json_string(pagerd_way(template_pager(t)) == PAGER_UFFD ? "userfaultfd" : "private mapping"));
+		json_string(pagerd_way(template_pager(t)) == PAGER_UFFD ? "userfaultfd"
+									: "private mapping"));
 }
 
 int cmd_bench(int argc, char **argv)
 {
 	const char *names[N_VERBS], *near;
 
+	bench_file_mode = 0666 & ~cli_umask;
 	for (size_t i = 0; i < N_VERBS; i++) {
 		if (argc > 1 && !strcmp(argv[1], verbs[i].name))
 			return verbs[i].run(argc - 1, argv + 1);
 		names[i] = verbs[i].name;
 	}
 	if (argc < 2)
-		return cli_usage("bench", "which one? create, boot, fault, density, image, exec, compare, report");
+		return cli_usage("bench",
+			"which one? create, boot, fault, density, image, exec, compare, report");
 	near = nearest_name(argv[1], names, N_VERBS);
-	return cli_usage("bench", "there is no `bench %s`%s%s%s", argv[1], near ? ", do you mean `bench " : "",
-		near ?: "", near ? "`?" : "");
+	return cli_usage("bench", "there is no `bench %s`%s%s%s", argv[1],
+		near ? ", do you mean `bench " : "", near ?: "", near ? "`?" : "");
 }

@@ -22,20 +22,29 @@ struct bench_output {
 	const char *store_dir;
 };
 
-/* Their long options, for a verb's table; their values are these letters, which no verb uses otherwise. */
+/*
+ * Their long options, for a verb's table; their values are these letters, which no verb uses
+ * otherwise.
+ */
 #define BENCH_OUTPUT_OPTIONS                                                                       \
-	{"json", no_argument, NULL, 'j'}, {"save", required_argument, NULL, 'W'}, {"report", required_argument, NULL, 'R'},                \
-		{"against", required_argument, NULL, 'A'}, {"store", required_argument, NULL, 'S'}
+	{"json", no_argument, NULL, 'j'}, {"save", required_argument, NULL, 'W'},                  \
+		{"report", required_argument, NULL, 'R'},                                          \
+		{"against", required_argument, NULL, 'A'},                                         \
+	{                                                                                          \
+		"store", required_argument, NULL, 'S'                                              \
+	}
 
 /* Take one of them. False: @opt is another. *@ret is 0 or -errno. */
 bool bench_take_output(int opt, struct bench_output *out, int *ret, struct err *err);
 /* Print @text, or with --json the document that holds @run (taken); write what is to be written. */
-int bench_finish(const struct bench_output *out, json_t *run, const struct text *text, struct err *err);
+int bench_finish(
+	const struct bench_output *out, json_t *run, const struct text *text, struct err *err);
 /* A number with a fraction: within [@min, @max] or an error that names the option. */
-int bench_number(const char *option, const char *text, double min, double max, double *ret, struct err *err);
+int bench_number(
+	const char *option, const char *text, double min, double max, double *ret, struct err *err);
 /* "1,10,50": at most @max numbers within [@least, @most]. */
-int bench_list(const char *option, const char *text, uint64_t least, uint64_t most, uint64_t *ret, size_t max,
-	size_t *ret_n, struct err *err);
+int bench_list(const char *option, const char *text, uint64_t least, uint64_t most, uint64_t *ret,
+	size_t max, size_t *ret_n, struct err *err);
 
 /* The head and one line of a table of series without parts: times in @unit_ns ("ms": 1e6). */
 struct bench_series;

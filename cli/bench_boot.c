@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parbake bench boot: the cold boot that a restore is compared with, many times (benches/boot.c). */
+/*
+ * parbake bench boot: the cold boot that a restore is compared with, many times (benches/boot.c).
+ */
 #include "benches/boot.h"
 #include "benches/series.h"
 #include "cli/bench.h"
 #include "common/file.h"
 #include "common/progress.h"
 
-static void run_boots(struct store *s, const struct store_manifest *m, struct template *t, uint64_t n,
-	struct progress *progress, struct bench_series *series)
+static void run_boots(struct store *s, const struct store_manifest *m, struct template *t,
+	uint64_t n, struct progress *progress, struct bench_series *series)
 {
 	progress_stage(progress, "boot", "boots", n);
 	for (uint64_t i = 0; i < n; i++) {
@@ -70,7 +72,8 @@ int bench_boot_main(int argc, char **argv)
 	bench_series_init(&series, "boot", false, false);
 	r = cli_resolve(out.store_dir, argv[optind], &s, &m, &err);
 	if (r == 0)
-		r = template_open(s, &m, &(struct template_options){.progress = progress}, &t, &err);
+		r = template_open(
+			s, &m, &(struct template_options){.progress = progress}, &t, &err);
 	if (r == 0) {
 		run_boots(s, &m, t, n, progress, &series);
 		r = finish(&out, &m, t, &series, &err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parbake bench compare OLD.json NEW.json: a gate for CI. Exit status 0 where nothing has become worse beyond the limits,
- * 1 where something has. benches/compare.h says how that is decided.
+ * parbake bench compare OLD.json NEW.json: a gate for CI. Exit status 0 where nothing has become
+ * worse beyond the limits, 1 where something has. benches/compare.h says how that is decided.
  *
  * parbake bench report: one page, or one document, of several documents.
  */
@@ -84,9 +84,11 @@ int bench_report_main(int argc, char **argv)
 		if (r < 0)
 			return cli_usage("bench", "%s", err.text);
 	}
-	if (optind == argc || argc - optind > LIMIT_BENCH_FILES || !(out.save || out.json || out.report))
+	if (optind == argc || argc - optind > LIMIT_BENCH_FILES ||
+		!(out.save || out.json || out.report))
 		return cli_usage("bench",
-			"write `bench report [--report PAGE.html] [--save ALL.json] DOCUMENT.json…`");
+			"write `bench report [--report PAGE.html] [--save ALL.json] "
+			"DOCUMENT.json…`");
 	for (int i = optind; i < argc && r == 0; i++) {
 		r = bench_document_read(argv[i], &docs[n], &err);
 		n += r == 0;

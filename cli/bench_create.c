@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parbake bench create: how long a sandbox takes, from the request to the agent's answer under its new identity
- * (or on to a first result), by mode:
+ * parbake bench create: how long a sandbox takes, from the request to the agent's answer under
+ * its new identity (or on to a first result), by mode:
  *
  *   cold   nothing is there: monitor start, device state, resume, answer
  *   shell  a monitor already started; its start is not counted
  *   spare  a restored, paused sandbox; what made it is not counted
  *
- * The very first create, which fills the template's memory, is reported by itself. bench_sampler.c measures one,
- * bench_load.c many.
+ * The very first create, which fills the template's memory, is reported by itself.
+ * bench_sampler.c measures one, bench_load.c many.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@
 #include "common/file.h"
 
 #define SAMPLES_MAX 100000 /* so that a document can be read again (LIMIT_JSON_BYTES) */
-#define OPEN_CLIENTS 16    /* of an open loop, unless asked otherwise */
+#define OPEN_CLIENTS 16 /* of an open loop, unless asked otherwise */
 #define FAULTS_SHOWN 40
 
 struct request {
@@ -100,7 +100,8 @@ static void load_symbols(struct bench *b)
 	struct err err = {0};
 
 	if (b->rq->options.pager.trace &&
-		symbols_find(template_config(b->sampler.template)->kernel_digest, &b->symbols, &err) < 0)
+		symbols_find(
+			template_config(b->sampler.template)->kernel_digest, &b->symbols, &err) < 0)
 		snprintf(b->no_symbols, sizeof(b->no_symbols), "%.*s", 250, err.text);
 }
 
@@ -143,8 +144,8 @@ static void run_boots(struct bench *b)
 		struct err why = {0};
 		int64_t took;
 
-		if (bench_boot(b->sampler.store, b->sampler.manifest, b->sampler.template, &took, NULL,
-			    NULL, &why) == 0)
+		if (bench_boot(b->sampler.store, b->sampler.manifest, b->sampler.template, &took,
+			    NULL, NULL, &why) == 0)
 			bench_series_add_time(&b->boot, took);
 		else
 			bench_series_fail(&b->boot, &why);
@@ -201,8 +202,8 @@ static void print_series(struct text *out, const struct bench_series *s)
 {
 	static const struct {
 		enum bench_part first, last;
-	} groups[] = {{PART_WAIT, PART_OPEN}, {PART_OVERLAY, PART_MONITOR}, {PART_STATE, PART_STATE},
-		{PART_ASK, PART_THAW}, {PART_RESULT, PART_RESULT}};
+	} groups[] = {{PART_WAIT, PART_OPEN}, {PART_OVERLAY, PART_MONITOR},
+		{PART_STATE, PART_STATE}, {PART_ASK, PART_THAW}, {PART_RESULT, PART_RESULT}};
 
 	if (!s->n && !s->failed)
 		return;
@@ -210,9 +211,11 @@ static void print_series(struct text *out, const struct bench_series *s)
 		ms(bench_series_percentile(s, 50)), ms(bench_series_percentile(s, 90)),
 		ms(bench_series_percentile(s, 99)), ms(bench_series_percentile(s, 100)));
 	for (size_t i = 0; s->has_parts && i < sizeof(groups) / sizeof(groups[0]); i++)
-		text_add(out, " %8.1f", ms(bench_series_parts(s, groups[i].first, groups[i].last, 50)));
+		text_add(out, " %8.1f",
+			ms(bench_series_parts(s, groups[i].first, groups[i].last, 50)));
 	if (s->has_faults)
-		text_add(out, " %7" PRIu64 " %9" PRIu64, bench_median_faults(s), bench_median_premapped(s));
+		text_add(out, " %7" PRIu64 " %9" PRIu64, bench_median_faults(s),
+			bench_median_premapped(s));
 	text_add(out, "\n");
 	if (s->failed)
 		text_add(out, "       first failure: %s\n", s->first_error.text);
@@ -244,10 +247,12 @@ static void print_table(struct text *out, const struct bench *b, const char *wha
 		progress_bytes(c->memory_bytes, memory), c->monitor, c->monitor_version,
 		pagerd_way(template_pager(b->sampler.template)) == PAGER_UFFD ? "userfaultfd"
 									      : "private mapping");
-	text_add(out, "create to %s; times in ms, parts at p50, faults and premapped pages at p50\n", what);
-	text_add(out, "%-6s %5s %6s %8s %8s %8s %8s %8s %8s %8s %8s %8s %7s %9s\n", "mode", "n", "failed",
-		"p50", "p90", "p99", "max", "before", "monitor", "state", "answer", "result", "faults",
-		"premapped");
+	text_add(out,
+		"create to %s; times in ms, parts at p50, faults and premapped pages at p50\n",
+		what);
+	text_add(out, "%-6s %5s %6s %8s %8s %8s %8s %8s %8s %8s %8s %8s %7s %9s\n", "mode", "n",
+		"failed", "p50", "p90", "p99", "max", "before", "monitor", "state", "answer",
+		"result", "faults", "premapped");
 	print_series(out, &b->first);
 	for (int i = 0; i < N_MODES; i++)
 		print_series(out, &b->series[i]);
@@ -299,7 +304,8 @@ static json_t *make_run(const struct bench *b, const char *what)
 			continue;
 		bench_run_append(run, "series", bench_series_to_json(&b->series[i]));
 		if (b->medians[i] != SIZE_MAX)
-			bench_run_append(run, "traces", bench_trace_to_json(&b->traces[b->medians[i]]));
+			bench_run_append(
+				run, "traces", bench_trace_to_json(&b->traces[b->medians[i]]));
 	}
 	if (b->boot.n || b->boot.failed)
 		bench_run_append(run, "series", bench_series_to_json(&b->boot));
@@ -339,7 +345,8 @@ static int take_name(const char *option, const char *const *names, int n, int *r
 			return 0;
 		}
 	}
-	return err_set(err, EINVAL, "%s %s: %s, %s or %s", option, optarg, names[0], names[1], names[2]);
+	return err_set(
+		err, EINVAL, "%s %s: %s, %s or %s", option, optarg, names[0], names[1], names[2]);
 }
 
 static int take_option(int opt, struct request *rq, struct err *err)
@@ -352,7 +359,8 @@ static int take_option(int opt, struct request *rq, struct err *err)
 	case 'b':
 		return cli_number("--boots", optarg, 0, 1000, &rq->boots, err);
 	case 'c':
-		return cli_number("--concurrency", optarg, 1, LIMIT_BENCH_CLIENTS, &rq->clients, err);
+		return cli_number(
+			"--concurrency", optarg, 1, LIMIT_BENCH_CLIENTS, &rq->clients, err);
 	case 'r':
 		return bench_number("--rate", optarg, 0.01, 10000, &rq->rate, err);
 	case 'm':
@@ -384,7 +392,9 @@ static int take_option(int opt, struct request *rq, struct err *err)
 		rq->perfetto = optarg;
 		return 0;
 	default:
-		return bench_take_output(opt, &rq->out, &r, err) ? r : err_set(err, EINVAL, "see above");
+		return bench_take_output(opt, &rq->out, &r, err)
+			? r
+			: err_set(err, EINVAL, "see above");
 	}
 }
 
@@ -401,10 +411,12 @@ static int check(struct request *rq, struct err *err)
 	single = rq->clients == 1 && rq->rate <= 0;
 	if (!single && rq->options.own_pager)
 		return err_set(err, EINVAL,
-			"--own-pager and --cold-cache measure one create at a time: no --concurrency, no --rate");
+			"--own-pager and --cold-cache measure one create at a time: no "
+			"--concurrency, no --rate");
 	if (!single && (rq->trace || rq->perfetto))
 		return err_set(err, EINVAL,
-			"--trace and --perfetto take one create at a time apart: no --concurrency, no --rate");
+			"--trace and --perfetto take one create at a time apart: no --concurrency, "
+			"no --rate");
 	rq->options.pager.trace = single && (rq->trace || rq->perfetto || rq->out.report);
 	return 0;
 }

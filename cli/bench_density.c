@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parbake bench density: how much memory N sandboxes of a template take, idle (they have answered and do nothing) and
- * busy (each has done a piece of work), beside one machine that was booted. Counted as the proportional set size: a page
- * that n processes map counts 1/n in each. The pager, which all of them share, is counted once.
+ * parbake bench density: how much memory N sandboxes of a template take, idle (they have answered
+ * and do nothing) and busy (each has done a piece of work), beside one machine that was booted.
+ * Counted as the proportional set size: a page that n processes map counts 1/n in each. The
+ * pager, which all of them share, is counted once.
  *
- * Guest memory is the mapping of the template's memfd, apart from what the monitor itself takes. `private` is what a
- * clone has for itself: what it wrote, copied by the kernel.
+ * Guest memory is the mapping of the template's memfd, apart from what the monitor itself takes.
+ * `private` is what a clone has for itself: what it wrote, copied by the kernel.
  */
 #include <stdio.h>
 #include <string.h>
@@ -22,8 +23,10 @@
 #define BUSY_MS 60000
 
 /* The piece of work: 8 MiB of memory and a second or less of computing. */
-#define BUSY_CODE "block = bytearray(8 << 20)\ntotal = sum(i * i for i in range(100000))\nprint(total)"
-#define BUSY_SHELL "head -c 8388608 /dev/urandom >/dev/shm/parbake-busy && sha256sum /dev/shm/parbake-busy"
+#define BUSY_CODE                                                                                  \
+	"block = bytearray(8 << 20)\ntotal = sum(i * i for i in range(100000))\nprint(total)"
+#define BUSY_SHELL                                                                                 \
+	"head -c 8388608 /dev/urandom >/dev/shm/parbake-busy && sha256sum /dev/shm/parbake-busy"
 
 struct request {
 	struct bench_output out;
@@ -49,7 +52,10 @@ struct density {
 	struct progress *progress;
 };
 
-/* It lets only root look into it; to others it counts as what it has filled, which is nearly all of it. */
+/*
+ * It lets only root look into it; to others it counts as what it has filled, which is nearly all
+ * of it.
+ */
 static int look_at_pager(const struct density *d, struct smaps *ret, struct err *err)
 {
 	struct pagerd *pager = template_pager(d->template);
@@ -102,12 +108,14 @@ static int tell(struct density *d, const char *state, struct err *err)
 	if (r < 0)
 		return r;
 	text_add(&d->text, "%6zu %-5s %12.2f %12.2f %12.2f %12.2f %12.1f %12.1f\n", d->n, state,
-		mib(t.clones.guest_private) / n, mib(t.max_guest_private), mib(t.clones.guest_pss) / n,
-		mib(t.clones.pss) / n, mib(t.pager.pss), mib(t.clones.pss + t.pager.pss));
+		mib(t.clones.guest_private) / n, mib(t.max_guest_private),
+		mib(t.clones.guest_pss) / n, mib(t.clones.pss) / n, mib(t.pager.pss),
+		mib(t.clones.pss + t.pager.pss));
 	bench_run_row(d->run,
-		json_pack("[i, s, f, f, f, f, f, f]", (int)d->n, state, mib(t.clones.guest_private) / n,
-			mib(t.max_guest_private), mib(t.clones.guest_pss) / n, mib(t.clones.pss) / n,
-			mib(t.pager.pss), mib(t.clones.pss + t.pager.pss)));
+		json_pack("[i, s, f, f, f, f, f, f]", (int)d->n, state,
+			mib(t.clones.guest_private) / n, mib(t.max_guest_private),
+			mib(t.clones.guest_pss) / n, mib(t.clones.pss) / n, mib(t.pager.pss),
+			mib(t.clones.pss + t.pager.pss)));
 	return 0;
 }
 
@@ -120,7 +128,8 @@ static int work(struct density *d, struct sandbox *sb, struct err *err)
 	int pidfd = machine_pidfd(sandbox_machine(sb)), r;
 
 	if (c->context && !d->rq->busy) {
-		r = guest_code(sandbox_guest(sb), NULL, BUSY_CODE, &spec, deadline, pidfd, &res, err);
+		r = guest_code(
+			sandbox_guest(sb), NULL, BUSY_CODE, &spec, deadline, pidfd, &res, err);
 		if (r == 0 && res.ename)
 			r = err_set(err, EIO, "the work failed: %s", res.traceback ?: res.ename);
 		return r;
@@ -128,7 +137,8 @@ static int work(struct density *d, struct sandbox *sb, struct err *err)
 	spec.shell = d->rq->busy ?: BUSY_SHELL;
 	r = guest_exec(sandbox_guest(sb), &spec, deadline, pidfd, &res, err);
 	if (r == 0 && res.exit_code)
-		r = err_set(err, EIO, "the work failed (status %d): %s", res.exit_code, res.err ?: "");
+		r = err_set(
+			err, EIO, "the work failed (status %d): %s", res.exit_code, res.err ?: "");
 	return r;
 }
 
@@ -137,7 +147,8 @@ static int grow(struct density *d, uint64_t n, struct err *err)
 {
 	progress_stage(d->progress, "density", "clones", n);
 	while (d->n < n) {
-		int r = sandbox_create(d->template, NULL, clock_deadline(LIMIT_CREATE_MS), &d->clones[d->n], err);
+		int r = sandbox_create(
+			d->template, NULL, clock_deadline(LIMIT_CREATE_MS), &d->clones[d->n], err);
 
 		if (r < 0)
 			return r;
@@ -178,7 +189,8 @@ static int run_steps(struct density *d, struct err *err)
 }
 
 /* What each would take, had it been booted: guest memory of one machine that was. */
-static int tell_boot(struct density *d, struct store *s, const struct store_manifest *m, struct err *err)
+static int tell_boot(
+	struct density *d, struct store *s, const struct store_manifest *m, struct err *err)
 {
 	uint64_t baked = template_config(d->template)->memory_data_bytes;
 	struct smaps booted;
@@ -187,7 +199,8 @@ static int tell_boot(struct density *d, struct store *s, const struct store_mani
 	if (r < 0)
 		return r;
 	text_add(&d->text,
-		"a machine booted on its own: %.1f MiB of guest memory when its agent answers; the snapshot, warm, holds "
+		"a machine booted on its own: %.1f MiB of guest memory when its agent answers; the "
+		"snapshot, warm, holds "
 		"%.1f MiB\n",
 		mib(booted.guest_rss), mib(baked));
 	bench_run_fact(d->run, "boot_guest_mib", json_real(mib(booted.guest_rss)));
@@ -202,10 +215,12 @@ static int take_option(int opt, struct request *rq, struct err *err)
 
 	switch (opt) {
 	case 'c':
-		r = bench_list("--clones", optarg, 1, CLONES_MAX, rq->steps, STEPS_MAX, &rq->n_steps, err);
+		r = bench_list(
+			"--clones", optarg, 1, CLONES_MAX, rq->steps, STEPS_MAX, &rq->n_steps, err);
 		for (size_t i = 1; i < rq->n_steps && r == 0; i++) {
 			if (rq->steps[i] <= rq->steps[i - 1])
-				r = err_set(err, EINVAL, "--clones %s: write rising numbers", optarg);
+				r = err_set(
+					err, EINVAL, "--clones %s: write rising numbers", optarg);
 		}
 		return r;
 	case 'b':
@@ -215,15 +230,17 @@ static int take_option(int opt, struct request *rq, struct err *err)
 		rq->no_busy = true;
 		return 0;
 	default:
-		return bench_take_output(opt, &rq->out, &r, err) ? r : err_set(err, EINVAL, "see above");
+		return bench_take_output(opt, &rq->out, &r, err)
+			? r
+			: err_set(err, EINVAL, "see above");
 	}
 }
 
 static int run(struct density *d, struct store *s, const struct store_manifest *m, struct err *err)
 {
 	const struct template_options options = {.progress = d->progress};
-	static const char *const columns[] = {"clones", "state", "guest private MiB", "greatest", "guest PSS MiB",
-		"PSS MiB", "pager MiB", "all MiB"};
+	static const char *const columns[] = {"clones", "state", "guest private MiB", "greatest",
+		"guest PSS MiB", "PSS MiB", "pager MiB", "all MiB"};
 	cleanup_free char *id = str_printf("density %s", m->name);
 	cleanup_free char *title = str_printf("Memory of many sandboxes of %s", m->name);
 	int r = template_open(s, m, &options, &d->template, err);
@@ -234,8 +251,8 @@ static int run(struct density *d, struct store *s, const struct store_manifest *
 	bench_run_template(d->run, m, d->template);
 	bench_run_columns(d->run, columns, sizeof(columns) / sizeof(columns[0]));
 	text_add(&d->text, "%s; MiB, a clone's mean but for the last two\n", title);
-	text_add(&d->text, "%6s %-5s %12s %12s %12s %12s %12s %12s\n", "clones", "", "guest priv", "greatest",
-		"guest PSS", "PSS", "pager", "all PSS");
+	text_add(&d->text, "%6s %-5s %12s %12s %12s %12s %12s %12s\n", "clones", "", "guest priv",
+		"greatest", "guest PSS", "PSS", "pager", "all PSS");
 	r = run_steps(d, err);
 	remove_all(d);
 	if (r == 0)

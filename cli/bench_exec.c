@@ -67,16 +67,16 @@ static int python(struct exec_bench *b, struct err *err)
 {
 	struct guest_exec_spec spec = {.timeout_ms = CALL_MS, .stdin_fd = -1};
 	cleanup_guest_result struct guest_result res = {0};
-	int r = guest_code(sandbox_guest(b->sandbox), NULL, "print(1 + 1)", &spec, clock_deadline(2 * CALL_MS),
-		pidfd(b), &res, err);
+	int r = guest_code(sandbox_guest(b->sandbox), NULL, "print(1 + 1)", &spec,
+		clock_deadline(2 * CALL_MS), pidfd(b), &res, err);
 
 	if (r == 0 && (!res.out || strcmp(res.out, "2\n")))
 		r = err_set(err, EIO, "1 + 1 gave \"%s\" %s", res.out ?: "", res.traceback ?: "");
 	return r;
 }
 
-static int round_trips(struct exec_bench *b, const char *name, int (*call)(struct exec_bench *, struct err *),
-	struct err *err)
+static int round_trips(struct exec_bench *b, const char *name,
+	int (*call)(struct exec_bench *, struct err *), struct err *err)
 {
 	cleanup_series struct bench_series s = {0};
 	int64_t begun;
@@ -98,7 +98,8 @@ static int round_trips(struct exec_bench *b, const char *name, int (*call)(struc
 
 		if (r == 0)
 			bench_series_add(&s,
-				&(struct bench_sample){.at = at - begun, .total = clock_now_ns() - at});
+				&(struct bench_sample){
+					.at = at - begun, .total = clock_now_ns() - at});
 		else
 			bench_series_fail(&s, &why);
 		progress_update(b->progress, i + 1);
@@ -110,7 +111,9 @@ static int round_trips(struct exec_bench *b, const char *name, int (*call)(struc
 	text_add(&b->text, "%24s %.0f a second, one after the other\n", "", rate);
 	bench_run_append(b->run, "series", bench_series_to_json(&s));
 	bench_run_row(b->run, json_pack("[s, f, s]", name, rate, "calls a second"));
-	return s.failed ? err_set(err, EIO, "%zu %s calls failed: %s", s.failed, name, s.first_error.text) : 0;
+	return s.failed
+		? err_set(err, EIO, "%zu %s calls failed: %s", s.failed, name, s.first_error.text)
+		: 0;
 }
 
 /* ---- throughput ---------------------------------------------------------------------------- */
@@ -129,11 +132,13 @@ static void tell_speed(struct exec_bench *b, const char *name, uint64_t bytes, i
 {
 	double speed = (double)bytes / MIB / ((double)took / 1e9);
 
-	text_add(&b->text, "%-24s %.1f MiB/s (%llu MiB)\n", name, speed, (unsigned long long)(bytes / MIB));
+	text_add(&b->text, "%-24s %.1f MiB/s (%llu MiB)\n", name, speed,
+		(unsigned long long)(bytes / MIB));
 	bench_run_row(b->run, json_pack("[s, f, s]", name, speed, "MiB/s"));
 }
 
-static int command(struct exec_bench *b, const char *shell, int in, const char *want, struct err *err)
+static int command(
+	struct exec_bench *b, const char *shell, int in, const char *want, struct err *err)
 {
 	struct guest_exec_spec spec = {
 		.shell = shell, .timeout_ms = CALL_MS, .stdin_fd = in, .limit_out = 1024 * GIB};
@@ -144,13 +149,16 @@ static int command(struct exec_bench *b, const char *shell, int in, const char *
 		spec.output = count;
 		spec.user_data = b;
 	}
-	r = guest_exec(sandbox_guest(b->sandbox), &spec, clock_deadline(2 * CALL_MS), pidfd(b), &res, err);
+	r = guest_exec(
+		sandbox_guest(b->sandbox), &spec, clock_deadline(2 * CALL_MS), pidfd(b), &res, err);
 	if (r < 0)
 		return r;
 	if (res.exit_code || res.timed_out)
-		return err_set(err, EIO, "\"%s\" ended with status %d: %s", shell, res.exit_code, res.err ?: "");
+		return err_set(err, EIO, "\"%s\" ended with status %d: %s", shell, res.exit_code,
+			res.err ?: "");
 	if (want && (!res.out || strncmp(res.out, want, strlen(want))))
-		return err_set(err, EIO, "\"%s\" said %s, not %s", shell, res.out ?: "nothing", want);
+		return err_set(
+			err, EIO, "\"%s\" said %s, not %s", shell, res.out ?: "nothing", want);
 	return 0;
 }
 
@@ -180,8 +188,8 @@ static int carry_streams(struct exec_bench *b, uint64_t bytes, struct err *err)
 	if (r < 0)
 		return r;
 	if (b->received != bytes)
-		return err_set(err, EIO, "%llu of %llu bytes of output came", (unsigned long long)b->received,
-			(unsigned long long)bytes);
+		return err_set(err, EIO, "%llu of %llu bytes of output came",
+			(unsigned long long)b->received, (unsigned long long)bytes);
 	tell_speed(b, "out", bytes, clock_now_ns() - began);
 	began = clock_now_ns();
 	r = command(b, "wc -c", fd, want, err);
@@ -196,14 +204,16 @@ static int carry_files(struct exec_bench *b, uint64_t bytes, struct err *err)
 	cleanup_fd int fd = make_file(bytes, err), back = memfd_create("parbake-back", MFD_CLOEXEC);
 	int64_t began = clock_now_ns();
 	struct guest *g = sandbox_guest(b->sandbox);
-	int r = fd < 0 ? fd
-		       : guest_put_file(g, fd, path, 0600, NULL, clock_deadline(CALL_MS), pidfd(b), err);
+	int r = fd < 0
+		? fd
+		: guest_put_file(g, fd, path, 0600, NULL, clock_deadline(CALL_MS), pidfd(b), err);
 
 	if (r < 0)
 		return r;
 	tell_speed(b, "put", bytes, clock_now_ns() - began);
 	began = clock_now_ns();
-	r = back < 0 ? -errno : guest_get_file(g, path, back, bytes, clock_deadline(CALL_MS), pidfd(b), err);
+	r = back < 0 ? -errno
+		     : guest_get_file(g, path, back, bytes, clock_deadline(CALL_MS), pidfd(b), err);
 	if (r == 0 && lseek(back, 0, SEEK_END) != (off_t)bytes)
 		r = err_set(err, EIO, "the file came back with another length");
 	if (r == 0)
@@ -213,7 +223,8 @@ static int carry_files(struct exec_bench *b, uint64_t bytes, struct err *err)
 
 /* ---- all of it ----------------------------------------------------------------------------- */
 
-static int run(struct exec_bench *b, struct store *s, const struct store_manifest *m, struct err *err)
+static int run(
+	struct exec_bench *b, struct store *s, const struct store_manifest *m, struct err *err)
 {
 	static const char *const columns[] = {"what", "rate", "unit"};
 	const struct template_options options = {.progress = b->progress};
@@ -223,7 +234,8 @@ static int run(struct exec_bench *b, struct store *s, const struct store_manifes
 	int r = template_open(s, m, &options, &b->template, err);
 
 	if (r == 0)
-		r = sandbox_create(b->template, NULL, clock_deadline(LIMIT_CREATE_MS), &b->sandbox, err);
+		r = sandbox_create(
+			b->template, NULL, clock_deadline(LIMIT_CREATE_MS), &b->sandbox, err);
 	if (r < 0)
 		return r;
 	b->run = bench_run_new("exec", id, title);

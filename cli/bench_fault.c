@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parbake bench fault: what a page costs at its first touch, by window and frame size and by where it comes from
- * (benches/fault.c). Each cell is measured several times and the median told.
+ * parbake bench fault: what a page costs at its first touch, by window and frame size and by
+ * where it comes from (benches/fault.c). Each cell is measured several times and the median told.
  */
 #include <string.h>
 
@@ -24,7 +24,8 @@ struct request {
 };
 
 /* The measurement whose total is the median's, of rq->rounds. Caller clears its waits. */
-static int measure(struct request *rq, const struct fault_spec *spec, struct fault_result *ret, struct err *err)
+static int measure(struct request *rq, const struct fault_spec *spec, struct fault_result *ret,
+	struct err *err)
 {
 	struct fault_result all[ROUNDS_MAX];
 	int64_t totals[ROUNDS_MAX], median;
@@ -62,8 +63,9 @@ static int cell(struct request *rq, const struct fault_spec *spec, struct err *e
 		return r;
 	us = (double)res.total_ns / 1e3 / (double)res.pages;
 	text_add(&rq->text, "%-16s %-5s %8u %8u %10.2f %10llu %10.1f %10.1f %10.1f\n",
-		fault_source_names[spec->source], spec->write ? "write" : "read", spec->window_bytes / 1024,
-		spec->frame_bytes / 1024, us, (unsigned long long)res.faults,
+		fault_source_names[spec->source], spec->write ? "write" : "read",
+		spec->window_bytes / 1024, spec->frame_bytes / 1024, us,
+		(unsigned long long)res.faults,
 		(double)bench_series_percentile(&res.waits, 50) / 1e3,
 		(double)bench_series_percentile(&res.waits, 99) / 1e3,
 		(double)bench_series_percentile(&res.waits, 100) / 1e3);
@@ -139,7 +141,9 @@ static int take_option(int opt, struct request *rq, struct err *err)
 	case 'm':
 		return cli_number("--memory", optarg, 1, 4096, &rq->mib, err);
 	default:
-		return bench_take_output(opt, &rq->out, &r, err) ? r : err_set(err, EINVAL, "see above");
+		return bench_take_output(opt, &rq->out, &r, err)
+			? r
+			: err_set(err, EINVAL, "see above");
 	}
 }
 
@@ -152,8 +156,8 @@ int bench_fault_main(int argc, char **argv)
 		BENCH_OUTPUT_OPTIONS,
 		{NULL, 0, NULL, 0},
 	};
-	static const char *const columns[] = {"source", "access", "window KiB", "frame KiB", "µs a page",
-		"faults", "wait p50 µs", "p99 µs", "max µs"};
+	static const char *const columns[] = {"source", "access", "window KiB", "frame KiB",
+		"µs a page", "faults", "wait p50 µs", "p99 µs", "max µs"};
 	struct request rq = {
 		.windows = {4 * KIB, 32 * KIB, 64 * KIB, 256 * KIB, 1 * MIB},
 		.n_windows = 5,
@@ -175,8 +179,8 @@ int bench_fault_main(int argc, char **argv)
 	bench_run_columns(rq.run, columns, sizeof(columns) / sizeof(columns[0]));
 	bench_run_fact(rq.run, "memory_mib", json_integer((json_int_t)rq.mib));
 	rq.progress = progress_new(PROGRESS_AUTO);
-	text_add(&rq.text, "%-16s %-5s %8s %8s %10s %10s %10s %10s %10s\n", "source", "", "window", "frame",
-		"us a page", "faults", "wait p50", "p99", "max us");
+	text_add(&rq.text, "%-16s %-5s %8s %8s %10s %10s %10s %10s %10s\n", "source", "", "window",
+		"frame", "us a page", "faults", "wait p50", "p99", "max us");
 	r = run(&rq, &err);
 	if (r == 0)
 		r = bench_finish(&rq.out, rq.run, &rq.text, &err);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parbake bench image: what frame sizes and zstd levels cost, of a template's memory and disk, of raw files, or of an
- * image made for it (--make) where neither is at hand. benches/NOTES.md has the figures that the defaults come from.
+ * parbake bench image: what frame sizes and zstd levels cost, of a template's memory and disk, of
+ * raw files, or of an image made for it (--make) where neither is at hand. benches/NOTES.md has
+ * the figures that the defaults come from.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -43,29 +44,33 @@ static int measure(struct request *rq, const char *name, int raw, uint64_t bytes
 	int r = 0;
 
 	text_add(&rq->text, "%s: %.1f MiB raw\n", name, (double)bytes / MIB);
-	text_add(&rq->text, "%8s %5s %10s %10s %7s %8s %8s %8s %8s %8s %8s\n", "frame", "level", "data MiB",
-		"stored", "ratio", "write ms", "no sha", "expand", "read p50", "p99 us", "max us");
+	text_add(&rq->text, "%8s %5s %10s %10s %7s %8s %8s %8s %8s %8s %8s\n", "frame", "level",
+		"data MiB", "stored", "ratio", "write ms", "no sha", "expand", "read p50", "p99 us",
+		"max us");
 	progress_stage(rq->progress, name, "measurements", rq->n_frames * rq->n_levels);
 	for (size_t i = 0; i < rq->n_frames && r == 0; i++) {
 		for (size_t j = 0; j < rq->n_levels && r == 0; j++) {
 			struct image_cost c;
 			double stored, data;
 
-			r = image_cost_measure(raw, bytes, (uint32_t)(rq->frames[i] * KIB), (int)rq->levels[j],
-				(unsigned)rq->threads, (unsigned)rq->reads, &c, err);
+			r = image_cost_measure(raw, bytes, (uint32_t)(rq->frames[i] * KIB),
+				(int)rq->levels[j], (unsigned)rq->threads, (unsigned)rq->reads, &c,
+				err);
 			if (r < 0)
 				break;
 			stored = (double)c.stored_bytes / MIB;
 			data = (double)c.data_bytes / MIB;
 			text_add(&rq->text,
-				"%8" PRIu64 " %5" PRIu64 " %10.2f %10.2f %7.2f %8.0f %8.0f %8.0f %8.1f %8.1f %8.1f\n",
-				rq->frames[i], rq->levels[j], data, stored, data / stored, ms(c.write_ns),
-				ms(c.write_fast_ns), ms(c.expand_ns), us(c.read_p50_ns), us(c.read_p99_ns),
-				us(c.read_max_ns));
+				"%8" PRIu64 " %5" PRIu64
+				" %10.2f %10.2f %7.2f %8.0f %8.0f %8.0f %8.1f %8.1f %8.1f\n",
+				rq->frames[i], rq->levels[j], data, stored, data / stored,
+				ms(c.write_ns), ms(c.write_fast_ns), ms(c.expand_ns),
+				us(c.read_p50_ns), us(c.read_p99_ns), us(c.read_max_ns));
 			bench_run_row(rq->run,
-				json_pack("[s, I, I, f, f, f, f, f, f, f, f]", name, (json_int_t)rq->frames[i],
-					(json_int_t)rq->levels[j], data, stored, data / stored, ms(c.write_ns),
-					ms(c.expand_ns), us(c.read_p50_ns), us(c.read_p99_ns), us(c.read_max_ns)));
+				json_pack("[s, I, I, f, f, f, f, f, f, f, f]", name,
+					(json_int_t)rq->frames[i], (json_int_t)rq->levels[j], data,
+					stored, data / stored, ms(c.write_ns), ms(c.expand_ns),
+					us(c.read_p50_ns), us(c.read_p99_ns), us(c.read_max_ns)));
 			progress_update(rq->progress, ++done);
 		}
 	}
@@ -85,8 +90,8 @@ static int measure_file(struct request *rq, const char *path, struct err *err)
 	return measure(rq, path, fd, (uint64_t)st.st_size, err);
 }
 
-static int measure_layer(struct request *rq, struct store *s, const struct store_manifest *m, const char *media,
-	const char *what, struct err *err)
+static int measure_layer(struct request *rq, struct store *s, const struct store_manifest *m,
+	const char *media, const char *what, struct err *err)
 {
 	const struct store_layer *l = store_layer(m, media);
 	cleanup_free char *name = str_printf("%s, %s", m->name, what);
@@ -122,7 +127,9 @@ static int measure_template(struct request *rq, const char *ref, struct err *err
 static int measure_made(struct request *rq, struct err *err)
 {
 	cleanup_fd int raw = image_scratch(err);
-	int r = raw < 0 ? raw : image_make_raw(raw, rq->memory_mib * MIB, rq->data_mib * MIB, rq->from, err);
+	int r = raw < 0
+		? raw
+		: image_make_raw(raw, rq->memory_mib * MIB, rq->data_mib * MIB, rq->from, err);
 
 	return r < 0 ? r : measure(rq, "made image", raw, rq->memory_mib * MIB, err);
 }
@@ -133,14 +140,16 @@ static int take_option(int opt, struct request *rq, struct err *err)
 
 	switch (opt) {
 	case 'f':
-		r = bench_list("--frame", optarg, 4, 4096, rq->frames, SIZES_MAX, &rq->n_frames, err);
+		r = bench_list(
+			"--frame", optarg, 4, 4096, rq->frames, SIZES_MAX, &rq->n_frames, err);
 		for (size_t i = 0; i < rq->n_frames && r == 0; i++) {
 			if (rq->frames[i] & (rq->frames[i] - 1))
 				r = err_set(err, EINVAL, "--frame %s: KiB, powers of two", optarg);
 		}
 		return r;
 	case 'l':
-		return bench_list("--level", optarg, 1, 19, rq->levels, SIZES_MAX, &rq->n_levels, err);
+		return bench_list(
+			"--level", optarg, 1, 19, rq->levels, SIZES_MAX, &rq->n_levels, err);
 	case 'T':
 		return cli_number("--threads", optarg, 0, 64, &rq->threads, err);
 	case 'n':
@@ -159,7 +168,9 @@ static int take_option(int opt, struct request *rq, struct err *err)
 		rq->disk = true;
 		return 0;
 	default:
-		return bench_take_output(opt, &rq->out, &r, err) ? r : err_set(err, EINVAL, "see above");
+		return bench_take_output(opt, &rq->out, &r, err)
+			? r
+			: err_set(err, EINVAL, "see above");
 	}
 }
 
@@ -185,16 +196,24 @@ static int parse(int argc, char **argv, struct request *rq)
 			return cli_usage("bench", "%s", err.text);
 	}
 	if (rq->make ? optind != argc : optind == argc)
-		return cli_usage("bench", "write `bench image TEMPLATE…`, `bench image ./RAW…` or `bench image --make`");
+		return cli_usage("bench",
+			"write `bench image TEMPLATE…`, `bench image ./RAW…` or `bench image "
+			"--make`");
 	return 0;
 }
 
 int bench_image_main(int argc, char **argv)
 {
-	static const char *const columns[] = {"image", "frame KiB", "level", "data MiB", "stored MiB", "ratio",
-		"write ms", "expand ms", "read p50 µs", "p99 µs", "max µs"};
-	struct request rq = {.frames = {16, 64, 256, 1024}, .n_frames = 4, .levels = {1, 3, 6}, .n_levels = 3,
-		.reads = 2000, .memory_mib = 512, .data_mib = 45, .from = "/usr/lib"};
+	static const char *const columns[] = {"image", "frame KiB", "level", "data MiB",
+		"stored MiB", "ratio", "write ms", "expand ms", "read p50 µs", "p99 µs", "max µs"};
+	struct request rq = {.frames = {16, 64, 256, 1024},
+		.n_frames = 4,
+		.levels = {1, 3, 6},
+		.n_levels = 3,
+		.reads = 2000,
+		.memory_mib = 512,
+		.data_mib = 45,
+		.from = "/usr/lib"};
 	struct err err = {0};
 	int r = parse(argc, argv, &rq);
 
@@ -207,7 +226,8 @@ int bench_image_main(int argc, char **argv)
 		r = measure_made(&rq, &err);
 	/* a path has a slash, a template's name has none */
 	for (int i = optind; i < argc && r == 0; i++)
-		r = strchr(argv[i], '/') ? measure_file(&rq, argv[i], &err) : measure_template(&rq, argv[i], &err);
+		r = strchr(argv[i], '/') ? measure_file(&rq, argv[i], &err)
+					 : measure_template(&rq, argv[i], &err);
 	if (r == 0)
 		r = bench_finish(&rq.out, json_incref(rq.run), &rq.text, &err);
 	json_decref(rq.run);

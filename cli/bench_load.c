@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Creates under load. A machine dies with the thread that started it, so each client is a thread, and what it made is
- * gone before it is.
+ * Creates under load. A machine dies with the thread that started it, so each client is a thread,
+ * and what it made is gone before it is.
  *
- * In a closed loop a slow create delays the ones behind it, which then never suffer what made it slow ("coordinated
- * omission"); the open loop has begin times that nothing moves, and counts from them.
+ * In a closed loop a slow create delays the ones behind it, which then never suffer what made it
+ * slow ("coordinated omission"); the open loop has begin times that nothing moves, and counts
+ * from them.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -34,8 +35,8 @@ static void keep(struct crowd *c, int r, const struct bench_sample *one, const s
 }
 
 /* One create of @mode, prepared already (@prepared: with what result). */
-static void create_and_keep(struct crowd *c, struct sandbox **sb, int prepared, struct bench_moments *m,
-	struct err *err)
+static void create_and_keep(struct crowd *c, struct sandbox **sb, int prepared,
+	struct bench_moments *m, struct err *err)
 {
 	struct bench_sample one = {0};
 	int r = prepared;
@@ -150,7 +151,8 @@ static int start_clients(struct crowd *c, struct err *err)
 		return err_set(err, ENOMEM, "no memory for %u clients", n);
 	pthread_barrier_init(&c->together, NULL, n);
 	while (started < n && r == 0) {
-		r = pthread_create(&ids[started], NULL, c->load->rate > 0 ? open_client : closed_client, c);
+		r = pthread_create(
+			&ids[started], NULL, c->load->rate > 0 ? open_client : closed_client, c);
 		started += r == 0;
 	}
 	/* those that wait for the others would wait for ever: there is no way on */

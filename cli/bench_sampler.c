@@ -2,11 +2,13 @@
 /*
  * One create, measured from the request to the first correct answer.
  *
- * Every sample is a restore: sandbox_… fails where the agent's boot nonce, which lives only in guest memory, is not the
- * snapshot's. A failed create is counted as failed, never dropped. Removing a sandbox is not part of a create.
+ * Every sample is a restore: sandbox_… fails where the agent's boot nonce, which lives only in
+ * guest memory, is not the snapshot's. A failed create is counted as failed, never dropped.
+ * Removing a sandbox is not part of a create.
  *
- * Cold files: the blobs of the template and its expanded disk leave the page cache before the request; how much of
- * them did not is measured. The programs (monitor, libraries) stay: a host that serves creates has them.
+ * Cold files: the blobs of the template and its expanded disk leave the page cache before the
+ * request; how much of them did not is measured. The programs (monitor, libraries) stay: a host
+ * that serves creates has them.
  */
 #include "cli/bench_sampler.h"
 
@@ -125,7 +127,8 @@ static int first_result(struct bench_sampler *b, struct sandbox *sb, struct err 
 	return r;
 }
 
-int bench_prepare(struct bench_sampler *b, enum bench_mode mode, struct sandbox **ret, struct err *err)
+int bench_prepare(
+	struct bench_sampler *b, enum bench_mode mode, struct sandbox **ret, struct err *err)
 {
 	int64_t deadline = clock_deadline(LIMIT_CREATE_MS);
 	int r = 0;
@@ -146,8 +149,8 @@ int bench_prepare(struct bench_sampler *b, enum bench_mode mode, struct sandbox 
 	return machine_ready(sandbox_machine(*ret), deadline, err);
 }
 
-static int create(struct bench_sampler *b, enum bench_mode mode, struct sandbox **sb, struct bench_moments *m,
-	struct err *err)
+static int create(struct bench_sampler *b, enum bench_mode mode, struct sandbox **sb,
+	struct bench_moments *m, struct err *err)
 {
 	int64_t deadline = clock_deadline(LIMIT_CREATE_MS);
 	int r = 0;
@@ -166,8 +169,8 @@ static int create(struct bench_sampler *b, enum bench_mode mode, struct sandbox 
 	}
 }
 
-int bench_create_one(struct bench_sampler *b, enum bench_mode mode, struct sandbox **sb, struct bench_moments *m,
-	struct bench_sample *ret, struct err *err)
+int bench_create_one(struct bench_sampler *b, enum bench_mode mode, struct sandbox **sb,
+	struct bench_moments *m, struct bench_sample *ret, struct err *err)
 {
 	int r;
 

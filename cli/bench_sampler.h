@@ -32,21 +32,25 @@ void bench_sampler_close(struct bench_sampler *b);
 /* Does a create open the template as part of itself? (A fresh pager, or cold files.) */
 bool bench_sampler_reopens(const struct bench_sampler *b);
 
-/* What happens before the clock starts: a shell or spare is made. *@ret stays NULL for a cold one. */
-int bench_prepare(struct bench_sampler *b, enum bench_mode mode, struct sandbox **ret, struct err *err);
 /*
- * Create (from *@sb or into it) and wait for the result. @m's begin and started are the caller's where set, else
- * now; the rest of it is filled. Any thread, where the template is not reopened.
+ * What happens before the clock starts: a shell or spare is made. *@ret stays NULL for a cold
+ * one.
  */
-int bench_create_one(struct bench_sampler *b, enum bench_mode mode, struct sandbox **sb, struct bench_moments *m,
-	struct bench_sample *ret, struct err *err);
+int bench_prepare(
+	struct bench_sampler *b, enum bench_mode mode, struct sandbox **ret, struct err *err);
+/*
+ * Create (from *@sb or into it) and wait for the result. @m's begin and started are the caller's
+ * where set, else now; the rest of it is filled. Any thread, where the template is not reopened.
+ */
+int bench_create_one(struct bench_sampler *b, enum bench_mode mode, struct sandbox **sb,
+	struct bench_moments *m, struct bench_sample *ret, struct err *err);
 
 struct bench_load {
 	struct bench_sampler *sampler;
 	enum bench_mode mode;
 	uint64_t n;
 	unsigned clients; /* creates at once */
-	double rate; /* begun a second, on time whatever became of the others (open loop); 0: closed loop */
+	double rate; /* begun a second, whatever became of the others (open loop); 0: closed */
 	struct progress *progress; /* may be NULL */
 	/* after each create, one client, closed loop: its sandbox still runs. May be NULL. */
 	void (*sampled)(void *user, const struct bench_sample *one, const struct bench_moments *m);
@@ -54,9 +58,10 @@ struct bench_load {
 };
 
 /*
- * Run it: samples and failures into @s. With one client and a closed loop one create follows the other. With more,
- * they begin together, round after round, and those of a round stay until its last is made. In an open loop create
- * i is to begin at i / rate; what carries it out late counts from then.
+ * Run it: samples and failures into @s. With one client and a closed loop one create follows the
+ * other. With more, they begin together, round after round, and those of a round stay until its
+ * last is made. In an open loop create i is to begin at i / rate; what carries it out late counts
+ * from then.
  */
 int bench_load_run(const struct bench_load *load, struct bench_series *s, struct err *err);
 

@@ -67,8 +67,9 @@ static void check_monitor(struct report *rep)
 		if (r < 0)
 			say(rep, WORSE, "other monitor", "%s", err.text);
 		else if (facts != first)
-			say(rep, GOOD, "other monitor", "%s %s, %s (from %s): runs the snapshots it has made",
-				facts->name, facts->version, facts->program, facts->origin);
+			say(rep, GOOD, "other monitor",
+				"%s %s, %s (from %s): runs the snapshots it has made", facts->name,
+				facts->version, facts->program, facts->origin);
 	}
 	if (first->has_kvm)
 		say(rep, GOOD, "accelerator", "kvm works");

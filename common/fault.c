@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum fault_mode { FAULT_UNREAD, FAULT_NONE, FAULT_TRACE, FAULT_ARMED };
@@ -21,6 +22,7 @@ static pthread_once_t fault_once = PTHREAD_ONCE_INIT;
 static char fault_name[128];
 static unsigned long fault_at = 1;
 static int fault_errno; /* 0: die */
+static long fault_delay_ms; /* ≠ 0: neither */
 static atomic_ulong fault_hits;
 
 static const struct {
@@ -38,9 +40,18 @@ static const struct {
 static void bad_value(const char *text)
 {
 	dprintf(STDERR_FILENO,
-		"PARBAKE_FAULT=%s: write NAME[:N][=ENOSPC|EIO|ENOMEM|EINTR|EMFILE|EOPNOTSUPP]\n",
+		"PARBAKE_FAULT=%s: write NAME[:N][=ENOSPC|EIO|ENOMEM|EINTR|EMFILE|EOPNOTSUPP|20ms]\n",
 		text);
 	_exit(2);
+}
+
+/* "20ms": up to a minute. */
+static long parse_delay(const char *text)
+{
+	char *end;
+	long ms = strtol(text, &end, 10);
+
+	return end != text && !strcmp(end, "ms") && ms > 0 && ms <= 60000 ? ms : 0;
 }
 
 static void parse(const char *text)
@@ -64,6 +75,8 @@ static void parse(const char *text)
 			if (!strcmp(rest + 1, fault_errors[i].name))
 				fault_errno = fault_errors[i].code;
 		if (!fault_errno)
+			fault_delay_ms = parse_delay(rest + 1);
+		if (!fault_errno && !fault_delay_ms)
 			bad_value(text);
 	} else if (*rest) {
 		bad_value(text);
@@ -87,6 +100,7 @@ static void read_environment(void)
 int fault_point(const char *name)
 {
 	int mode = atomic_load_explicit(&fault_mode, memory_order_acquire);
+	unsigned long hit;
 
 	if (mode == FAULT_NONE)
 		return 0;
@@ -98,7 +112,16 @@ int fault_point(const char *name)
 		dprintf(STDERR_FILENO, "fault %s\n", name);
 	if (mode != FAULT_ARMED || strcmp(name, fault_name))
 		return 0;
-	if (atomic_fetch_add(&fault_hits, 1) + 1 != fault_at)
+	hit = atomic_fetch_add(&fault_hits, 1) + 1;
+	if (fault_delay_ms) {
+		const struct timespec delay = {
+			.tv_sec = fault_delay_ms / 1000, .tv_nsec = fault_delay_ms % 1000 * 1000000};
+
+		if (hit >= fault_at)
+			nanosleep(&delay, NULL);
+		return 0;
+	}
+	if (hit != fault_at)
 		return 0;
 	if (!fault_errno)
 		_exit(137);

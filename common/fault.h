@@ -12,6 +12,7 @@
  *     PARBAKE_FAULT=NAME=ENOSPC     it returns that error (ENOSPC, EIO, ENOMEM, EINTR, EMFILE,
  *                                   EOPNOTSUPP)
  *     PARBAKE_FAULT=NAME:3=EIO      both
+ *     PARBAKE_FAULT=NAME=20ms       it takes so much longer, each time (from the third on with :3)
  *     PARBAKE_FAULT='?'             names of points are written to standard error as they are
  *                                   reached, one a line ("fault NAME"): how a test finds them all
  *

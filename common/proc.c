@@ -90,8 +90,8 @@ static int child_set_fds(struct launch *l)
 			return -1;
 	}
 	if (lift(l, &l->program_fd) < 0 ||
-		(l->confined && (lift(l, &l->confined->net_fd) < 0 ||
-					lift(l, &l->confined->files_fd) < 0)))
+		(l->confined &&
+			(lift(l, &l->confined->net_fd) < 0 || lift(l, &l->confined->files_fd) < 0)))
 		return -1;
 	for (int std = 0; std <= 2; std++) {
 		if (mapped & (1u << std) || (std == 2 && spec->keep_stderr))
@@ -162,7 +162,8 @@ static void child_run(struct launch *l)
 /* The first executable of that name in PATH. Caller frees. */
 static int look_up(const char *name, char **ret, struct err *err)
 {
-	const char *path = getenv("PATH") ?: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+	const char *path =
+		getenv("PATH") ?: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 	if (strchr(name, '/')) {
 		*ret = str_dup(name);
@@ -230,8 +231,8 @@ int proc_start(const struct proc_spec *spec, struct proc *ret, struct err *err)
 {
 	cleanup_free char *program = NULL;
 	cleanup_fd int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-	struct launch l = {.spec = spec, .highest = 2, .parent = getpid(), .program_fd = -1,
-		.doing = "start"};
+	struct launch l = {
+		.spec = spec, .highest = 2, .parent = getpid(), .program_fd = -1, .doing = "start"};
 	pid_t pid;
 	int r, pidfd;
 
@@ -368,7 +369,8 @@ static int gather_one(struct gathered *g, int fd, bool is_out)
 
 static int gather(struct gathered *g, int out_fd, int err_fd, long long deadline)
 {
-	struct pollfd pfds[2] = {{.fd = out_fd, .events = POLLIN}, {.fd = err_fd, .events = POLLIN}};
+	struct pollfd pfds[2] = {
+		{.fd = out_fd, .events = POLLIN}, {.fd = err_fd, .events = POLLIN}};
 
 	while (pfds[0].fd >= 0 || pfds[1].fd >= 0) {
 		int r = poll(pfds, 2, clock_left_ms(deadline));
@@ -392,8 +394,8 @@ static int gather(struct gathered *g, int out_fd, int err_fd, long long deadline
 	return 0;
 }
 
-int proc_output(const struct proc_spec *spec, int timeout_ms, size_t max, char **ret_out,
-	struct err *err)
+int proc_output(
+	const struct proc_spec *spec, int timeout_ms, size_t max, char **ret_out, struct err *err)
 {
 	cleanup_proc struct proc p = PROC_INIT;
 	cleanup_free char *out = NULL;

@@ -52,8 +52,7 @@ struct pager_trace_entry {
 };
 
 struct pager_trace {
-	struct pager_trace_entry
-		*entries; /* in the order they ended; caller frees by pager_trace_clear() */
+	struct pager_trace_entry *entries; /* in the order they ended; owned: pager_trace_clear() */
 	size_t n;
 	uint64_t lost; /* past LIMIT_PAGER_TRACE entries, not kept */
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a pager did when, for whoever takes a create apart: each handshake with its working set and each fault, kept
- * until they are fetched. Only a pager that was asked to does this; another reads no clock for it.
+ * What a pager did when, for whoever takes a create apart: each handshake with its working set
+ * and each fault, kept until they are fetched. Only a pager that was asked to does this; another
+ * reads no clock for it.
  *
  * As JSON a trace is {"lost":N,"entries":[[begin,end,offset,pages,machine,kind,flags],…]}.
  */

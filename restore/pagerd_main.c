@@ -387,8 +387,8 @@ static int keep(pid_t pager, int dir, const char *name, const struct stat *socke
 		;
 	while (flock(lock, LOCK_EX) < 0 && errno == EINTR)
 		;
-	if (fstatat(dir, name, &now, AT_SYMLINK_NOFOLLOW) == 0 && now.st_dev == socket_file->st_dev &&
-		now.st_ino == socket_file->st_ino)
+	if (fstatat(dir, name, &now, AT_SYMLINK_NOFOLLOW) == 0 &&
+		now.st_dev == socket_file->st_dev && now.st_ino == socket_file->st_ino)
 		unlinkat(dir, name, 0);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/fault.h"
 #include "common/file.h"
 #include "common/paths.h"
 #include "restore/sandbox_impl.h"
@@ -123,6 +124,9 @@ static int load(struct sandbox *sb, int64_t deadline, struct err *err)
 
 	if (sb->stage != SANDBOX_SHELL)
 		return err_set(err, EALREADY, "it is restored already");
+	r = fault_point("restore.load.begin");
+	if (r < 0)
+		return err_sys(err, -r, "load the device state");
 	r = machine_ready(sb->machine, deadline, err);
 	sb->trace.monitor_ready = clock_now_ns();
 	if (r == 0)

@@ -44,8 +44,8 @@ int template_disk_fd(const struct template *t);
 struct pagerd *template_pager(struct template *t);
 
 /*
- * Moments of a create, CLOCK_MONOTONIC ns, in the order they come; 0: did not happen. What the pager does beside
- * them is in its own trace (pagerd_traced()).
+ * Moments of a create, CLOCK_MONOTONIC ns, in the order they come; 0: did not happen. What the
+ * pager does beside them is in its own trace (pagerd_traced()).
  */
 struct sandbox_trace {
 	int64_t begin;
@@ -69,8 +69,10 @@ int sandbox_shell(struct template *t, struct sandbox **ret, struct err *err);
  * its new identity, from memory proven restored (the boot nonce of the config). @hostname may be
  * NULL. */
 int sandbox_restore(struct sandbox *sb, const char *hostname, int64_t deadline, struct err *err);
-/* The same in two: restored, answered once under a passing identity, and paused (a spare); then handed out under one
- * of its own: clock, entropy, machine id and host name are fresh again. */
+/*
+ * The same in two: restored, answered once under a passing identity, and paused (a spare); then
+ * handed out under one of its own: clock, entropy, machine id and host name are fresh again.
+ */
 int sandbox_prepare(struct sandbox *sb, int64_t deadline, struct err *err);
 int sandbox_activate(struct sandbox *sb, const char *hostname, int64_t deadline, struct err *err);
 /* shell + restore. */

@@ -49,7 +49,8 @@ static int find_monitor(struct template *t, struct err *err)
 
 	if (monitor_find(c->monitor, c->monitor_version, &t->monitor, &there) < 0)
 		return err_set(err, ENOEXEC,
-			"%s was baked with %s %s, and its device state fits that very build, but here %s: "
+			"%s was baked with %s %s, and its device state fits that very build, but "
+			"here %s: "
 			"rebake it with `parbake bake`, or name that build in PARBAKE_QEMU",
 			t->label, c->monitor, c->monitor_version, there.text);
 	if (strcmp(c->machine, t->monitor->machine) != 0)

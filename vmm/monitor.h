@@ -80,8 +80,8 @@ int monitor_candidate(unsigned i, const struct monitor_facts **ret, struct err *
 /* The first that works: it bakes. */
 int monitor_probe(const struct monitor_facts **ret, struct err *err);
 /* The one that is @name in @version. -ENOENT: none is; then the error tells which there are. */
-int monitor_find(const char *name, const char *version, const struct monitor_facts **ret,
-	struct err *err);
+int monitor_find(
+	const char *name, const char *version, const struct monitor_facts **ret, struct err *err);
 /* KVM where it works, else TCG; PARBAKE_ACCEL=tcg|kvm decides. -ENODEV with the reason. */
 int monitor_default_accel(enum machine_accel *ret, struct err *err);
 
@@ -147,7 +147,8 @@ int machine_overlay_walk(int fd, uint64_t disk_bytes,
 
 struct monitor_ops {
 	const char *name;
-	int (*probe)(unsigned i, struct monitor_facts *ret, struct err *err); /* as monitor_candidate() */
+	int (*probe)(unsigned i, struct monitor_facts *ret,
+		struct err *err); /* as monitor_candidate() */
 	int (*confined)(struct err *err); /* try whether the monitor starts with all given up */
 	int (*start)(struct machine *m, const struct machine_spec *spec, struct err *err);
 	int (*ready)(struct machine *m, int64_t deadline, struct err *err);

@@ -130,8 +130,9 @@ static int lend(const struct machine_spec *spec, struct lent_fds *l, struct err 
 	l->disk = reopen(spec->disk_fd, "the disk", err);
 	if (l->disk < 0)
 		return l->disk;
-	if (spec->kernel && ((l->kernel = qemu_copy_file(spec->kernel, err)) < 0 ||
-				    (l->initrd = qemu_copy_file(spec->initrd, err)) < 0))
+	if (spec->kernel &&
+		((l->kernel = qemu_copy_file(spec->kernel, err)) < 0 ||
+			(l->initrd = qemu_copy_file(spec->initrd, err)) < 0))
 		return l->kernel < 0 ? l->kernel : l->initrd;
 	if (spec->pager_fd >= 0) /* else there is userfaultfd(2) */
 		l->uffd_dev = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
@@ -149,9 +150,8 @@ static void map_optional(struct proc_spec *ps, int from, int to)
 		proc_map_fd(ps, from, to);
 }
 
-static int launch(struct machine *m, const struct machine_spec *spec,
-	const struct child_fds *child, const struct lent_fds *lent,
-	const struct monitor_facts *facts, struct err *err)
+static int launch(struct machine *m, const struct machine_spec *spec, const struct child_fds *child,
+	const struct lent_fds *lent, const struct monitor_facts *facts, struct err *err)
 {
 	cleanup_qemu_args struct qemu_args args = {0}, env = {0};
 	struct qemu *q = m->driver;

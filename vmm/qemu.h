@@ -42,8 +42,8 @@ struct qemu_args {
 void qemu_args_clear(struct qemu_args *a);
 #define cleanup_qemu_args __attribute__((__cleanup__(qemu_args_clear)))
 /* The command line for a machine. @firmware: it is at QEMU_FD_FIRMWARE. */
-void qemu_args_make(struct qemu_args *a, const char *program, bool firmware,
-	const struct machine_spec *spec);
+void qemu_args_make(
+	struct qemu_args *a, const char *program, bool firmware, const struct machine_spec *spec);
 /*
  * The environment: a short list of the parent's variables, and those that preload_uffd.c reads.
  * @preload: it is at QEMU_FD_PRELOAD, to be loaded.

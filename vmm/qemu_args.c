@@ -32,8 +32,7 @@
 #define SANDBOX "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 
 /* The parent's variables that reach the monitor: a guest that breaks out finds no secrets there. */
-static const char *const env_kept[] = {
-	"PATH", "LD_LIBRARY_PATH", "QEMU_MODULE_DIR"};
+static const char *const env_kept[] = {"PATH", "LD_LIBRARY_PATH", "QEMU_MODULE_DIR"};
 
 void qemu_args_clear(struct qemu_args *a)
 {
@@ -129,8 +128,8 @@ static void add_channels(struct qemu_args *a)
 	add_option(a, "-device", "virtserialport,chardev=agent,name=parbake.agent");
 }
 
-void qemu_args_make(struct qemu_args *a, const char *program, bool firmware,
-	const struct machine_spec *spec)
+void qemu_args_make(
+	struct qemu_args *a, const char *program, bool firmware, const struct machine_spec *spec)
 {
 	*a = (struct qemu_args){0};
 	add(a, "%s", program);

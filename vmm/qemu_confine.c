@@ -81,7 +81,7 @@ static struct {
 	char library[PATH_MAX]; /* that it is a copy of */
 	struct program {
 		char path[PATH_MAX];
-		int files;    /* -1: the host has no Landlock */
+		int files; /* -1: the host has no Landlock */
 		int firmware; /* -1: it comes with the system */
 	} programs[PROGRAMS_MAX];
 	size_t n_programs;
@@ -247,7 +247,8 @@ int qemu_confined(struct err *err)
 	int preload, firmware, r = monitor_probe(&facts, err);
 
 	if (r < 0 || (r = qemu_preload(facts, &preload, err)) < 0 ||
-		(r = qemu_confine_make(facts->program, &shape, GIB, false, &confine, &firmware, err)) < 0)
+		(r = qemu_confine_make(
+			 facts->program, &shape, GIB, false, &confine, &firmware, err)) < 0)
 		return r;
 	qemu_env_make(&env, preload >= 0, false, false, false);
 	spec.argv = (const char *const[]){facts->program, "-accel", "help", NULL};

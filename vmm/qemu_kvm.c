@@ -73,11 +73,11 @@ static int run_firmware(int sock, int pidfd, struct err *err)
 
 static int try_monitor(const struct monitor_facts *facts, struct err *err)
 {
-	const char *argv[] = {facts->program, "-nodefaults", "-no-user-config", "-display", "none", "-S",
-		"-machine", QEMU_MACHINE_TYPE ",acpi=off,x-option-roms=off", "-accel", "kvm",
+	const char *argv[] = {facts->program, "-nodefaults", "-no-user-config", "-display", "none",
+		"-S", "-machine", QEMU_MACHINE_TYPE ",acpi=off,x-option-roms=off", "-accel", "kvm",
 		"-cpu", machine_cpu_model(MACHINE_KVM), "-m", "64M", "-chardev",
-		"socket,id=qmp,fd=" QMP_FD, "-mon", "chardev=qmp,mode=control",
-		"-bios", "/proc/self/fd/" FIRMWARE_FD, NULL};
+		"socket,id=qmp,fd=" QMP_FD, "-mon", "chardev=qmp,mode=control", "-bios",
+		"/proc/self/fd/" FIRMWARE_FD, NULL};
 	static const struct machine_shape shape = {.memory_bytes = 64 * MIB, .vcpus = 1};
 	struct confine confine;
 	struct proc_spec spec = {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The same root as a container, by crun: namespaces for mounts, processes, IPC, host name and network, no cgroup, the
- * root read-only. The root's files come out of the template's disk by debugfs(8), once; no mount is needed. A container
- * shares the host's kernel, so this is a floor for the time and no equal in what it keeps apart.
+ * The same root as a container, by crun: namespaces for mounts, processes, IPC, host name and
+ * network, no cgroup, the root read-only. The root's files come out of the template's disk by
+ * debugfs(8), once; no mount is needed. A container shares the host's kernel, so this is a floor
+ * for the time and no equal in what it keeps apart.
  */
 #include <fcntl.h>
 #include <sched.h>
@@ -35,8 +36,8 @@ static int run_program(const char *const *argv, int disk, int timeout_ms, struct
 
 static json_t *mount_json(const char *where, const char *type, const char *options)
 {
-	return json_pack("{s:s, s:s, s:s, s:[s, s, s]}", "destination", where, "type", type, "source", type,
-		"options", "nosuid", "noexec", options);
+	return json_pack("{s:s, s:s, s:s, s:[s, s, s]}", "destination", where, "type", type,
+		"source", type, "options", "nosuid", "noexec", options);
 }
 
 static json_t *config_json(void)
@@ -46,16 +47,19 @@ static json_t *config_json(void)
 
 	for (size_t i = 0; i < sizeof(namespaces) / sizeof(namespaces[0]); i++)
 		json_array_append_new(list, json_pack("{s:s}", "type", namespaces[i]));
-	return json_pack("{s:s, s:{s:b, s:{s:i, s:i}, s:[s, s], s:s, s:[s]}, s:{s:s, s:b}, s:s, s:[o, o], s:{s:o}}",
-		"ociVersion", "1.0.2", "process", "terminal", false, "user", "uid", 0, "gid", 0, "args",
-		"/bin/echo", "ready", "cwd", "/", "env", "PATH=/usr/bin:/bin", "root", "path", "rootfs",
-		"readonly", true, "hostname", "peer", "mounts", mount_json("/proc", "proc", "nodev"),
-		mount_json("/dev", "tmpfs", "mode=755"), "linux", "namespaces", list);
+	return json_pack("{s:s, s:{s:b, s:{s:i, s:i}, s:[s, s], s:s, s:[s]}, s:{s:s, s:b}, s:s, "
+			 "s:[o, o], s:{s:o}}",
+		"ociVersion", "1.0.2", "process", "terminal", false, "user", "uid", 0, "gid", 0,
+		"args", "/bin/echo", "ready", "cwd", "/", "env", "PATH=/usr/bin:/bin", "root",
+		"path", "rootfs", "readonly", true, "hostname", "peer", "mounts",
+		mount_json("/proc", "proc", "nodev"), mount_json("/dev", "tmpfs", "mode=755"),
+		"linux", "namespaces", list);
 }
 
 /*
- * crun wants the hierarchy of version 2 alone (or version 1 alone) below /sys/fs/cgroup. On a host that has both, this
- * process gets a view of its own, in a mount namespace that ends with it.
+ * crun wants the hierarchy of version 2 alone (or version 1 alone) below /sys/fs/cgroup. On a
+ * host that has both, this process gets a view of its own, in a mount namespace that ends with
+ * it.
  */
 static int see_one_hierarchy(struct err *err)
 {
@@ -71,7 +75,8 @@ static int see_one_hierarchy(struct err *err)
 static int run_container(struct peers *p, int64_t *ret_output, struct err *err)
 {
 	cleanup_free char *name = str_printf("parbake-peer-%d-%u", (int)getpid(), p->containers++);
-	const char *argv[] = {"crun", "--cgroup-manager=disabled", "run", "--bundle", p->bundle, name, NULL};
+	const char *argv[] = {
+		"crun", "--cgroup-manager=disabled", "run", "--bundle", p->bundle, name, NULL};
 	struct proc_spec spec = {.argv = argv};
 	cleanup_proc struct proc proc = PROC_INIT;
 	cleanup_fd int in = -1, out = -1;
@@ -104,7 +109,8 @@ static int run_container(struct peers *p, int64_t *ret_output, struct err *err)
 	if (r < 0)
 		return err_sys(err, -r, "crun does not end");
 	if (status != 0 || strcmp(text, "ready\n"))
-		return err_set(err, EIO, "crun: status %d: %.*s", status >> 8, (int)strcspn(text, "\n"), text);
+		return err_set(err, EIO, "crun: status %d: %.*s", status >> 8,
+			(int)strcspn(text, "\n"), text);
 	return 0;
 }
 

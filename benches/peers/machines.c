@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The peers that are machines. All of them run the same monitor with the same devices over the same disk and get the
- * same three requests laid into their channel before they run; what differs is where memory comes from.
+ * The peers that are machines. All of them run the same monitor with the same devices over the
+ * same disk and get the same three requests laid into their channel before they run; what differs
+ * is where memory comes from.
  *
- * The eager peer's snapshot is made here from the template's own: a machine restored and not yet run is written out by
- * the monitor with its memory, which this driver leaves out only where memory is shared.
+ * The eager peer's snapshot is made here from the template's own: a machine restored and not yet
+ * run is written out by the monitor with its memory, which this driver leaves out only where
+ * memory is shared.
  */
 #include <string.h>
 #include <sys/mman.h>
@@ -54,7 +56,8 @@ static void restored_clear(struct restored *r)
 }
 
 /* Started and its state loaded: paused. The clock's begin is the caller's. */
-static int restore(struct peers *p, int memory_fd, int state_fd, struct restored *ret, struct err *err)
+static int restore(
+	struct peers *p, int memory_fd, int state_fd, struct restored *ret, struct err *err)
 {
 	cleanup_fd int overlay = -1, channel = -1;
 	int64_t deadline = clock_deadline(LIMIT_CREATE_MS);
@@ -66,8 +69,10 @@ static int restore(struct peers *p, int memory_fd, int state_fd, struct restored
 	const char *cache;
 	int r;
 
-	if ((r = paths_get(PATHS_CACHE, &cache, err)) < 0 || (r = overlay = file_scratch(cache, err)) < 0 ||
-		(r = machine_overlay_init(overlay, template_config(p->template)->disk_bytes, err)) < 0)
+	if ((r = paths_get(PATHS_CACHE, &cache, err)) < 0 ||
+		(r = overlay = file_scratch(cache, err)) < 0 ||
+		(r = machine_overlay_init(overlay, template_config(p->template)->disk_bytes, err)) <
+			0)
 		return r;
 	spec.overlay_fd = overlay;
 	r = machine_start(&spec, &ret->machine, err);
@@ -116,19 +121,22 @@ static int run_to_answer(struct peers *p, struct restored *m, struct err *err)
 	if (!guest_request(m->guest, PROTO_IDENTITY, buf, body.len, &ops, &w) ||
 		!guest_request(m->guest, PROTO_THAW, NULL, 0, &ops, &w))
 		return err_set(err, ENOBUFS, "the guest's channel takes no request");
-	if ((r = guest_dispatch(m->guest, err)) < 0 || (r = machine_resume(m->machine, deadline, err)) < 0 ||
+	if ((r = guest_dispatch(m->guest, err)) < 0 ||
+		(r = machine_resume(m->machine, deadline, err)) < 0 ||
 		(r = guest_wait(m->guest, &w.done, deadline, machine_pidfd(m->machine), err)) < 0)
 		return r;
 	if (w.error)
 		return err_set(err, w.error, "the agent did not take its identity");
 	if (!guest_synced(m->guest, &hello) ||
-		memcmp(hello.boot, template_config(p->template)->boot_nonce, sizeof(hello.boot)) != 0)
-		return err_set(err, EPROTO, "this machine was not restored: its boot nonce is another");
+		memcmp(hello.boot, template_config(p->template)->boot_nonce, sizeof(hello.boot)) !=
+			0)
+		return err_set(
+			err, EPROTO, "this machine was not restored: its boot nonce is another");
 	return 0;
 }
 
-static int restore_once(struct peers *p, int memory_fd, int state_fd, int64_t *ret_answer, int64_t *ret_output,
-	struct err *err)
+static int restore_once(struct peers *p, int memory_fd, int state_fd, int64_t *ret_answer,
+	int64_t *ret_output, struct err *err)
 {
 	__attribute__((__cleanup__(restored_clear))) struct restored m = {0};
 	int64_t begin = clock_now_ns();
@@ -159,7 +167,8 @@ static int file_prepare(struct peers *p, struct err *err)
 		return err_set(err, ENOENT, "the template has no memory");
 	if ((r = store_blob_open(p->store, l->digest, l->bytes, &blob, err)) < 0 ||
 		(r = image_open(blob, &img, err)) < 0 ||
-		(r = image_expand(img, fd, template_config(p->template)->memory_raw_digest, NULL, err)) < 0)
+		(r = image_expand(
+			 img, fd, template_config(p->template)->memory_raw_digest, NULL, err)) < 0)
 		return r;
 	p->memory_fd = steal_fd(&fd);
 	return 0;
@@ -167,7 +176,8 @@ static int file_prepare(struct peers *p, struct err *err)
 
 static int file_once(struct peers *p, int64_t *ret_answer, int64_t *ret_output, struct err *err)
 {
-	return restore_once(p, p->memory_fd, template_state_fd(p->template), ret_answer, ret_output, err);
+	return restore_once(
+		p, p->memory_fd, template_state_fd(p->template), ret_answer, ret_output, err);
 }
 
 /* ---- eager --------------------------------------------------------------------------------- */
@@ -182,10 +192,14 @@ static int eager_prepare(struct peers *p, struct err *err)
 
 	if (p->memory_fd < 0)
 		return err_set(err, ENOENT, "there is no memory file to begin with");
-	if ((r = paths_get(PATHS_CACHE, &cache, err)) < 0 || (r = fd = file_scratch(cache, err)) < 0 ||
+	if ((r = paths_get(PATHS_CACHE, &cache, err)) < 0 ||
+		(r = fd = file_scratch(cache, err)) < 0 ||
 		(r = restore(p, p->memory_fd, template_state_fd(p->template), &m, err)) < 0)
 		return r;
-	/* machine_capture() refuses a restored machine, whose memory it could not leave out: here it is wanted */
+	/*
+	 * machine_capture() refuses a restored machine, whose memory it could not leave out: here
+	 * it is wanted
+	 */
 	r = m.machine->ops->capture(m.machine, fd, clock_deadline(LIMIT_BOOT_MS), err);
 	if (r < 0)
 		return r;

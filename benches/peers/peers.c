@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What else makes a machine, or something like one, from the same template, measured in the same run, in turns, so
- * that a busy minute of the host meets all of them:
+ * What else makes a machine, or something like one, from the same template, measured in the same
+ * run, in turns, so that a busy minute of the host meets all of them:
  *
  *   parbake        a cold create
- *   private file   the memory image expanded into a file on tmpfs and mapped privately (what VM templating does): device
- *                  state and answer as parbake's, without a pager, a working set, or a compressed image
- *   eager          QEMU's own snapshot of the very same machine, memory inside: all of it is read before it runs
+ *   private file   the memory image expanded into a file on tmpfs and mapped privately (what VM
+ *                  templating does): device state and answer as parbake's, without a pager, a
+ *                  working set, or a compressed image
+ *   eager          QEMU's own snapshot of the very same machine, memory inside: all of it is
+ *                  read before it runs
  *   boot           the cold boot
  *   crun           the same root as a container: a process, not a machine; no kernel of its own
  *
  *     build/bench_peers [-n N] [--json] [--save FILE] [--store DIR] TEMPLATE
  *
- * Each is measured to the agent's answer and to the first command's output (a container has no agent). What cannot
- * run here is left out, and why is said.
+ * Each is measured to the agent's answer and to the first command's output (a container has no
+ * agent). What cannot run here is left out, and why is said.
  */
 #include <getopt.h>
 #include <string.h>
@@ -24,7 +26,8 @@
 #include "common/file.h"
 #include "common/progress.h"
 
-static const struct peer *const peers[] = {&peer_parbake, &peer_file, &peer_eager, &peer_boot, &peer_crun};
+static const struct peer *const peers[] = {
+	&peer_parbake, &peer_file, &peer_eager, &peer_boot, &peer_crun};
 
 #define N_PEERS (sizeof(peers) / sizeof(peers[0]))
 
@@ -56,25 +59,28 @@ static void run_once(struct peers *p, size_t i, struct standing *st)
 		bench_series_add(&st->answer, &answer);
 }
 
-static void tell(struct text *out, json_t *run, const char *name, const char *until, const struct bench_series *s,
-	const struct bench_series *base)
+static void tell(struct text *out, json_t *run, const char *name, const char *until,
+	const struct bench_series *s, const struct bench_series *base)
 {
 	double p50 = ms(bench_series_percentile(s, 50)), p99 = ms(bench_series_percentile(s, 99));
 	double ratio = base->n ? p50 / ms(bench_series_percentile(base, 50)) : 0;
 
 	if (!s->n && !s->failed)
 		return;
-	text_add(out, "%-28s %-7s %5zu %6zu %9.1f %9.1f %9.2f\n", name, until, s->n, s->failed, p50, p99, ratio);
+	text_add(out, "%-28s %-7s %5zu %6zu %9.1f %9.1f %9.2f\n", name, until, s->n, s->failed, p50,
+		p99, ratio);
 	if (s->failed)
 		text_add(out, "  first failure: %s\n", s->first_error.text);
 	bench_run_row(run,
-		json_pack("[s, s, i, i, f, f, f]", name, until, (int)s->n, (int)s->failed, p50, p99, ratio));
+		json_pack("[s, s, i, i, f, f, f]", name, until, (int)s->n, (int)s->failed, p50, p99,
+			ratio));
 	bench_run_append(run, "series", bench_series_to_json(s));
 }
 
 static json_t *tell_all(struct peers *p, struct standing *st, struct text *out)
 {
-	static const char *const columns[] = {"peer", "until", "n", "failed", "p50 ms", "p99 ms", "ratio"};
+	static const char *const columns[] = {
+		"peer", "until", "n", "failed", "p50 ms", "p99 ms", "ratio"};
 	cleanup_free char *id = str_printf("peers %s", p->manifest->name);
 	cleanup_free char *title = str_printf("%s and its peers", p->manifest->name);
 	json_t *run = bench_run_new("peers", id, title);
@@ -82,9 +88,11 @@ static json_t *tell_all(struct peers *p, struct standing *st, struct text *out)
 	bench_run_columns(run, columns, sizeof(columns) / sizeof(columns[0]));
 	bench_run_fact(run, "template", json_string(p->manifest->name));
 	bench_run_fact(run, "digest", json_string(p->manifest->digest));
-	bench_run_fact(run, "memory_bytes", json_integer((json_int_t)template_config(p->template)->memory_bytes));
+	bench_run_fact(run, "memory_bytes",
+		json_integer((json_int_t)template_config(p->template)->memory_bytes));
 	bench_run_fact(run, "eager_state_bytes", json_integer((json_int_t)p->eager_bytes));
-	text_add(out, "%-28s %-7s %5s %6s %9s %9s %9s\n", title, "until", "n", "failed", "p50 ms", "p99 ms", "ratio");
+	text_add(out, "%-28s %-7s %5s %6s %9s %9s %9s\n", title, "until", "n", "failed", "p50 ms",
+		"p99 ms", "ratio");
 	for (size_t i = 0; i < N_PEERS; i++) {
 		if (peers[i]->answers)
 			tell(out, run, peers[i]->name, "answer", &st[i].answer, &st[0].answer);
@@ -115,7 +123,8 @@ static int run(struct peers *p, uint64_t n, struct progress *progress, bool json
 	for (size_t i = 0; i < N_PEERS; i++) {
 		bench_series_init(&st[i].answer, peers[i]->short_name, false, false);
 		bench_series_init(&st[i].output, peers[i]->short_name, false, false);
-		snprintf(st[i].output.name, sizeof(st[i].output.name), "%s, output", peers[i]->short_name);
+		snprintf(st[i].output.name, sizeof(st[i].output.name), "%s, output",
+			peers[i]->short_name);
 		st[i].left_out = peers[i]->prepare && peers[i]->prepare(p, &st[i].why) < 0;
 		progress_update(progress, i + 1);
 	}
@@ -194,7 +203,8 @@ int main(int argc, char **argv)
 			return 2;
 	}
 	if (argc - optind != 1 || n < 1 || n > 10000) {
-		fprintf(stderr, "usage: %s [-n N] [--json] [--save FILE] [--store DIR] TEMPLATE\n", argv[0]);
+		fprintf(stderr, "usage: %s [-n N] [--json] [--save FILE] [--store DIR] TEMPLATE\n",
+			argv[0]);
 		return 2;
 	}
 	find_parbake();
@@ -203,7 +213,8 @@ int main(int argc, char **argv)
 	if (r == 0)
 		r = store_resolve(s, argv[optind], &m, &err);
 	if (r == 0)
-		r = template_open(s, &m, &(struct template_options){.progress = progress}, &p.template, &err);
+		r = template_open(
+			s, &m, &(struct template_options){.progress = progress}, &p.template, &err);
 	if (r == 0)
 		r = run(&p, n, progress, json, save, &err);
 	peers_clear(&p);

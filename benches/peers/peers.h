@@ -14,8 +14,8 @@ struct peers {
 	struct store *store;
 	const struct store_manifest *manifest;
 	struct template *template;
-	int memory_fd;        /* the memory image, expanded into a file */
-	int eager_fd;         /* QEMU's own snapshot, memory inside */
+	int memory_fd; /* the memory image, expanded into a file */
+	int eager_fd; /* QEMU's own snapshot, memory inside */
 	uint64_t eager_bytes;
 	char *bundle; /* of the container: a directory with config.json and rootfs */
 	unsigned containers; /* made so far: their names differ */
@@ -27,7 +27,10 @@ struct peer {
 	unsigned every; /* takes part in each so manieth round */
 	/* once; may be NULL. -errno: it cannot take part, and why */
 	int (*prepare)(struct peers *p, struct err *err);
-	/* ns from the request to the agent's answer (left alone without an agent) and to the first output */
+	/*
+	 * ns from the request to the agent's answer (left alone without an agent) and to the
+	 * first output
+	 */
 	int (*once)(struct peers *p, int64_t *ret_answer, int64_t *ret_output, struct err *err);
 };
 

@@ -76,7 +76,7 @@ fi
 
 kill -9 $a
 wait $a 2>/dev/null
-ok "kill -9 of parbake ends its machine" await 2 eval "! kill -0 $qa 2>/dev/null"
+ok "kill -9 of parbake ends its machine" await 2 gone $qa
 ok "and no other" kill -0 $qb
 kill $b
 wait $b 2>/dev/null

@@ -8,7 +8,10 @@
 #include "benches/stats.h"
 #include "tests/unit/tap.h"
 
-/* A latency as creates have it: log-normal around 90 ms, one in twenty held up by another process. */
+/*
+ * A latency as creates have it: log-normal around 90 ms, one in twenty held up by another
+ * process.
+ */
 static int64_t latency(struct stats_random *r)
 {
 	double u = stats_random_unit(r), v = stats_random_unit(r);
@@ -91,7 +94,9 @@ static void test_bounds(void)
 	stats_quantile_bounds(299, 99, 0.05, &low, &high);
 	is_int(high, 298, "299 do, by their maximum");
 	is_int((int64_t)stats_quantile_needs(99, 0.05), 299, "and that is said");
-	/* Conover, Practical Nonparametric Statistics: n = 16, median, tails of 5 %: 5th and 12th */
+	/*
+	 * Conover, Practical Nonparametric Statistics: n = 16, median, tails of 5 %: 5th and 12th
+	 */
 	stats_quantile_bounds(16, 50, 0.05, &low, &high);
 	is_int(low, 4, "the median of 16: low bound");
 	is_int(high, 11, "and high");

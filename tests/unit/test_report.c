@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The page: well-formed by two parsers that are not ours, whatever the document says. Documents, there and back. */
+/*
+ * The page: well-formed by two parsers that are not ours, whatever the document says. Documents,
+ * there and back.
+ */
 #include <math.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -17,7 +20,10 @@
 
 static char dir[] = "/tmp/parbake-report.XXXXXX";
 
-/* XML's parser, and HTML's with a stack of its own; both must see as many <svg> as @svgs, no script and no link out. */
+/*
+ * XML's parser, and HTML's with a stack of its own; both must see as many <svg> as @svgs, no
+ * script and no link out.
+ */
 static const char judge[] =
 	"import sys, xml.etree.ElementTree as E, html.parser\n"
 	"text = open(sys.argv[1], encoding='utf-8').read()\n"
@@ -29,7 +35,8 @@ static const char judge[] =
 	"        assert tag != 'script', 'a script'\n"
 	"        for k, v in attrs:\n"
 	"            assert not k.startswith('on'), k\n"
-	"            assert k not in ('src', 'srcset') and not (k == 'href' and not v.startswith('#')), v\n"
+	"            assert k not in ('src', 'srcset') and not (k == 'href' and not "
+	"v.startswith('#')), v\n"
 	"        self.svgs += tag == 'svg'\n"
 	"        self.stack.append(tag)\n"
 	"    def handle_startendtag(self, tag, attrs):\n"
@@ -69,7 +76,8 @@ static json_t *series(const char *name, size_t n, int64_t base, bool parts)
 
 	bench_series_init(&s, name, parts, parts);
 	for (size_t i = 0; i < n; i++) {
-		struct bench_sample one = {.total = base + (int64_t)(i * 7919 % 1000) * 20000, .faults = i};
+		struct bench_sample one = {
+			.total = base + (int64_t)(i * 7919 % 1000) * 20000, .faults = i};
 
 		one.parts[PART_MONITOR] = one.total;
 		bench_series_add(&s, &one);
@@ -81,9 +89,14 @@ static json_t *series(const char *name, size_t n, int64_t base, bool parts)
 
 static json_t *trace(void)
 {
-	struct bench_fault faults[2] = {{.begin = 100000, .end = 130000, .offset = 1 << 20, .meaning = HOSTILE},
-		{.begin = 99000000, .end = 99100000, .offset = 200 << 20, .kind = PAGER_TRACE_HOLE}};
-	struct bench_trace t = {.name = "cold", .total = 100000000, .n_parts = 2, .n_pager = 1, .n_faults = 2};
+	struct bench_fault faults[2] = {
+		{.begin = 100000, .end = 130000, .offset = 1 << 20, .meaning = HOSTILE},
+		{.begin = 99000000,
+			.end = 99100000,
+			.offset = 200 << 20,
+			.kind = PAGER_TRACE_HOLE}};
+	struct bench_trace t = {
+		.name = "cold", .total = 100000000, .n_parts = 2, .n_pager = 1, .n_faults = 2};
 
 	faults[0].kind = PAGER_TRACE_DATA;
 	t.parts[0] = (struct bench_span){.name = "monitor", .begin = 0, .end = 70000000};
@@ -97,7 +110,8 @@ static json_t *document(void)
 {
 	static const char *const density[] = {"clones", "state", "a", "b", "c", "d", "e", "f"};
 	static const char *const peers[] = {"peer", "until", "n", "failed", "p50", "p99", "ratio"};
-	json_t *doc = bench_document_new(), *run = bench_run_new("create", "create " HOSTILE, "Create " HOSTILE);
+	json_t *doc = bench_document_new(),
+	       *run = bench_run_new("create", "create " HOSTILE, "Create " HOSTILE);
 
 	bench_run_append(run, "series", series("first", 1, 200000000, true));
 	bench_run_append(run, "series", series("cold", 500, 80000000, true));
@@ -111,13 +125,16 @@ static json_t *document(void)
 	bench_run_columns(run, density, 8);
 	bench_run_fact(run, "boot_pss_mib", json_real(80));
 	for (int n = 1; n <= 20; n *= 2)
-		bench_run_row(run, json_pack("[i, s, f, f, f, f, f, f]", n, "idle", 1.5, 1.6, 2.0, 30.0, 10.0,
-					   30.0 * n + 10));
+		bench_run_row(run,
+			json_pack("[i, s, f, f, f, f, f, f]", n, "idle", 1.5, 1.6, 2.0, 30.0, 10.0,
+				30.0 * n + 10));
 	bench_document_add(doc, run);
 	run = bench_run_new("peers", "peers", "Peers");
 	bench_run_columns(run, peers, 7);
-	bench_run_row(run, json_pack("[s, s, i, i, f, f, f]", HOSTILE, "answer", 20, 0, 50.0, 60.0, 1.0));
-	bench_run_row(run, json_pack("[s, s, i, i, f, f, f]", "boot", "answer", 4, 0, 1000.0, 1200.0, 20.0));
+	bench_run_row(
+		run, json_pack("[s, s, i, i, f, f, f]", HOSTILE, "answer", 20, 0, 50.0, 60.0, 1.0));
+	bench_run_row(run,
+		json_pack("[s, s, i, i, f, f, f]", "boot", "answer", 4, 0, 1000.0, 1200.0, 20.0));
 	bench_document_add(doc, run);
 	return doc;
 }
@@ -136,7 +153,8 @@ static void test_page(void)
 	report_page(&with, doc, &old, names, 1);
 	compared = judged(&with);
 	is_str(compared, "7 7 5\n", "with a comparison too");
-	has_str(with.s, "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; &quot;q&quot;", "names are escaped");
+	has_str(with.s, "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; &quot;q&quot;",
+		"names are escaped");
 	has_str(with.s, "prefers-color-scheme:dark", "light and dark");
 	has_str(with.s, "first failure: &lt;script", "failures are told");
 }
@@ -150,14 +168,16 @@ static size_t break_one(json_t *doc, json_t *at, size_t *countdown)
 	size_t i;
 
 	if (json_is_object(at)) {
-		json_object_foreach_safe(at, next, key, value) {
+		json_object_foreach_safe(at, next, key, value)
+		{
 			if ((*countdown)-- == 0)
 				return json_object_set_new(at, key, json_string("odd")) == 0;
 			if (break_one(doc, value, countdown))
 				return 1;
 		}
 	} else if (json_is_array(at)) {
-		json_array_foreach(at, i, value) {
+		json_array_foreach(at, i, value)
+		{
 			if (i > 3)
 				break;
 			if ((*countdown)-- == 0)
@@ -191,7 +211,8 @@ static void test_hostile_documents(void)
 
 static void test_documents(void)
 {
-	cleanup_free char *path = str_printf("%s/doc.json", dir), *bad = str_printf("%s/bad.json", dir);
+	cleanup_free char *path = str_printf("%s/doc.json", dir),
+			  *bad = str_printf("%s/bad.json", dir);
 	cleanup_json json_t *doc = document(), *back = NULL, *all = NULL;
 	json_t *none = NULL, *two[2];
 	struct err err;
@@ -203,12 +224,14 @@ static void test_documents(void)
 	two[1] = back;
 	all = bench_documents_join(two, 2);
 	is_int((int64_t)json_array_size(json_object_get(all, "runs")), 6, "two become one");
-	is_int((int64_t)json_array_size(json_object_get(doc, "runs")), 3, "and stay what they were");
+	is_int((int64_t)json_array_size(json_object_get(doc, "runs")), 3,
+		"and stay what they were");
 	file_publish(dir, "bad.json", "{\"format\":2}", 12, 0644, &err);
 	is_int(bench_document_read(bad, &none, &err), -EINVAL, "another format: %s", err.text);
 	file_publish(dir, "bad.json", "{\"format\":1,\"host\":{},\"runs\":[1]}", 33, 0644, &err);
 	is_int(bench_document_read(bad, &none, &err), -EINVAL, "a run that is none: %s", err.text);
-	is_int(bench_document_read("/nowhere/doc.json", &none, &err), -ENOENT, "no file: %s", err.text);
+	is_int(bench_document_read("/nowhere/doc.json", &none, &err), -ENOENT, "no file: %s",
+		err.text);
 	is_int(bench_publish("/tmp/", "x", 1, &err), -EISDIR, "a directory is no name");
 }
 
@@ -219,7 +242,8 @@ static void test_text(void)
 
 	text_escape(&t, "a\xff\x01<\xed\xa0\x80\xc0\x80\xf4\x90\x80\x80\xe2\x82");
 	ok(t.s && !strchr(t.s, '\x01') && strstr(t.s, "&lt;"), "what XML forbids is replaced");
-	ok(t.s && !strstr(t.s, "\xed\xa0\x80") && !strstr(t.s, "\xc0\x80"), "surrogates and overlong forms too");
+	ok(t.s && !strstr(t.s, "\xed\xa0\x80") && !strstr(t.s, "\xc0\x80"),
+		"surrogates and overlong forms too");
 	text_clear(&t);
 	text_escape(&t, "µs ≤ 5 😀");
 	is_str(t.s, "µs ≤ 5 😀", "what it allows stays");

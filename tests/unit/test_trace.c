@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A create taken apart: traces there and back, names of guest pages, what a process has in memory. */
+/*
+ * A create taken apart: traces there and back, names of guest pages, what a process has in
+ * memory.
+ */
 #include <fcntl.h>
 #include <stdlib.h>
 
@@ -32,8 +35,9 @@ static const char *name_of(const struct symbols *s, uint64_t offset)
 
 static void test_symbols(void)
 {
-	static const char *const bad[] = {"", "hello\n", "ffffffff81000000\n", "ffffffff81000000 T \n",
-		"0000000000000000 D __per_cpu_start\n", "ffffffff81000000  T x\n"};
+	static const char *const bad[] = {"", "hello\n", "ffffffff81000000\n",
+		"ffffffff81000000 T \n", "0000000000000000 D __per_cpu_start\n",
+		"ffffffff81000000  T x\n"};
 	cleanup_symbols struct symbols *s = NULL, *none = NULL;
 	struct err err;
 
@@ -46,7 +50,8 @@ static void test_symbols(void)
 	is_str(name_of(s, 0xf00000000), "user, page cache or slab", "far away");
 	is_str(name_of(NULL, 0x1001000), "unknown", "without a map");
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-		is_int(symbols_parse(bad[i], strlen(bad[i]), &none, &err), -EINVAL, "refused: %s", err.text);
+		is_int(symbols_parse(bad[i], strlen(bad[i]), &none, &err), -EINVAL, "refused: %s",
+			err.text);
 }
 
 /* A kernel, its map beside it, found by the kernel's digest. */
@@ -87,7 +92,8 @@ static struct pager_trace_entry entry(
 static void test_pager_trace(void)
 {
 	struct pager_trace_entry list[] = {entry(10, 20, 0, 1, PAGER_TRACE_ATTACH),
-		entry(30, 45, 0x5000, 1, PAGER_TRACE_HOLE), entry(50, 55, 0x6000, 2, PAGER_TRACE_REMOVED)};
+		entry(30, 45, 0x5000, 1, PAGER_TRACE_HOLE),
+		entry(50, 55, 0x6000, 2, PAGER_TRACE_REMOVED)};
 	struct pager_trace t = {.entries = list, .n = 3, .lost = 7}, bad = {0};
 	cleanup_pager_trace struct pager_trace back = {0};
 	cleanup_json json_t *obj = pager_trace_to_json(&t), *again = NULL;
@@ -96,9 +102,11 @@ static void test_pager_trace(void)
 	is_int(pager_trace_from_json(obj, &back, &err), 0, "a pager's trace comes back");
 	again = pager_trace_to_json(&back);
 	ok(json_equal(obj, again), "as it was");
-	json_array_set_new(json_array_get(json_object_get(obj, "entries"), 1), 5, json_integer(PAGER_TRACE_KINDS));
+	json_array_set_new(json_array_get(json_object_get(obj, "entries"), 1), 5,
+		json_integer(PAGER_TRACE_KINDS));
 	is_int(pager_trace_from_json(obj, &bad, &err), -EPROTO, "a kind that is none");
-	json_array_set_new(json_array_get(json_object_get(obj, "entries"), 1), 5, json_string("hole"));
+	json_array_set_new(
+		json_array_get(json_object_get(obj, "entries"), 1), 5, json_string("hole"));
 	is_int(pager_trace_from_json(obj, &bad, &err), -EPROTO, "a string");
 	json_array_remove(json_array_get(json_object_get(obj, "entries"), 1), 5);
 	is_int(pager_trace_from_json(obj, &bad, &err), -EPROTO, "a number too few");
@@ -106,12 +114,17 @@ static void test_pager_trace(void)
 	is_int(pager_trace_from_json(obj, &bad, &err), -EPROTO, "no list");
 }
 
-/* A create from 1000 to 2000: attached at 1100, faults before, within and after, and one of another machine. */
+/*
+ * A create from 1000 to 2000: attached at 1100, faults before, within and after, and one of
+ * another machine.
+ */
 static void make_trace(struct bench_trace *t, const struct symbols *s)
 {
 	struct pager_trace_entry list[] = {entry(500, 600, 0x2000, 4, PAGER_TRACE_DATA),
-		entry(1100, 1150, 0, 5, PAGER_TRACE_ATTACH), entry(1200, 1210, 0x1001000, 5, PAGER_TRACE_DATA),
-		entry(1650, 1690, 0x9000000, 5, PAGER_TRACE_HOLE), entry(2500, 2600, 0x3000, 5, PAGER_TRACE_DATA)};
+		entry(1100, 1150, 0, 5, PAGER_TRACE_ATTACH),
+		entry(1200, 1210, 0x1001000, 5, PAGER_TRACE_DATA),
+		entry(1650, 1690, 0x9000000, 5, PAGER_TRACE_HOLE),
+		entry(2500, 2600, 0x3000, 5, PAGER_TRACE_DATA)};
 	const struct pager_trace pager = {.entries = list, .n = 5};
 	struct bench_sample one = {.at = 5000, .total = 1000};
 
@@ -149,7 +162,8 @@ static void test_trace(void)
 	again = bench_trace_to_json(&back);
 	ok(json_equal(obj, again), "as it was");
 	bench_trace_clear(&back);
-	json_object_set_new(json_array_get(json_object_get(obj, "faults"), 0), "kind", json_string("odd"));
+	json_object_set_new(
+		json_array_get(json_object_get(obj, "faults"), 0), "kind", json_string("odd"));
 	is_int(bench_trace_from_json(obj, &back, &err), -EINVAL, "a fault of no kind");
 	json_object_set_new(obj, "parts", json_pack("[[s, i]]", "x", 1));
 	is_int(bench_trace_from_json(obj, &back, &err), -EINVAL, "a span without an end");
@@ -170,10 +184,12 @@ static void test_perfetto(void)
 	snprintf(t[2].name, sizeof(t[2].name), "spare");
 	obj = bench_traces_perfetto(t, 3);
 	events = json_object_get(obj, "traceEvents");
-	json_array_foreach(events, i, e) {
+	json_array_foreach(events, i, e)
+	{
 		const char *ph = json_string_value(json_object_get(e, "ph"));
 
-		if (!ph || !json_is_integer(json_object_get(e, "pid")) || !json_object_get(e, "name"))
+		if (!ph || !json_is_integer(json_object_get(e, "pid")) ||
+			!json_object_get(e, "name"))
 			wrong++;
 		else if (!strcmp(ph, "X")) {
 			slices++;
@@ -193,11 +209,12 @@ static void test_perfetto(void)
 
 static void test_smaps(void)
 {
-	static const char text[] = "7f00-7f10 rw-p 00000000 00:01 5   /memfd:parbake-memory (deleted)\n"
-				   "Size:  64 kB\nRss:  40 kB\nPss:  22 kB\nShared_Clean: 30 kB\n"
-				   "Private_Clean: 2 kB\nPrivate_Dirty:  8 kB\nVmFlags: rd wr\n"
-				   "8000-9000 r-xp 00000000 08:01 6   /usr/bin/x\n"
-				   "Rss:  100 kB\nPss:  60 kB\nPrivate_Dirty:  5 kB\n";
+	static const char text[] =
+		"7f00-7f10 rw-p 00000000 00:01 5   /memfd:parbake-memory (deleted)\n"
+		"Size:  64 kB\nRss:  40 kB\nPss:  22 kB\nShared_Clean: 30 kB\n"
+		"Private_Clean: 2 kB\nPrivate_Dirty:  8 kB\nVmFlags: rd wr\n"
+		"8000-9000 r-xp 00000000 08:01 6   /usr/bin/x\n"
+		"Rss:  100 kB\nPss:  60 kB\nPrivate_Dirty:  5 kB\n";
 	struct smaps s, own;
 	struct err err;
 
@@ -210,7 +227,8 @@ static void test_smaps(void)
 	is_int((int64_t)s.guest_private, 10 * 1024, "private of guest memory");
 	is_int(smaps_parse("Rss: 1 kB\n", &s, &err), -EINVAL, "no mapping in front");
 	is_int(smaps_read(getpid(), &own, &err), 0, "our own");
-	ok(own.rss >= own.pss && own.pss >= own.private_bytes && own.private_bytes > 0, "RSS ≥ PSS ≥ private > 0");
+	ok(own.rss >= own.pss && own.pss >= own.private_bytes && own.private_bytes > 0,
+		"RSS ≥ PSS ≥ private > 0");
 }
 
 int main(void)
