@@ -68,6 +68,7 @@ static int make_overlay(struct sandbox *sb, struct err *err)
 static int start(struct sandbox *sb, struct err *err)
 {
 	struct machine_spec spec = {.shape = *template_shape(sb->t),
+		.monitor = template_monitor(sb->t),
 		.disk_fd = template_disk_fd(sb->t),
 		.overlay_fd = sb->overlay_fd,
 		.pager_fd = -1};
