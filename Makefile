@@ -62,6 +62,7 @@ help:
 	@echo '  make setup       install what parbake is built from and runs with (Debian, as root)'
 	@echo '  make all         build the program, the preload library, the agent and its initramfs'
 	@echo '  make kernel      build the guest kernel (cached outside the tree)'
+	@echo '  make monitor     build the trimmed QEMU from Debian'"'"'s source package (cached likewise)'
 	@echo '  make demo        setup, build, bake base and code-interpreter, make sandboxes, print p50/p99'
 	@echo '  make check       setup, build, all tests; ends with "N passed, N failed, N skipped"'
 	@echo '  make check-unit  the unit tests, fuzz corpora and source rules alone'
@@ -122,6 +123,12 @@ kernel:
 	@mkdir -p $(B)
 	@path=$$(bash kernel/build.sh) && ln -sfn "$$path" $(B)/vmlinux
 
+# So does the trimmed QEMU; parbake prefers it where it is built.
+.PHONY: monitor
+monitor:
+	@mkdir -p $(B)
+	@path=$$(bash vmm/qemu/build.sh) && ln -sfn "$$path" $(B)/parbake-qemu
+
 # ---- tests ------------------------------------------------------------------------------
 
 $(B)/tests/%: tests/unit/%.c $(LIB_OBJ) tests/unit/tap.h
@@ -147,13 +154,13 @@ tests: all $(PEERS) $(UNIT_BIN) $(FUZZ_BIN)
 .PHONY: check check-unit check-kvm check-cli check-e2e
 check: setup
 	@$(MAKE) --no-print-directory tests
-	@$(MAKE) --no-print-directory kernel
+	@$(MAKE) --no-print-directory kernel monitor
 	@bash tests/run.sh
 
 check-unit: tests
 	@bash tests/run.sh unit
 
-check-kvm: all kernel
+check-kvm: all kernel monitor
 	@bash tests/run.sh kvm
 
 check-cli: all kernel
@@ -190,10 +197,11 @@ lint:
 demo: setup
 	@$(MAKE) --no-print-directory all
 	@$(MAKE) --no-print-directory kernel
+	@$(MAKE) --no-print-directory monitor || echo "demo: going on with the QEMU in PATH" >&2
 	@bash benches/demo.sh
 
 .PHONY: bench
-bench: all kernel $(PEERS)
+bench: all kernel monitor $(PEERS)
 	@bash benches/run.sh
 
 # What a template's peers take in the same run; a program of its own, for it uses what the driver keeps to itself.
@@ -208,6 +216,9 @@ install: all kernel
 	install -m 755 $(PRELOAD) $(DESTDIR)$(LIBDIR)/
 	install -m 644 $(INITRD) $(DESTDIR)$(LIBDIR)/
 	install -m 644 $(B)/vmlinux $(DESTDIR)$(LIBDIR)/vmlinux
+	if [ -x $(B)/parbake-qemu ]; then dir=$$(dirname "$$(readlink -f $(B)/parbake-qemu)") && \
+		install -m 755 "$$dir/parbake-qemu" $(DESTDIR)$(LIBDIR)/ && \
+		install -m 644 "$$dir/qboot.rom" $(DESTDIR)$(LIBDIR)/; fi
 	install -m 644 templates/*.ini $(DESTDIR)$(LIBDIR)/templates/
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5
 	install -m 644 docs/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/

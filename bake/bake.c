@@ -118,6 +118,7 @@ static int boot(struct baking *b, const struct root_disk *root, struct oven *ove
 		.shape = {.memory_bytes = b->r->memory_bytes,
 			.vcpus = b->r->vcpus,
 			.accel = b->opt->accel},
+		.monitor = b->monitor,
 		.kernel = b->kernel,
 		.initrd = b->initrd,
 		.disk_fd = root->fd,

@@ -74,6 +74,7 @@ static int start(struct oven *o, const struct oven_spec *spec, struct err *err)
 	cleanup_free char *cmdline = NULL;
 	struct machine_spec ms = {
 		.shape = spec->shape,
+		.monitor = spec->monitor,
 		.memory_fd = o->memory_fd,
 		.pager_fd = -1,
 		.disk_fd = spec->disk_fd,

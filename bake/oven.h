@@ -29,6 +29,7 @@ struct oven {
 
 struct oven_spec {
 	struct machine_shape shape;
+	const struct monitor_facts *monitor; /* NULL: monitor_probe()'s */
 	const char *kernel, *initrd; /* paths */
 	int disk_fd; /* the root disk, read-only; borrowed while the oven lives */
 	uint64_t disk_bytes;

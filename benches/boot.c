@@ -55,6 +55,7 @@ int bench_boot(struct store *s, const struct store_manifest *m, struct template 
 	cleanup_fd int memory = -1, overlay = -1;
 	struct machine_spec spec = {
 		.shape = {.memory_bytes = c->memory_bytes, .vcpus = c->vcpus},
+		.monitor = template_monitor(t),
 		.pager_fd = -1,
 		.disk_fd = template_disk_fd(t),
 	};

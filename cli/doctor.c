@@ -43,21 +43,39 @@ __attribute__((format(printf, 4, 5))) static void say(
 		printf("%-6s %-14s %s\n", verdict_names[verdict], what, text);
 }
 
+static const char *monitor_why(const struct monitor_facts *facts)
+{
+	if (!strcmp(facts->origin, "PARBAKE_QEMU"))
+		return "PARBAKE_QEMU names it";
+	return facts->hands_over ? "the trimmed build of `make monitor`: starts fastest"
+				 : "the distribution's, in PATH";
+}
+
 static void check_monitor(struct report *rep)
 {
-	const struct monitor_facts *facts;
+	const struct monitor_facts *first, *facts;
 	struct err err = {0};
+	int r;
 
-	if (monitor_probe(&facts, &err) < 0) {
+	if (monitor_probe(&first, &err) < 0) {
 		say(rep, BAD, "monitor", "%s", err.text);
 		return;
 	}
-	say(rep, GOOD, "monitor", "%s %s (%s)", facts->name, facts->version, facts->program);
-	if (facts->has_kvm)
+	say(rep, GOOD, "monitor", "%s %s, %s (%s)", first->name, first->version, first->program,
+		monitor_why(first));
+	for (unsigned i = 0; (r = monitor_candidate(i, &facts, &err)) != -ERANGE; i++) {
+		if (r < 0)
+			say(rep, WORSE, "other monitor", "%s", err.text);
+		else if (facts != first)
+			say(rep, GOOD, "other monitor",
+				"%s %s, %s (from %s): runs the snapshots it has made", facts->name,
+				facts->version, facts->program, facts->origin);
+	}
+	if (first->has_kvm)
 		say(rep, GOOD, "accelerator", "kvm works");
 	else
 		say(rep, WORSE, "accelerator", "tcg: machines are emulated, since %s",
-			facts->why_not_kvm);
+			first->why_not_kvm);
 }
 
 static void check_confinement(struct report *rep)

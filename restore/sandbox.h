@@ -34,6 +34,8 @@ int template_open(struct store *s, const struct store_manifest *m,
 void template_free(struct template *t);
 DEFINE_CLEANUP(struct template *, template_free)
 #define cleanup_template cleanup_with(template_free_p_)
+/* The monitor that its machines run in. */
+const struct monitor_facts *template_monitor(const struct template *t);
 const struct snapshot_config *template_config(const struct template *t);
 /* The expanded disk, read-only: to boot from instead of restoring. Borrowed as long as the
  * template. */

@@ -23,12 +23,14 @@
 #include "vmm/cmdline.h"
 #include "vmm/cpu.h"
 
+#define END_WAIT_MS 500
 #define STATE_MAX (64 * MIB)
 
 struct template
 {
 	struct snapshot_config config;
 	struct machine_shape shape;
+	const struct monitor_facts *monitor;
 	struct template_options opt;
 	char label[2 * LIMIT_NAME_SIZE];
 	char memory_key[DIGEST_TEXT_SIZE];
@@ -40,33 +42,28 @@ struct template
 
 /* ---- does it fit here? --------------------------------------------------------------------- */
 
-static int check_monitor(
-	const struct template *t, const struct monitor_facts *facts, struct err *err)
+/* The monitor that made it, among those of this host. */
+static int find_monitor(struct template *t, struct err *err)
 {
 	const struct snapshot_config *c = &t->config;
+	struct err there;
 
-	if (strcmp(c->monitor, facts->name) != 0)
+	if (monitor_find(c->monitor, c->monitor_version, &t->monitor, &there) < 0)
 		return err_set(err, ENOEXEC,
-			"%s was baked with the monitor %s, here it is %s: rebake it with `parbake "
-			"bake`",
-			t->label, c->monitor, facts->name);
-	if (strcmp(c->monitor_version, facts->version) != 0)
-		return err_set(err, ENOEXEC,
-			"%s was baked with %s %s, but %s is %s; its device state fits that version "
-			"only: "
-			"rebake it with `parbake bake`, or install that version and name it in "
-			"PARBAKE_QEMU",
-			t->label, c->monitor, c->monitor_version, facts->program, facts->version);
-	if (strcmp(c->machine, facts->machine) != 0)
+			"%s was baked with %s %s, and its device state fits that very build, but "
+			"here %s: "
+			"rebake it with `parbake bake`, or name that build in PARBAKE_QEMU",
+			t->label, c->monitor, c->monitor_version, there.text);
+	if (strcmp(c->machine, t->monitor->machine) != 0)
 		return err_set(err, ENOEXEC,
 			"%s was baked for the machine type %s, this parbake uses %s: rebake it "
 			"with "
 			"`parbake bake`",
-			t->label, c->machine, facts->machine);
+			t->label, c->machine, t->monitor->machine);
 	return 0;
 }
 
-static int check_cpu(struct template *t, const struct monitor_facts *facts, struct err *err)
+static int check_cpu(struct template *t, struct err *err)
 {
 	const struct snapshot_config *c = &t->config;
 	char features[DIGEST_TEXT_SIZE];
@@ -84,12 +81,12 @@ static int check_cpu(struct template *t, const struct monitor_facts *facts, stru
 			t->label, c->cpu, machine_cpu_model(t->shape.accel));
 	if (t->shape.accel != MACHINE_KVM)
 		return 0;
-	if (!facts->has_kvm)
+	if (!t->monitor->has_kvm)
 		return err_set(err, ENOEXEC,
 			"%s was baked with KVM, which does not work here (%s): make /dev/kvm "
 			"usable, or rebake it "
 			"here with `parbake bake`",
-			t->label, facts->why_not_kvm);
+			t->label, t->monitor->why_not_kvm);
 	r = machine_cpu_features(t->shape.accel, features, err);
 	if (r < 0)
 		return r;
@@ -125,13 +122,10 @@ static int check_clock(const struct template *t, struct err *err)
 static int check_host(struct template *t, struct err *err)
 {
 	const struct snapshot_config *c = &t->config;
-	const struct monitor_facts *facts;
 	long page = sysconf(_SC_PAGESIZE);
-	int r = monitor_probe(&facts, err);
+	int r;
 
-	if (r < 0)
-		return r;
-	if ((r = check_monitor(t, facts, err)) < 0 || (r = check_cpu(t, facts, err)) < 0)
+	if ((r = find_monitor(t, err)) < 0 || (r = check_cpu(t, err)) < 0)
 		return r;
 	if (c->page_bytes != (uint64_t)page || c->page_bytes != IMAGE_PAGE)
 		return err_set(err, ENOEXEC,
@@ -272,11 +266,12 @@ static int connect_pager(struct template *t, struct err *err)
 }
 
 /* Between requests a pager says nothing: readable means gone. */
-static bool pager_gone(const struct template *t)
+/* Within @wait_ms. */
+static bool pager_gone(const struct template *t, int wait_ms)
 {
 	struct pollfd pfd = {.fd = pagerd_fd(t->pager), .events = POLLIN};
 
-	return poll(&pfd, 1, 0) > 0;
+	return poll(&pfd, 1, wait_ms) > 0;
 }
 
 int template_memory(struct template *t, int *ret_memory, int *ret_pager, struct err *err)
@@ -285,7 +280,7 @@ int template_memory(struct template *t, int *ret_memory, int *ret_pager, struct 
 	int r = 0;
 
 	pthread_mutex_lock(&t->lock);
-	if (!t->pager || pager_gone(t)) {
+	if (!t->pager || pager_gone(t, 0)) {
 		pagerd_free(t->pager);
 		t->pager = NULL;
 		r = connect_pager(t, err);
@@ -305,12 +300,13 @@ int template_memory(struct template *t, int *ret_memory, int *ret_pager, struct 
 	return 0;
 }
 
-void template_explain(struct template *t, struct err *err)
+void template_explain(struct template *t, bool ended, struct err *err)
 {
 	struct err why;
 
 	pthread_mutex_lock(&t->lock);
-	if (t->pager && pager_gone(t))
+	/* its machines may be seen to end a moment before it */
+	if (t->pager && pager_gone(t, ended ? END_WAIT_MS : 0))
 		err_append(err, "\nthe pager is gone, and its machines with it");
 	else if (t->pager && pagerd_get_error(t->pager, &why, NULL) == 0 && why.text[0])
 		err_append(err, "\nthe pager said last: %s", why.text);
@@ -398,6 +394,11 @@ int template_disk_fd(const struct template *t)
 int template_state_fd(const struct template *t)
 {
 	return t->state_fd;
+}
+
+const struct monitor_facts *template_monitor(const struct template *t)
+{
+	return t->monitor;
 }
 
 const char *template_label(const struct template *t)

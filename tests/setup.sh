@@ -10,6 +10,7 @@ libcurl4-openssl-dev libinih-dev libjansson-dev libssl-dev
 qemu-system-x86 qemu-utils mmdebstrap e2fsprogs zstd python3 python3-pip curl ca-certificates
 ipython3 patch binutils
 linux-source bc bison flex libelf-dev xz-utils cpio kmod
+dpkg-dev meson ninja-build libglib2.0-dev libpixman-1-dev libseccomp-dev libfdt-dev zlib1g-dev
 busybox-static chromium-headless-shell fonts-dejavu-core crun
 skopeo attr acl libcap2-bin man-db clang clang-format clang-tidy libclang-rt-14-dev procps iproute2
 '

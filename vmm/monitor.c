@@ -18,6 +18,7 @@
 #include "common/confine.h"
 #include "common/file.h"
 #include "common/limits.h"
+#include "common/log.h"
 #include "vmm/machine.h"
 
 #ifndef P_PIDFD
@@ -82,10 +83,14 @@ int machine_accel_parse(const char *name, enum machine_accel *ret)
 
 /* ---- probing ---------------------------------------------------------------------------- */
 
+#define CANDIDATES_MAX 4
+
 static struct {
 	pthread_mutex_t lock;
-	bool done;
-	struct monitor_facts facts;
+	struct {
+		bool done;
+		struct monitor_facts facts;
+	} at[CANDIDATES_MAX];
 } probed = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static int choose_accel(const struct monitor_facts *facts, enum machine_accel *ret, struct err *err)
@@ -105,28 +110,69 @@ static int choose_accel(const struct monitor_facts *facts, enum machine_accel *r
 	return 0;
 }
 
-int monitor_probe(const struct monitor_facts **ret, struct err *err)
+int monitor_candidate(unsigned i, const struct monitor_facts **ret, struct err *err)
 {
 	int r = 0;
 
+	if (i >= CANDIDATES_MAX)
+		return err_set(err, ERANGE, "there are no more monitors");
 	pthread_mutex_lock(&probed.lock);
-	if (!probed.done) {
+	if (!probed.at[i].done) {
 		struct monitor_facts facts = {0};
 		enum machine_accel accel;
 
-		r = monitors[0]->probe(&facts, err);
+		r = monitors[0]->probe(i, &facts, err);
 		if (r == 0) {
 			if (choose_accel(&facts, &accel, NULL) < 0)
 				accel = facts.has_kvm ? MACHINE_KVM : MACHINE_TCG;
 			snprintf(facts.cpu, sizeof(facts.cpu), "%s", machine_cpu_model(accel));
-			probed.facts = facts;
-			probed.done = true;
+			probed.at[i].facts = facts;
+			probed.at[i].done = true;
 		}
 	}
 	pthread_mutex_unlock(&probed.lock);
 	if (r == 0)
-		*ret = &probed.facts;
+		*ret = &probed.at[i].facts;
 	return r;
+}
+
+int monitor_probe(const struct monitor_facts **ret, struct err *err)
+{
+	struct err one, why = {0};
+	int r, bad = 0;
+
+	for (unsigned i = 0; (r = monitor_candidate(i, ret, &one)) < 0 && r != -ERANGE; i++) {
+		/* one that does not work is a better story than one that is not here */
+		if (!bad || bad == -ENOENT) {
+			bad = r;
+			why = one;
+		}
+	}
+	if (r < 0)
+		return err_set(err, -bad, "%s", why.text);
+	if (bad && bad != -ENOENT)
+		log_warn("%s", why.text);
+	return 0;
+}
+
+int monitor_find(
+	const char *name, const char *version, const struct monitor_facts **ret, struct err *err)
+{
+	const struct monitor_facts *facts;
+	struct err there = {0};
+	int r;
+
+	for (unsigned i = 0; (r = monitor_candidate(i, &facts, NULL)) != -ERANGE; i++) {
+		if (r < 0)
+			continue;
+		if (!strcmp(facts->name, name) && !strcmp(facts->version, version)) {
+			*ret = facts;
+			return 0;
+		}
+		err_append(&there, "%s%s is %s %s", there.text[0] ? ", " : "", facts->program,
+			facts->name, facts->version);
+	}
+	return err_set(err, ENOENT, "%s", there.text[0] ? there.text : "there is no monitor here");
 }
 
 int monitor_default_accel(enum machine_accel *ret, struct err *err)

@@ -41,6 +41,8 @@ struct machine_spec {
 	/* restore only: connected unix socket over which the monitor hands its userfaultfd and
 	 * regions to the pager (restore/pager.h); -1: no userfaultfd, plain private mapping. Borrowed. */
 	int pager_fd;
+	/* which monitor; NULL: the one that monitor_probe() tells. Borrowed during start. */
+	const struct monitor_facts *monitor;
 	/* the disk: an immutable raw file and the machine's own qcow2 overlay over it. Borrowed. */
 	int disk_fd; /* opened read-only */
 	int overlay_fd; /* opened read-write, of machine_overlay_init() */
@@ -58,15 +60,28 @@ struct monitor_facts {
 	char machine[64]; /* machine type, versioned */
 	char cpu[64]; /* CPU model given to the guest */
 	char program[4096];
+	char origin[32]; /* where it was found: "PARBAKE_QEMU", "make monitor", "PATH" */
+	bool hands_over; /* gives its memory to a pager by itself: needs no preload library */
 	bool has_kvm; /* KVM was tried, with this monitor, and works */
 	char why_not_kvm[128];
 };
 
 struct machine;
 
-/* Probe the monitor found (PARBAKE_QEMU, else qemu-system-x86_64 in PATH). Done once a process,
- * cached on disk by the program's identity (size, mtime, inode). */
+/*
+ * A host may have several monitors, and a snapshot belongs to the one that made it. In order of
+ * preference: what PARBAKE_QEMU names (then there are no others); the trimmed one of `make monitor`,
+ * where it is built; qemu-system-x86_64 in PATH. Each is probed once a process, its answers cached on
+ * disk by the program's identity (size, mtime, inode); the facts stay valid for ever. Any thread.
+ */
+/* The @i-th, from 0: -ERANGE beyond the last, -ENOENT where it is not here, others where it does not
+ * work, with why. */
+int monitor_candidate(unsigned i, const struct monitor_facts **ret, struct err *err);
+/* The first that works: it bakes. */
 int monitor_probe(const struct monitor_facts **ret, struct err *err);
+/* The one that is @name in @version. -ENOENT: none is; then the error tells which there are. */
+int monitor_find(
+	const char *name, const char *version, const struct monitor_facts **ret, struct err *err);
 /* KVM where it works, else TCG; PARBAKE_ACCEL=tcg|kvm decides. -ENODEV with the reason. */
 int monitor_default_accel(enum machine_accel *ret, struct err *err);
 
@@ -132,7 +147,8 @@ int machine_overlay_walk(int fd, uint64_t disk_bytes,
 
 struct monitor_ops {
 	const char *name;
-	int (*probe)(struct monitor_facts *ret, struct err *err);
+	int (*probe)(unsigned i, struct monitor_facts *ret,
+		struct err *err); /* as monitor_candidate() */
 	int (*confined)(struct err *err); /* try whether the monitor starts with all given up */
 	int (*start)(struct machine *m, const struct machine_spec *spec, struct err *err);
 	int (*ready)(struct machine *m, int64_t deadline, struct err *err);

@@ -8,9 +8,10 @@
  * capabilities when the process starts, the descriptor and the load in one go. The end of a load or
  * a save is an event, not a poll.
  *
- * With a pager, QEMU must have handed its userfaultfd over before anything runs: the preload
- * library says so by an eventfd. Without that (a setuid or static program ignores LD_PRELOAD) the
- * guest would read zeros where memory is not filled yet, so the restore fails.
+ * With a pager, QEMU must have handed its userfaultfd over before anything runs: the wrapper that is
+ * linked into a QEMU of `make monitor`, or the preload library in any other, says so by an eventfd.
+ * Without that (a setuid or static program ignores LD_PRELOAD) the guest would read zeros where
+ * memory is not filled yet, so the restore fails.
  */
 #include <assert.h>
 #include <fcntl.h>
@@ -150,25 +151,25 @@ static void map_optional(struct proc_spec *ps, int from, int to)
 }
 
 static int launch(struct machine *m, const struct machine_spec *spec, const struct child_fds *child,
-	const struct lent_fds *lent, const char *program, struct err *err)
+	const struct lent_fds *lent, const struct monitor_facts *facts, struct err *err)
 {
 	cleanup_qemu_args struct qemu_args args = {0}, env = {0};
 	struct qemu *q = m->driver;
 	struct confine confine;
 	struct proc_spec ps = {.die_with_parent = true, .cwd = "/", .confine = &confine};
 	struct stat disk;
-	int preload = qemu_preload_fd(err), firmware, r;
+	int preload, firmware, r = qemu_preload(facts, &preload, err);
 
-	if (preload < 0)
-		return preload;
+	if (r < 0)
+		return r;
 	if (fstat(lent->disk, &disk) < 0)
 		return err_sys(err, errno, "the disk");
-	r = qemu_confine_make(program, &spec->shape, (uint64_t)disk.st_size,
+	r = qemu_confine_make(facts->program, &spec->shape, (uint64_t)disk.st_size,
 		spec->pager_fd >= 0 && lent->uffd_dev < 0, &confine, &firmware, err);
 	if (r < 0)
 		return r;
-	qemu_args_make(&args, program, firmware >= 0, spec);
-	qemu_env_make(&env, spec->pager_fd >= 0, lent->uffd_dev >= 0, lent->kvm >= 0);
+	qemu_args_make(&args, facts->program, firmware >= 0, spec);
+	qemu_env_make(&env, preload >= 0, spec->pager_fd >= 0, lent->uffd_dev >= 0, lent->kvm >= 0);
 	ps.argv = (const char *const *)args.items;
 	ps.env = (const char *const *)env.items;
 	proc_map_fd(&ps, child->errors, 2);
@@ -178,7 +179,7 @@ static int launch(struct machine *m, const struct machine_spec *spec, const stru
 	proc_map_fd(&ps, child->qmp, QEMU_FD_QMP);
 	proc_map_fd(&ps, child->channel, QEMU_FD_CHANNEL);
 	proc_map_fd(&ps, child->console, QEMU_FD_CONSOLE);
-	proc_map_fd(&ps, preload, QEMU_FD_PRELOAD);
+	map_optional(&ps, preload, QEMU_FD_PRELOAD);
 	map_optional(&ps, spec->pager_fd, QEMU_FD_PAGER);
 	map_optional(&ps, q->ack_fd, QEMU_FD_ACK);
 	map_optional(&ps, lent->uffd_dev, QEMU_FD_UFFD_DEV);
@@ -193,8 +194,8 @@ static int run(struct machine *m, const struct machine_spec *spec, const struct 
 	struct err *err)
 {
 	struct lent_fds lent = {-1, -1, -1, -1, -1};
-	const struct monitor_facts *facts;
-	int r = monitor_probe(&facts, err);
+	const struct monitor_facts *facts = spec->monitor;
+	int r = facts ? 0 : monitor_probe(&facts, err);
 
 	if (r < 0)
 		return r;
@@ -202,7 +203,7 @@ static int run(struct machine *m, const struct machine_spec *spec, const struct 
 		return err_set(err, ENODEV, "KVM does not work here: %s", facts->why_not_kvm);
 	r = lend(spec, &lent, err);
 	if (r == 0)
-		r = launch(m, spec, child, &lent, facts->program, err);
+		r = launch(m, spec, child, &lent, facts, err);
 	lent_fds_close(&lent);
 	return r;
 }

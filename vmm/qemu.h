@@ -21,7 +21,7 @@ enum qemu_fd {
 	QEMU_FD_QMP,
 	QEMU_FD_CHANNEL,
 	QEMU_FD_CONSOLE,
-	QEMU_FD_PRELOAD,
+	QEMU_FD_PRELOAD, /* where it is not linked in */
 	QEMU_FD_PAGER, /* with a pager alone, as the next two */
 	QEMU_FD_ACK,
 	QEMU_FD_UFFD_DEV, /* where it may be opened */
@@ -44,13 +44,19 @@ void qemu_args_clear(struct qemu_args *a);
 /* The command line for a machine. @firmware: it is at QEMU_FD_FIRMWARE. */
 void qemu_args_make(
 	struct qemu_args *a, const char *program, bool firmware, const struct machine_spec *spec);
-/* The environment: a short list of the parent's variables, and those of the preload library. */
-void qemu_env_make(struct qemu_args *a, bool pager, bool uffd_dev, bool kvm);
+/*
+ * The environment: a short list of the parent's variables, and those that preload_uffd.c reads.
+ * @preload: it is at QEMU_FD_PRELOAD, to be loaded.
+ */
+void qemu_env_make(struct qemu_args *a, bool preload, bool pager, bool uffd_dev, bool kvm);
 
 /* ---- what a monitor gives up, and how it gets what it then could not open (qemu_confine.c) ---- */
 
-/* The preload library as a sealed memfd: it may lie where the monitor's user cannot look. Borrowed. */
-int qemu_preload_fd(struct err *err);
+/*
+ * The preload library as a sealed memfd: it may lie where the monitor's user cannot look. Borrowed.
+ * -1 in *@ret: this monitor has it linked in.
+ */
+int qemu_preload(const struct monitor_facts *facts, int *ret, struct err *err);
 /* A file's content, likewise, for a boot. Caller closes. */
 int qemu_copy_file(const char *path, struct err *err);
 /*
@@ -68,8 +74,8 @@ int qemu_confined(struct err *err);
  * is set where not.
  */
 bool qemu_try_kvm_device(char why[static 128]);
-bool qemu_try_kvm(const char *program, char why[static 128]);
+bool qemu_try_kvm(const struct monitor_facts *facts, char why[static 128]);
 /* monitor_ops.probe */
-int qemu_probe(struct monitor_facts *ret, struct err *err);
+int qemu_probe(unsigned i, struct monitor_facts *ret, struct err *err);
 
 #endif

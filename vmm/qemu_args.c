@@ -157,7 +157,7 @@ void qemu_args_make(
 	}
 }
 
-void qemu_env_make(struct qemu_args *a, bool pager, bool uffd_dev, bool kvm)
+void qemu_env_make(struct qemu_args *a, bool preload, bool pager, bool uffd_dev, bool kvm)
 {
 	*a = (struct qemu_args){0};
 	for (size_t i = 0; i < sizeof(env_kept) / sizeof(env_kept[0]); i++) {
@@ -167,8 +167,10 @@ void qemu_env_make(struct qemu_args *a, bool pager, bool uffd_dev, bool kvm)
 			add(a, "%s=%s", env_kept[i], value);
 	}
 	add(a, "LC_ALL=C");
-	add(a, "LD_PRELOAD=/proc/self/fd/%d", QEMU_FD_PRELOAD);
-	add(a, "PARBAKE_PRELOAD=%d", QEMU_FD_PRELOAD);
+	if (preload) {
+		add(a, "LD_PRELOAD=/proc/self/fd/%d", QEMU_FD_PRELOAD);
+		add(a, "PARBAKE_PRELOAD=%d", QEMU_FD_PRELOAD);
+	}
 	add(a, "PARBAKE_CONFINED=1");
 	if (pager) {
 		add(a, "PARBAKE_UFFD_MEM=%d", QEMU_FD_MEMORY);

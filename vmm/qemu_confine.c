@@ -87,11 +87,15 @@ static struct {
 	size_t n_programs;
 } kept = {.lock = PTHREAD_MUTEX_INITIALIZER, .preload = -1};
 
-int qemu_preload_fd(struct err *err)
+int qemu_preload(const struct monitor_facts *facts, int *ret, struct err *err)
 {
 	cleanup_free char *path = NULL;
-	int r = paths_lib("libparbake-uffd.so", &path, err);
+	int r;
 
+	*ret = -1;
+	if (facts->hands_over)
+		return 0;
+	r = paths_lib("libparbake-uffd.so", &path, err);
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&kept.lock);
@@ -104,9 +108,9 @@ int qemu_preload_fd(struct err *err)
 		}
 	}
 	if (r >= 0)
-		r = kept.preload;
+		*ret = kept.preload;
 	pthread_mutex_unlock(&kept.lock);
-	return r;
+	return r < 0 ? r : 0;
 }
 
 struct paths {
@@ -242,13 +246,14 @@ int qemu_confined(struct err *err)
 	struct proc_spec spec = {.confine = &confine, .die_with_parent = true, .cwd = "/"};
 	int preload, firmware, r = monitor_probe(&facts, err);
 
-	if (r < 0 || (r = preload = qemu_preload_fd(err)) < 0 ||
+	if (r < 0 || (r = qemu_preload(facts, &preload, err)) < 0 ||
 		(r = qemu_confine_make(
 			 facts->program, &shape, GIB, false, &confine, &firmware, err)) < 0)
 		return r;
-	qemu_env_make(&env, false, false, false);
+	qemu_env_make(&env, preload >= 0, false, false, false);
 	spec.argv = (const char *const[]){facts->program, "-accel", "help", NULL};
 	spec.env = (const char *const *)env.items;
-	proc_map_fd(&spec, preload, QEMU_FD_PRELOAD);
+	if (preload >= 0)
+		proc_map_fd(&spec, preload, QEMU_FD_PRELOAD);
 	return proc_output(&spec, VERSION_MS, 64 * KIB, &out, err);
 }

@@ -23,7 +23,9 @@
 #define TRY_MS 20000
 #define QMP_FD "6" /* QEMU_FD_QMP */
 
-static_assert(QEMU_FD_QMP == 6, "as QMP_FD says");
+#define FIRMWARE_FD "16" /* QEMU_FD_FIRMWARE */
+
+static_assert(QEMU_FD_QMP == 6 && QEMU_FD_FIRMWARE == 16, "as the names say");
 
 static int try_device(struct err *err)
 {
@@ -69,12 +71,13 @@ static int run_firmware(int sock, int pidfd, struct err *err)
 	return 0;
 }
 
-static int try_monitor(const char *program, struct err *err)
+static int try_monitor(const struct monitor_facts *facts, struct err *err)
 {
-	const char *argv[] = {program, "-nodefaults", "-no-user-config", "-display", "none", "-S",
-		"-machine", QEMU_MACHINE_TYPE ",acpi=off,x-option-roms=off", "-accel", "kvm",
+	const char *argv[] = {facts->program, "-nodefaults", "-no-user-config", "-display", "none",
+		"-S", "-machine", QEMU_MACHINE_TYPE ",acpi=off,x-option-roms=off", "-accel", "kvm",
 		"-cpu", machine_cpu_model(MACHINE_KVM), "-m", "64M", "-chardev",
-		"socket,id=qmp,fd=" QMP_FD, "-mon", "chardev=qmp,mode=control", NULL};
+		"socket,id=qmp,fd=" QMP_FD, "-mon", "chardev=qmp,mode=control", "-bios",
+		"/proc/self/fd/" FIRMWARE_FD, NULL};
 	static const struct machine_shape shape = {.memory_bytes = 64 * MIB, .vcpus = 1};
 	struct confine confine;
 	struct proc_spec spec = {
@@ -88,13 +91,19 @@ static int try_monitor(const char *program, struct err *err)
 
 	if (kvm < 0)
 		return err_sys(err, errno, "open /dev/kvm");
-	if ((r = preload = qemu_preload_fd(err)) < 0 ||
-		(r = qemu_confine_make(program, &shape, 0, false, &confine, &firmware, err)) < 0 ||
+	if ((r = qemu_preload(facts, &preload, err)) < 0 ||
+		(r = qemu_confine_make(
+			 facts->program, &shape, 0, false, &confine, &firmware, err)) < 0 ||
 		(r = console_new(4 * KIB, &errors, &errors_fd, err)) < 0)
 		return r;
-	qemu_env_make(&env, false, false, true);
+	qemu_env_make(&env, preload >= 0, false, false, true);
 	spec.env = (const char *const *)env.items;
-	proc_map_fd(&spec, preload, QEMU_FD_PRELOAD);
+	if (preload >= 0)
+		proc_map_fd(&spec, preload, QEMU_FD_PRELOAD);
+	if (firmware >= 0)
+		proc_map_fd(&spec, firmware, QEMU_FD_FIRMWARE);
+	else
+		argv[sizeof(argv) / sizeof(argv[0]) - 3] = NULL; /* it comes with the system */
 	proc_map_fd(&spec, kvm, QEMU_FD_KVM);
 	r = sock_pair(pair, err);
 	if (r == 0) {
@@ -127,11 +136,11 @@ bool qemu_try_kvm_device(char why[static 128])
 	return false;
 }
 
-bool qemu_try_kvm(const char *program, char why[static 128])
+bool qemu_try_kvm(const struct monitor_facts *facts, char why[static 128])
 {
 	struct err err;
 
-	if (try_monitor(program, &err) == 0)
+	if (try_monitor(facts, &err) == 0)
 		return true;
 	snprintf(why, 128, "%.127s", err.text);
 	return false;

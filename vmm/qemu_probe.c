@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which QEMU there is and what it can do. Asking it costs as much as starting a machine, so its
+ * Which QEMUs there are and what they can do: the trimmed one of `make monitor`, told by its version
+ * (vmm/qemu/build.sh), before the distribution's. Asking it costs as much as starting a machine, so its
  * answers are kept in the cache directory, named by what identifies the program file (path, device,
  * inode, size, times of change) and, where it was tried with KVM, this boot of the host. The device
  * /dev/kvm itself is tried each time: that takes microseconds and changes with permissions.
@@ -20,26 +21,25 @@
 #include "vmm/qemu.h"
 
 #define PROGRAM "qemu-system-x86_64"
-#define CACHE_NAME "monitor.json"
+#define BUILT "parbake-qemu"
 #define VERSION_TIMEOUT_MS 30000
 #define VERSION_LEAD "QEMU emulator version "
+#define BUILT_MARK "(parbake-" /* in the version of a QEMU that vmm/qemu/build.sh has built */
 
-/* A program by name: where it has a '/', itself, else the first in PATH. */
-static int find_program(char ret[static 4096], struct err *err)
+static int find_named(const char *name, char ret[static 4096], struct err *err)
 {
-	const char *name = getenv("PARBAKE_QEMU");
+	if (access(name, X_OK) < 0)
+		return err_set(err, errno == ENOENT ? EINVAL : errno, "PARBAKE_QEMU=%s: %s", name,
+			strerror(errno));
+	if (snprintf(ret, 4096, "%s", name) >= 4096)
+		return err_set(err, ENAMETOOLONG, "PARBAKE_QEMU: a path of more than 4095 bytes");
+	return 0;
+}
+
+static int find_in_path(const char *name, char ret[static 4096], struct err *err)
+{
 	const char *path = getenv("PATH") ?: "/usr/local/bin:/usr/bin:/bin";
 
-	if (!name || !*name)
-		name = PROGRAM;
-	if (strchr(name, '/')) {
-		if (access(name, X_OK) < 0)
-			return err_sys(err, errno, "PARBAKE_QEMU=%s", name);
-		if (snprintf(ret, 4096, "%s", name) >= 4096)
-			return err_set(
-				err, ENAMETOOLONG, "PARBAKE_QEMU: a path of more than 4095 bytes");
-		return 0;
-	}
 	while (*path) {
 		size_t len = strcspn(path, ":");
 
@@ -50,6 +50,48 @@ static int find_program(char ret[static 4096], struct err *err)
 	}
 	return err_set(err, ENOENT,
 		"%s: not in PATH; install qemu-system-x86 or name another with PARBAKE_QEMU", name);
+}
+
+static int find_built(char ret[static 4096], struct err *err)
+{
+	cleanup_free char *path = NULL;
+
+	if (paths_lib(BUILT, &path, NULL) < 0 || access(path, X_OK) < 0 ||
+		snprintf(ret, 4096, "%s", path) >= 4096)
+		return err_set(err, ENOENT, "the trimmed QEMU is not built: run `make monitor`");
+	return 0;
+}
+
+/* The @i-th candidate's program, and the word for where it was found. */
+static int find_program(unsigned i, char ret[static 4096], const char **ret_origin, struct err *err)
+{
+	const char *asked = getenv("PARBAKE_QEMU");
+
+	if (asked && *asked) {
+		*ret_origin = "PARBAKE_QEMU";
+		if (i > 0)
+			return err_set(err, ERANGE, "PARBAKE_QEMU allows no other");
+		return strchr(asked, '/') ? find_named(asked, ret, err)
+					  : find_in_path(asked, ret, err);
+	}
+	if (i == 0) {
+		*ret_origin = "make monitor";
+		return find_built(ret, err);
+	}
+	*ret_origin = "PATH";
+	if (i > 1)
+		return err_set(err, ERANGE, "there are no more monitors");
+	return find_in_path(PROGRAM, ret, err);
+}
+
+/* Where its answers are kept: a file for each place a QEMU may be found at. */
+static char *cache_name(const struct monitor_facts *facts)
+{
+	char *name = str_printf("monitor-%s.json", facts->origin);
+
+	for (char *p = name; (p = strchr(p, ' '));)
+		*p = '-';
+	return name;
 }
 
 static char *identity(const char *program, const struct stat *st)
@@ -78,7 +120,7 @@ static void boot_id(char ret[static 40])
 }
 
 /* From the cache, as far as it speaks of this very program and boot. */
-static void read_cache(const char *id, struct answers *a)
+static void read_cache(const char *name, const char *id, struct answers *a)
 {
 	cleanup_free char *path = NULL;
 	cleanup_json json_t *obj = NULL;
@@ -87,7 +129,7 @@ static void read_cache(const char *id, struct answers *a)
 
 	if (paths_get(PATHS_CACHE, &dir, NULL) < 0)
 		return;
-	path = str_printf("%s/" CACHE_NAME, dir);
+	path = str_printf("%s/%s", dir, name);
 	if (json_read_file(AT_FDCWD, path, &obj, NULL) < 0 ||
 		json_get_string(obj, "program", &of, NULL) < 0 || strcmp(of, id) ||
 		json_get_string(obj, "version", &version, NULL) < 0 || strlen(version) >= 64)
@@ -103,7 +145,7 @@ static void read_cache(const char *id, struct answers *a)
 }
 
 /* A cache that cannot be written costs time, nothing else. */
-static void write_cache(const char *id, const struct answers *a)
+static void write_cache(const char *name, const char *id, const struct answers *a)
 {
 	cleanup_json json_t *obj = json_pack("{s:s, s:s}", "program", id, "version", a->version);
 	cleanup_free char *text = NULL;
@@ -120,7 +162,7 @@ static void write_cache(const char *id, const struct answers *a)
 		json_object_set_new(obj, "why_not_kvm", json_string(a->why_not_kvm));
 	}
 	text = json_text(obj);
-	if (file_publish(dir, CACHE_NAME, text, strlen(text), 0600, &err) < 0)
+	if (file_publish(dir, name, text, strlen(text), 0600, &err) < 0)
 		log_debug("%s", err.text);
 }
 
@@ -143,38 +185,42 @@ static int ask_version(const char *program, char ret[static 64], struct err *err
 	return 0;
 }
 
-int qemu_probe(struct monitor_facts *ret, struct err *err)
+int qemu_probe(unsigned i, struct monitor_facts *ret, struct err *err)
 {
-	cleanup_free char *id = NULL;
+	cleanup_free char *id = NULL, *cache = NULL;
 	struct answers a = {0};
+	const char *origin;
 	bool changed = false;
 	struct stat st;
-	int r = find_program(ret->program, err);
+	int r = find_program(i, ret->program, &origin, err);
 
 	if (r < 0)
 		return r;
+	snprintf(ret->origin, sizeof(ret->origin), "%s", origin);
+	cache = cache_name(ret);
 	if (stat(ret->program, &st) < 0)
 		return err_sys(err, errno, "%s", ret->program);
 	id = identity(ret->program, &st);
-	read_cache(id, &a);
+	read_cache(cache, id, &a);
 	if (!*a.version) {
 		r = ask_version(ret->program, a.version, err);
 		changed = true;
 	}
 	if (r < 0)
 		return r;
+	ret->hands_over = strstr(a.version, BUILT_MARK) != NULL;
 	if (!qemu_try_kvm_device(ret->why_not_kvm)) {
 		ret->has_kvm = false;
 	} else {
 		if (!a.kvm_tried) {
-			a.kvm = qemu_try_kvm(ret->program, a.why_not_kvm);
+			a.kvm = qemu_try_kvm(ret, a.why_not_kvm);
 			a.kvm_tried = changed = true;
 		}
 		ret->has_kvm = a.kvm;
 		snprintf(ret->why_not_kvm, sizeof(ret->why_not_kvm), "%s", a.why_not_kvm);
 	}
 	if (changed)
-		write_cache(id, &a);
+		write_cache(cache, id, &a);
 	snprintf(ret->name, sizeof(ret->name), "qemu");
 	snprintf(ret->version, sizeof(ret->version), "%s", a.version);
 	snprintf(ret->machine, sizeof(ret->machine), QEMU_MACHINE_TYPE);

@@ -62,6 +62,7 @@ static int restore(
 	cleanup_fd int overlay = -1, channel = -1;
 	int64_t deadline = clock_deadline(LIMIT_CREATE_MS);
 	struct machine_spec spec = {.shape = *template_shape(p->template),
+		.monitor = template_monitor(p->template),
 		.memory_fd = memory_fd,
 		.pager_fd = -1,
 		.disk_fd = template_disk_fd(p->template)};

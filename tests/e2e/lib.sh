@@ -21,4 +21,4 @@ alive() { [ -e "/proc/$1/status" ] && ! grep -q '^State:[[:space:]]*Z' "/proc/$1
 gone() { ! alive "$1"; }
 
 # monitors PID: the QEMU processes whose parent is PID
-monitors() { pgrep -P "$1" qemu-system 2>/dev/null; }
+monitors() { pgrep -P "$1" qemu 2>/dev/null; }

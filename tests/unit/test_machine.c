@@ -2,7 +2,8 @@
 /*
  * A real machine: booted, captured, restored (plainly and through a pager that is played here by a
  * thread), and killed in every state. That a machine is restored and not booted again shows in the
- * agent's HELLO: its nonce is made at boot, its counter goes on.
+ * agent's HELLO: its nonce is made at boot, its counter goes on. All of it with each monitor that is
+ * here.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -35,6 +36,7 @@
 	"console=ttyS0 reboot=t panic=-1 tsc=reliable no_timer_check lapic_timer_khz=1000000"
 
 static struct {
+	const struct monitor_facts *monitor;
 	char dir[64], *libdir, *kernel, *initrd;
 	int memory, state, disk;
 	uint64_t printed;
@@ -66,6 +68,7 @@ static int start(
 	cleanup_fd int overlay = memfd_create("overlay", MFD_CLOEXEC);
 	struct machine_spec spec = {
 		.shape = {.memory_bytes = MEMORY, .vcpus = 1, .accel = MACHINE_TCG},
+		.monitor = fix.monitor,
 		.memory_fd = fix.memory,
 		.pager_fd = pager_fd,
 		.disk_fd = fix.disk,
@@ -256,6 +259,28 @@ static void test_pager_refuses(void)
 	pager_stop(&pager);
 }
 
+/* A monitor that hands its memory over by itself asks for no library. */
+static void test_needs_no_preload(void)
+{
+	cleanup_machine struct machine *m = NULL;
+	cleanup_guest struct guest *g = NULL;
+	struct proto_hello hello = {0};
+	struct fake_pager pager;
+	struct err err = {""};
+	cleanup_fd int fd = pager_start(&pager, "ok\n", true);
+
+	setenv("PARBAKE_LIBDIR", "/nonexistent", 1);
+	works(start(false, fd, NULL, &m, &err), "a shell without a preload library");
+	setenv("PARBAKE_LIBDIR", fix.libdir, 1);
+	close_fd(&fd);
+	if (m) {
+		works(restore(m, &g, &hello, &err), "is restored through the pager");
+		check_hello(&hello);
+	}
+	pager_stop(&pager);
+	is_int((int64_t)pager.size, MEMORY, "to which it gave all of its memory");
+}
+
 /* An empty library is ignored by the loader: nothing registers the memory. */
 static void test_no_preload(void)
 {
@@ -263,6 +288,10 @@ static void test_no_preload(void)
 	struct err err = {""};
 	int pair[2];
 
+	if (fix.monitor->hands_over) {
+		test_needs_no_preload();
+		return;
+	}
 	if (file_publish(fix.dir, "libparbake-uffd.so", "", 0, 0755, &err) < 0 ||
 		sock_pair(pair, &err) < 0)
 		abort();
@@ -541,8 +570,6 @@ static bool set_up(void)
 		tap_skip(err.text);
 		return false;
 	}
-	printf("# %s %s, %s, %s\n", facts->program, facts->version, facts->cpu,
-		facts->has_kvm ? "kvm" : facts->why_not_kvm);
 	if (!fix.kernel || access(fix.kernel, R_OK) < 0) {
 		tap_skip("no guest kernel; build it with make kernel or set PARBAKE_KERNEL");
 		return false;
@@ -551,23 +578,26 @@ static bool set_up(void)
 		tap_skip("no initramfs; build it with make all or set PARBAKE_INITRD");
 		return false;
 	}
-	fix.memory = memfd_create("memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	fix.state = memfd_create("state", MFD_CLOEXEC);
 	disk_path = str_printf("%s/disk", fix.dir);
-	if (truncate_new(disk_path) < 0 || ftruncate(fix.memory, MEMORY) < 0)
+	if (truncate_new(disk_path) < 0)
 		abort();
 	fix.disk = open(disk_path, O_RDONLY | O_CLOEXEC);
 	return true;
 }
 
-int main(void)
+static void test_monitor(const struct monitor_facts *facts)
 {
 	int fds;
 
-	if (!set_up()) {
-		file_remove_tree(AT_FDCWD, fix.dir, NULL);
-		return tap_done();
-	}
+	printf("# %s %s, %s, %s\n", facts->program, facts->version, facts->cpu,
+		facts->has_kvm ? "kvm" : facts->why_not_kvm);
+	fix.monitor = facts;
+	fix.printed = 0;
+	captured = (struct proto_hello){0};
+	fix.memory = memfd_create("memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (ftruncate(fix.memory, MEMORY) < 0)
+		abort();
 	test_boot_and_capture();
 	if (captured.counter) {
 		test_restore_plain();
@@ -584,6 +614,39 @@ int main(void)
 		is_int(count_fds(), fds, "no descriptor is left behind");
 		measure(false);
 		measure(true);
+	}
+	close_fd(&fix.memory);
+}
+
+/* What there is is found again by its version, and nothing else is. */
+static void test_find(void)
+{
+	const struct monitor_facts *facts, *found;
+	struct err err = {""};
+
+	for (unsigned i = 0; i < 4; i++) {
+		if (monitor_candidate(i, &facts, NULL) < 0)
+			continue;
+		is_int(monitor_find(facts->name, facts->version, &found, &err), 0,
+			"%s is found by its version", facts->version);
+		ok(found == facts, "itself");
+		is_int(monitor_find("other", facts->version, &found, &err), -ENOENT,
+			"but not as another monitor");
+	}
+	is_int(monitor_find("qemu", "0.0", &found, &err), -ENOENT, "another version is not here");
+	has_str(err.text, facts->program, "and the error tells which are: %s", err.text);
+}
+
+int main(void)
+{
+	const struct monitor_facts *facts;
+	int r;
+
+	if (set_up()) {
+		test_find();
+		for (unsigned i = 0; (r = monitor_candidate(i, &facts, NULL)) != -ERANGE; i++)
+			if (r == 0)
+				test_monitor(facts);
 	}
 	file_remove_tree(AT_FDCWD, fix.dir, NULL);
 	return tap_done();

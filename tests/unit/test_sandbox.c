@@ -28,6 +28,7 @@
 
 static char home[] = "/tmp/parbake-sandbox-XXXXXX";
 static char *kernel, *initrd;
+static const struct monitor_facts *monitor;
 static struct err err;
 
 #define MUST(call)                                                                                 \
@@ -101,6 +102,7 @@ static void boot_and_capture(int root, int overlay, int memory, int state, uint8
 {
 	struct machine_spec spec = {
 		.shape = {.memory_bytes = MEMORY, .vcpus = 1, .accel = MACHINE_TCG},
+		.monitor = monitor,
 		.memory_fd = memory,
 		.pager_fd = -1,
 		.disk_fd = root,
@@ -138,7 +140,6 @@ static void boot_and_capture(int root, int overlay, int memory, int state, uint8
 
 static void bake(struct store *s)
 {
-	const struct monitor_facts *facts;
 	struct snapshot_config c = {.memory_bytes = MEMORY,
 		.vcpus = 1,
 		.page_bytes = 4096,
@@ -152,10 +153,10 @@ static void bake(struct store *s)
 	    state = memfd_create("state", MFD_CLOEXEC);
 	json_t *config;
 
-	MUST(monitor_probe(&facts, &err));
 	MUST(ftruncate(memory, MEMORY));
 	MUST(machine_overlay_init(overlay, DISK, &err));
 	boot_and_capture(root, overlay, memory, state, c.boot_nonce);
+	w.n = w.bytes = 0;
 	w.overlay = overlay;
 	w.delta = memfd_create("delta", MFD_CLOEXEC);
 	MUST(machine_overlay_walk(overlay, DISK, walk_one, &w, &err));
@@ -169,9 +170,9 @@ static void bake(struct store *s)
 	MUST(store_blob_put_fd(s, state, &layers[3], &err));
 	snprintf(layers[3].media, sizeof(layers[3].media), "%s", STORE_MEDIA_STATE);
 	snprintf(c.accel, sizeof(c.accel), "tcg");
-	snprintf(c.monitor, sizeof(c.monitor), "%s", facts->name);
-	snprintf(c.monitor_version, sizeof(c.monitor_version), "%s", facts->version);
-	snprintf(c.machine, sizeof(c.machine), "%s", facts->machine);
+	snprintf(c.monitor, sizeof(c.monitor), "%s", monitor->name);
+	snprintf(c.monitor_version, sizeof(c.monitor_version), "%s", monitor->version);
+	snprintf(c.machine, sizeof(c.machine), "%s", monitor->machine);
 	snprintf(c.cpu, sizeof(c.cpu), "%s", machine_cpu_model(MACHINE_TCG));
 	memcpy(c.kernel_digest, c.disk_raw_digest, DIGEST_TEXT_SIZE);
 	memcpy(c.agent_digest, c.disk_raw_digest, DIGEST_TEXT_SIZE);
@@ -473,28 +474,18 @@ static const char *set_up(void)
 	return NULL;
 }
 
-int main(int argc, char **argv)
+/* All of it with one monitor: what it has made is restored by it and no other. */
+static void test_monitor(struct store *s)
 {
 	struct template_options private = {.no_uffd = true};
-	struct store *s = NULL;
 	struct template *t;
-	const char *missing;
 
-	if (argc > 1 && strcmp(argv[1], "pager") == 0)
-		return pagerd_main(argc, argv);
-	if (!mkdtemp(home))
-		return 1;
-	missing = set_up();
-	if (missing) {
-		tap_skip(missing);
-		file_remove_tree(AT_FDCWD, home, NULL);
-		return tap_done();
-	}
-	MUST(store_open(NULL, true, &s, &err));
+	printf("# %s %s\n", monitor->program, monitor->version);
 	bake(s);
 	test_refused(s);
 	test_other_memory(s);
 	t = open_template(s, &private);
+	ok(template_monitor(t) == monitor, "the template's monitor is the one that made it");
 	is_int(pagerd_way(template_pager(t)), PAGER_PRIVATE, "without userfaultfd");
 	test_spare(t);
 	measure(t, "private");
@@ -510,6 +501,28 @@ int main(int argc, char **argv)
 		measure(t, "userfaultfd");
 		template_free(t);
 	}
+}
+
+int main(int argc, char **argv)
+{
+	struct store *s = NULL;
+	const char *missing;
+	int r;
+
+	if (argc > 1 && strcmp(argv[1], "pager") == 0)
+		return pagerd_main(argc, argv);
+	if (!mkdtemp(home))
+		return 1;
+	missing = set_up();
+	if (missing) {
+		tap_skip(missing);
+		file_remove_tree(AT_FDCWD, home, NULL);
+		return tap_done();
+	}
+	MUST(store_open(NULL, true, &s, &err));
+	for (unsigned i = 0; (r = monitor_candidate(i, &monitor, NULL)) != -ERANGE; i++)
+		if (r == 0)
+			test_monitor(s);
 	store_free(s);
 	file_remove_tree(AT_FDCWD, home, NULL);
 	free(kernel);
