@@ -96,7 +96,8 @@ static void put_root(struct text *t, const struct recipe *r)
 		return;
 	}
 	put(t, "root", "source", "tar");
-	put(t, "root", "url", url); /* the digest says what it is; the text goes into the snapshot */
+	put(t, "root", "url",
+		url); /* the digest says what it is; the text goes into the snapshot */
 	put(t, "root", "path", path);
 	if (r->sha256[0])
 		put(t, "root", "sha256", r->sha256);

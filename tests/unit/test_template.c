@@ -140,7 +140,8 @@ static void test_text(void)
 		  "sha256 = 0000000000000000000000000000000000000000000000000000000000000000\n");
 	free(steal_ptr(&text_a));
 	text_a = a ? recipe_text(a) : NULL;
-	ok(text_a && strstr(text_a, "url = https://example.org:8443/a.tar\n") && !strstr(text_a, "secret"),
+	ok(text_a && strstr(text_a, "url = https://example.org:8443/a.tar\n") &&
+			!strstr(text_a, "secret"),
 		"nor what a URL has of secrets");
 	recipe_free(a);
 	recipe_free(b);
