@@ -141,7 +141,8 @@ static void exec_exited(void *user, int status)
 	e->ended = agent_now();
 	e->oom_kills = tree_oom_kills(&e->tree);
 	if (e->detached) {
-		snprintf(exec_ended, sizeof(exec_ended), "the command that was to go on running has ended: %s %d%s",
+		snprintf(exec_ended, sizeof(exec_ended),
+			"the command that was to go on running has ended: %s %d%s",
 			WIFEXITED(status) ? "exit status" : "signal",
 			WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status),
 			e->oom_kills ? " (out of memory)" : "");

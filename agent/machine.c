@@ -153,7 +153,8 @@ static int work_zero(
 	zero_blocks();
 	meminfo_read(text);
 	max = meminfo_get(text, "MemTotal:");
-	p = mmap(NULL, max, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	p = mmap(NULL, max, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+		0);
 	if (p == MAP_FAILED)
 		return fail_set(f, errno, "cannot map %zu bytes: %s", max, strerror(errno));
 	for (size_t chunk = ZERO_CHUNK; chunk >= ZERO_CHUNK_LEAST && meminfo_read(text) == 0;) {

@@ -31,5 +31,7 @@ struct fetch_item {
  * The caller has opened @progress's stage (in bytes).
  */
 int fetch_all(struct fetch_item *items, size_t n, struct progress *progress, struct err *err);
+/* @url without user, password and query, which may be secrets. Caller frees. */
+char *fetch_url_shown(const char *url);
 
 #endif

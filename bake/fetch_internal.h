@@ -91,8 +91,6 @@ struct fetch {
 /* fetch_transfer.c: ask for what is missing; the bytes go into the part as they come. */
 int fetch_transfer_start(struct fetch *f, struct fetch_transfer *t, struct err *err);
 long fetch_answer_code(const struct fetch_transfer *t);
-/* Without password and query, which may be secrets. Caller frees. */
-char *fetch_url_shown(const char *url);
 bool fetch_has_scheme(const char *url, const char *scheme);
 
 /* fetch_answer.c: the transfer has ended with @rc: done, another try, a redirect, or an error. */

@@ -32,7 +32,12 @@ struct lines {
 /* The length of the character at @s that may go to a terminal: 0 where there is none. */
 static size_t printable(const unsigned char *s, size_t len)
 {
-	size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
+	size_t n = s[0] < 0x80 ? 1
+		: s[0] < 0xc2  ? 0
+		: s[0] < 0xe0  ? 2
+		: s[0] < 0xf0  ? 3
+		: s[0] < 0xf5  ? 4
+			       : 0;
 
 	if (n > len || (n == 1 && ((s[0] < ' ' && s[0] != '\t') || s[0] == 0x7f)))
 		return 0;

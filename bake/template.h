@@ -97,7 +97,7 @@ int recipe_parse(const char *path, const char *text, size_t len, const char *con
 bool recipe_uses_python(const struct recipe *r);
 /*
  * The canonical text of the merged recipe (same meaning, same bytes): what cache keys are made
- * of. Caller frees.
+ * of, and what a snapshot keeps of it: a URL is without password and query. Caller frees.
  */
 char *recipe_text(const struct recipe *r);
 /* Parsers for units: -EINVAL. */

@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "bake/fetch.h"
 #include "bake/template.h"
 #include "common/file.h"
 
@@ -86,7 +87,7 @@ static char *beside(const char *path)
 
 static void put_root(struct text *t, const struct recipe *r)
 {
-	cleanup_free char *path = beside(r->path);
+	cleanup_free char *path = beside(r->path), *url = r->url ? fetch_url_shown(r->url) : NULL;
 
 	if (r->source == TEMPLATE_DEBIAN) {
 		put(t, "root", "source", "debian");
@@ -95,7 +96,8 @@ static void put_root(struct text *t, const struct recipe *r)
 		return;
 	}
 	put(t, "root", "source", "tar");
-	put(t, "root", "url", r->url);
+	put(t, "root", "url",
+		url); /* the digest says what it is; the text goes into the snapshot */
 	put(t, "root", "path", path);
 	if (r->sha256[0])
 		put(t, "root", "sha256", r->sha256);

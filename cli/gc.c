@@ -70,13 +70,14 @@ int cmd_gc(int argc, char **argv)
 		return cli_fail(&err);
 	if (json) {
 		cleanup_json json_t *obj = json_pack("{s:i, s:I, s:i, s:I, s:b}", "blobs",
-			(int)blobs, "bytes", (json_int_t)bytes, "cache_files", (int)files, "cache_bytes",
-			(json_int_t)cache_bytes, "dry_run", dry_run);
+			(int)blobs, "bytes", (json_int_t)bytes, "cache_files", (int)files,
+			"cache_bytes", (json_int_t)cache_bytes, "dry_run", dry_run);
 
 		json_print_line(obj);
 	} else {
-		printf("%s %u blobs, %s; %u files of the cache, %s\n", dry_run ? "would remove" : "removed",
-			blobs, progress_bytes(bytes, size), files, progress_bytes(cache_bytes, cache_size));
+		printf("%s %u blobs, %s; %u files of the cache, %s\n",
+			dry_run ? "would remove" : "removed", blobs, progress_bytes(bytes, size),
+			files, progress_bytes(cache_bytes, cache_size));
 	}
 	return CLI_OK;
 }

@@ -94,8 +94,8 @@ static bool is_needed(const struct keys *k, const char *name)
 	return !key;
 }
 
-static int sweep(const char *cache, const char *sub, const struct keys *keep, int64_t before, bool dry_run,
-	unsigned *files, uint64_t *bytes, struct err *err)
+static int sweep(const char *cache, const char *sub, const struct keys *keep, int64_t before,
+	bool dry_run, unsigned *files, uint64_t *bytes, struct err *err)
 {
 	cleanup_free char *path = str_printf("%s/%s", cache, sub);
 	cleanup_dir DIR *d = opendir(path);
@@ -106,8 +106,8 @@ static int sweep(const char *cache, const char *sub, const struct keys *keep, in
 		struct stat st;
 
 		if (is_needed(keep, e->d_name) ||
-			fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
-			st.st_mtime > before)
+			fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+			!S_ISREG(st.st_mode) || st.st_mtime > before)
 			continue;
 		if (!dry_run && unlinkat(dirfd(d), e->d_name, 0) < 0 && errno != ENOENT)
 			return err_sys(err, errno, "remove %s/%s", path, e->d_name);
@@ -117,10 +117,11 @@ static int sweep(const char *cache, const char *sub, const struct keys *keep, in
 	return 0;
 }
 
-int gc_cache(struct store *s, int64_t keep_s, bool dry_run, unsigned *ret_files, uint64_t *ret_bytes,
-	struct err *err)
+int gc_cache(struct store *s, int64_t keep_s, bool dry_run, unsigned *ret_files,
+	uint64_t *ret_bytes, struct err *err)
 {
-	static const char *const places[] = {"disks", "stages", "downloads/sha256", "downloads/partial"};
+	static const char *const places[] = {
+		"disks", "stages", "downloads/sha256", "downloads/partial"};
 	struct keys keep = {0};
 	const char *cache;
 	int r = paths_get(PATHS_CACHE, &cache, err);
@@ -128,8 +129,8 @@ int gc_cache(struct store *s, int64_t keep_s, bool dry_run, unsigned *ret_files,
 	if (r == 0)
 		r = needed(s, &keep, err);
 	for (size_t i = 0; i < sizeof(places) / sizeof(*places) && r == 0; i++)
-		r = sweep(cache, places[i], &keep, (int64_t)time(NULL) - keep_s, dry_run, ret_files, ret_bytes,
-			err);
+		r = sweep(cache, places[i], &keep, (int64_t)time(NULL) - keep_s, dry_run, ret_files,
+			ret_bytes, err);
 	free(keep.hex);
 	return r;
 }

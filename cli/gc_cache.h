@@ -9,7 +9,7 @@
  * expanded disks, stage results, downloads. All of it can be made again. Counts go to *@ret_files and
  * *@ret_bytes (of disk space); with @dry_run nothing is removed.
  */
-int gc_cache(struct store *s, int64_t keep_s, bool dry_run, unsigned *ret_files, uint64_t *ret_bytes,
-	struct err *err);
+int gc_cache(struct store *s, int64_t keep_s, bool dry_run, unsigned *ret_files,
+	uint64_t *ret_bytes, struct err *err);
 
 #endif

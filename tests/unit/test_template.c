@@ -135,6 +135,15 @@ static void test_text(void)
 	is_str(again, text_a, "the text read again gives itself");
 	ok(text_a && !strstr(text_a, "dir/"), "no host path stands in it");
 	recipe_free(a);
+	a = parse("[template]\nname = x\n[root]\nsource = tar\n"
+		  "url = https://me:secret@example.org:8443/a.tar?sign=secret\n"
+		  "sha256 = 0000000000000000000000000000000000000000000000000000000000000000\n");
+	free(steal_ptr(&text_a));
+	text_a = a ? recipe_text(a) : NULL;
+	ok(text_a && strstr(text_a, "url = https://example.org:8443/a.tar\n") &&
+			!strstr(text_a, "secret"),
+		"nor what a URL has of secrets");
+	recipe_free(a);
 	recipe_free(b);
 	recipe_free(c);
 }
