@@ -352,7 +352,9 @@ static void quiesce_done(void *user, const char *late)
 	wire_trim(agent_wire);
 	pump_wipe();
 	malloc_trim(0);
-	if (q->stream && late) {
+	if (q->stream && exec_detached_ended()[0]) {
+		stream_reply_error(q->stream, ECHILD, exec_detached_ended());
+	} else if (q->stream && late) {
 		snprintf(text, sizeof(text), "context '%.64s' is not idle", late);
 		stream_reply_error(q->stream, EBUSY, text);
 	} else if (q->stream) {
