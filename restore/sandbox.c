@@ -124,9 +124,6 @@ static int load(struct sandbox *sb, int64_t deadline, struct err *err)
 
 	if (sb->stage != SANDBOX_SHELL)
 		return err_set(err, EALREADY, "it is restored already");
-	r = fault_point("restore.load.begin");
-	if (r < 0)
-		return err_sys(err, -r, "load the device state");
 	r = machine_ready(sb->machine, deadline, err);
 	sb->trace.monitor_ready = clock_now_ns();
 	if (r == 0)
@@ -212,6 +209,9 @@ static int activate(struct sandbox *sb, const char *hostname, int64_t deadline, 
 
 	sb->stage = SANDBOX_FAILED;
 	sb->answered = sb->identity.done = sb->thaw.done = false;
+	r = fault_point("restore.activate.begin");
+	if (r < 0)
+		return err_sys(err, -r, "hand it out");
 	r = send_ahead(sb, hostname, err);
 	sb->trace.asked = clock_now_ns();
 	if (r < 0 || (r = machine_resume(sb->machine, deadline, err)) < 0)
