@@ -4,7 +4,7 @@
 # it is killed in the middle.
 . "$(dirname "$0")/lib.sh"
 export PARBAKE_HOME=$scratch/home TMPDIR=$scratch/tmp
-mkdir "$TMPDIR"
+mkdir "$TMPDIR" "$scratch/full"
 lists() { (cd /var/lib/apt/lists && find . -type f ! -name lock -printf '%P %s\n' | sort); }
 host() { lists; ls /etc/apt /etc/apt/sources.list.d /etc/apt/apt.conf.d; cat /etc/machine-id /etc/hosts; mount; }
 
@@ -17,6 +17,20 @@ kill -9 $pid
 wait $pid 2>/dev/null
 ok "kill -9 in the middle: its directory goes" await 20 eval "[ -z \"\$(ls $TMPDIR)\" ]"
 is "$(find "$PARBAKE_HOME/cache" -type f ! -name '*.lock' ! -name '*.json')" "" "and no half of an archive stays"
+sed 's/^suite.*/&\npackages = no-such-package-anywhere/' "$recipes/tiny.ini" >"$scratch/bad.ini"
+not_ok "a package that is not there fails the bake" timeout 300 "$parbake" bake "$scratch/bad.ini"
+like "$(cat "$scratch/err")" "no-such-package-anywhere" "it is named"
+like "$(cat "$scratch/err")" "mmdebstrap failed .exit status" "and how mmdebstrap ended"
+is "$(ls "$TMPDIR")" "" "its directory is gone"
+if mount -t tmpfs -o size=30m tmpfs "$scratch/full" 2>/dev/null; then
+	not_ok "a full disk under the cache fails the bake" env PARBAKE_HOME="$scratch/full" timeout 600 "$parbake" bake \
+		"$recipes/tiny.ini"
+	like "$(cat "$scratch/err")" "No space left" "it is told"
+	is "$(ls "$TMPDIR")" "" "the directory is gone"
+	umount "$scratch/full"
+else
+	skip "a full disk under the cache" "tmpfs cannot be mounted here"
+fi
 ok "a whole bake" timeout 900 "$parbake" bake "$recipes/tiny.ini"
 is "$(ls "$TMPDIR")" "" "its directory is gone"
 is "$(host)" "$before" "the host's apt, files and mounts are as they were"
