@@ -81,6 +81,27 @@
 #define LIMIT_PAGER_TRACE 65536 /* entries of a pager's trace kept until they are fetched */
 #define LIMIT_PAGER_REPLY_MS 60000 /* a pager that says nothing for so long is broken */
 
+/* the pool */
+#define LIMIT_KEEPER_LINE (64 * KIB) /* of a message between daemon, nursery and keeper */
+#define LIMIT_KEEPER_RECORD (32 * KIB) /* of the daemon's notes that a keeper holds, as text */
+#define LIMIT_POOL_SANDBOXES 65536 /* of one daemon, paused ones included */
+#define LIMIT_POOL_TEMPLATES 256 /* with a nursery at once */
+#define LIMIT_POOL_FORK 64 /* forks of one request */
+#define LIMIT_POOL_CONFIG_BYTES (1 * MIB)
+#define LIMIT_POOL_KEYS 1024
+#define LIMIT_POOL_METADATA 64 /* pairs of a sandbox's metadata, and of its env */
+#define LIMIT_POOL_ALLOW 64 /* hosts that a sandbox may reach */
+#define LIMIT_LEASE_MS 31536000000LL /* a year */
+#define LIMIT_KILL_MS 10000 /* a machine that is not gone by then after SIGKILL is told as such */
+#define LIMIT_CAPTURE_MS 600000
+#define LIMIT_HTTP_CONNECTIONS 4096
+#define LIMIT_HTTP_HEADER (32 * KIB) /* of a request's line and headers */
+#define LIMIT_HTTP_BODY (1 * MIB) /* of a request that is JSON */
+#define LIMIT_HTTP_UPLOAD (16 * GIB) /* of a file */
+#define LIMIT_HTTP_BUFFER (256 * KIB) /* of an answer, kept for a client that reads slowly */
+#define LIMIT_HTTP_IDLE_S 60
+#define LIMIT_METRICS_SERIES 1024 /* of one family */
+
 /* measuring */
 #define LIMIT_SAMPLES 1000000 /* of one series */
 #define LIMIT_BENCH_SERIES 4096 /* of one document */

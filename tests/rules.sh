@@ -38,12 +38,13 @@ library() { # HEADER-PATTERN FILE-PATTERN NAME
 	is "$(grep -lE "^#include <($1)" -- */*.h | grep -vE '_internal\.h|_impl\.h|common/json\.h|restore/uffd\.h' | tr '\n' ' ')" "" \
 		"$3 stands in no public header"
 }
-library 'curl/' 'bake/fetch' libcurl
+library 'curl/' 'bake/fetch|cli/client' libcurl
 library 'archive' 'bake/unpack' libarchive
 library 'ext2fs/|et/com_err' 'bake/ext4' libext2fs
 library 'zstd|zdict' 'store/' zstd
-library 'ini\.h' 'bake/template' inih
+library 'ini\.h' 'bake/template|pool/config' inih
 library 'jansson' 'common/json\.h' jansson
+library 'microhttpd' 'pool/http' libmicrohttpd
 library 'openssl/' 'common/digest' libcrypto
 library 'linux/userfaultfd' 'restore/|vmm/preload_uffd' userfaultfd
 

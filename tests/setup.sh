@@ -6,7 +6,7 @@ set -eu
 
 packages='
 build-essential pkg-config libarchive-dev libext2fs-dev comerr-dev libzstd-dev
-libcurl4-openssl-dev libinih-dev libjansson-dev libssl-dev
+libcurl4-openssl-dev libmicrohttpd-dev libinih-dev libjansson-dev libssl-dev
 qemu-system-x86 qemu-utils mmdebstrap e2fsprogs zstd python3 python3-pip curl ca-certificates
 ipython3 patch binutils
 linux-source bc bison flex libelf-dev xz-utils cpio kmod

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_POOL_API_H
+#define PARBAKE_POOL_API_H
+
+#include "common/err.h"
+#include "pool/config.h"
+#include "pool/http.h"
+#include "pool/metrics.h"
+#include "pool/pool.h"
+
+/*
+ * The HTTP API (docs/api.md): routes, keys, and what is behind each route.
+ *
+ * Control (api_control*.c) is E2B's REST, errors {"code":…, "message":…}. What is used *in* a
+ * sandbox (wire_*.c) comes on the same listener for a host name PORT-ID.DOMAIN, or with a header
+ * E2b-Sandbox-Id, or X-Sandbox-Id; or below /sandboxes/ID/.
+ */
+struct api;
+
+/* All borrowed until api_free(). */
+int api_new(struct loop *l, struct pool *p, const struct config *config, struct metrics *m,
+	struct api **ret, struct err *err);
+void api_configure(struct api *a, const struct config *config);
+void api_free(struct api *a);
+/* The http_server's handler; @user is the struct api. */
+void api_handle(void *user, struct http_request *rq);
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_POOL_API_IMPL_H
+#define PARBAKE_POOL_API_IMPL_H
+
+#include "pool/api.h"
+
+/* What the parts of the API share. */
+struct api {
+	struct loop *loop;
+	struct pool *pool;
+	const struct config *config;
+	struct metrics *metrics;
+};
+
+/* Who asks: the key found in X-API-Key or Authorization: Bearer; NULL where no keys are configured. */
+struct api_caller {
+	const struct config_key *key;
+};
+
+/* {"code": status, "message": text}, as E2B's control plane has it. */
+void api_error(struct http_request *rq, unsigned status, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* The status for an errno of struct pool's. */
+unsigned api_status(int error);
+
+/* api_control.c and its kin: false: no such route (404 is the caller's). */
+bool api_control(struct api *a, const struct api_caller *who, struct http_request *rq);
+/* wire.c and its kin: a request for what runs in @sb. @path: without a /sandboxes/ID in front. */
+bool api_wire(struct api *a, struct pool_sandbox *sb, struct http_request *rq, const char *path);
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_POOL_CONFIG_H
+#define PARBAKE_POOL_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/digest.h"
+#include "common/err.h"
+#include "common/limits.h"
+
+/*
+ * The daemon's configuration, an INI file (docs/parbake-pool.5): [pool], [template NAME], [key NAME].
+ * As with recipes, errors name file, line, section and key, and an unknown key the nearest known one.
+ * All values are checked here; `parbake pool check` is this and nothing else.
+ */
+#define CONFIG_AUTO UINT32_MAX /* "auto" of shells and spares */
+
+struct config_template {
+	char name[LIMIT_NAME_SIZE], tag[LIMIT_NAME_SIZE];
+	uint32_t shells, spares; /* CONFIG_AUTO: follows the arrival rate */
+	uint32_t max_shells, max_spares; /* bounds of auto */
+};
+
+struct config_key {
+	char name[LIMIT_NAME_SIZE]; /* for logs and metrics */
+	char digest[DIGEST_TEXT_SIZE]; /* of the key, "sha256:…": the key itself is nowhere */
+	uint32_t max_sandboxes; /* at once; 0: no limit */
+	double creates_per_s; /* a token bucket of at least one; 0: no limit */
+	uint64_t max_memory; /* of all its sandboxes' guests, bytes; 0: no limit */
+};
+
+struct config {
+	/* [pool] */
+	char *socket; /* of the API; default PATHS_RUN/pool.sock */
+	char *listen; /* "127.0.0.1:3000", "[::1]:3000"; NULL: no TCP. Needs a [key] */
+	char *state; /* directory of paused sandboxes and captures; default PATHS_STORE/pool */
+	char *store; /* NULL: the default store */
+	char *domain; /* sandboxes answer as PORT-ID.DOMAIN; default "parbake.localhost" */
+	uint64_t timeout_ms; /* a lease unless asked otherwise; default 300 s */
+	uint64_t max_timeout_ms; /* default 24 h */
+	uint32_t max_sandboxes; /* running at once; default 4096 */
+	uint64_t memory_budget; /* bytes of host memory for spares and sandboxes; 0: 3/4 of the host's */
+	uint64_t max_disk; /* bytes an overlay may grow to; 0: the template's disk */
+	uint32_t refill_per_s; /* shells and spares made a second at most; default 20 */
+	char *cgroup; /* below which each machine gets a cgroup of its own; NULL: the daemon's own, where delegated */
+	uint64_t machine_pids; /* of a machine's cgroup; default 64 */
+	struct config_template *templates;
+	size_t n_templates;
+	struct config_key *keys; /* none: who may connect to the unix socket may do all */
+	size_t n_keys;
+};
+
+/* @path NULL: the defaults alone. */
+int config_read(const char *path, struct config **ret, struct err *err);
+void config_free(struct config *c);
+/* What may not change while it runs (socket, listen, state, store): -EINVAL names it. */
+int config_may_replace(const struct config *old, const struct config *new, struct err *err);
+/* Which key is @text? Takes the same time whichever, and whether there is one. NULL: none. */
+const struct config_key *config_find_key(const struct config *c, const char *text);
+
+#endif

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_POOL_HTTP_H
+#define PARBAKE_POOL_HTTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "common/cleanup.h"
+#include "common/err.h"
+#include "common/json.h"
+#include "pool/loop.h"
+
+/*
+ * HTTP/1.1 for the daemon, on libmicrohttpd, in the loop's thread. A request is answered when its
+ * handler's work is done, be it much later; the handler never blocks. Bounds (limits.h): connections,
+ * headers, bodies, seconds an idle connection stays.
+ */
+struct http_server;
+struct http_request;
+
+/*
+ * A request's headers have come. The handler must, now, choose one of http_collect(), http_upload() or an
+ * answer (a body not asked for is then discarded). @rq is valid until the answer has been sent or its
+ * client is gone: after the final call of an answer do not use it.
+ */
+typedef void http_handler_fn(void *user, struct http_request *rq);
+
+int http_server_new(struct loop *l, http_handler_fn *fn, void *user, struct http_server **ret,
+	struct err *err);
+/* Take over the listening socket @fd (owned on success); any number of them. @tcp: not a unix socket. */
+int http_server_listen(struct http_server *s, int fd, bool tcp, struct err *err);
+/* No new connections; those that are idle are closed. */
+void http_server_quiesce(struct http_server *s);
+unsigned http_server_open(const struct http_server *s); /* requests not answered yet */
+void http_server_free(struct http_server *s);
+DEFINE_CLEANUP(struct http_server *, http_server_free)
+#define cleanup_http_server cleanup_with(http_server_free_p_)
+
+/* ---- looking at a request; borrowed as long as it is valid ---------------------------------- */
+
+const char *http_method(const struct http_request *rq);
+const char *http_path(const struct http_request *rq); /* decoded, without the query; no NUL in it */
+const char *http_header(const struct http_request *rq, const char *name); /* NULL: none */
+const char *http_query(const struct http_request *rq, const char *name); /* decoded; NULL: none */
+bool http_from_tcp(const struct http_request *rq);
+/* Of a unix socket's peer; (uid_t)-1 over TCP. */
+uid_t http_peer_uid(const struct http_request *rq);
+int64_t http_began(const struct http_request *rq); /* CLOCK_MONOTONIC ns: its headers were read */
+
+/* One pointer of the handler's own. */
+void http_set_user(struct http_request *rq, void *user);
+void *http_user(const struct http_request *rq);
+/* Call @fn (once) when the client is gone or the answer has been sent: @rq is invalid after it. Waiting
+ * clients are noticed gone only where something is written to them. */
+void http_on_end(struct http_request *rq, void (*fn)(void *user, bool complete), void *user);
+
+/* ---- its body ------------------------------------------------------------------------------ */
+
+/* Collect the body, at most @max bytes (more: 413 is answered here), NUL-terminated, then call @fn. */
+void http_collect(struct http_request *rq, size_t max,
+	void (*fn)(void *user, struct http_request *rq, const char *body, size_t len), void *user);
+/* The body as it comes. data() returns how many bytes it took; fewer than @len: no more is read until
+ * http_upload_resume(). end(): all of it has come. For multipart/form-data use http_upload_form(). */
+struct http_upload_ops {
+	size_t (*data)(void *user, const char *bytes, size_t len);
+	void (*end)(void *user);
+};
+void http_upload(struct http_request *rq, const struct http_upload_ops *ops, void *user);
+/* The same of the first part with a file name of a multipart/form-data body, whose framing is taken off;
+ * part() tells its field and file name before data(). A body that is no such: 400 is answered here. */
+void http_upload_form(struct http_request *rq, const struct http_upload_ops *ops,
+	void (*part)(void *user, const char *field, const char *filename), void *user);
+void http_upload_resume(struct http_request *rq);
+
+/* ---- its answer: one of these -------------------------------------------------------------- */
+
+/* @body is taken (a reference). NULL: an empty body. */
+void http_reply(struct http_request *rq, unsigned status, json_t *body);
+void http_reply_text(struct http_request *rq, unsigned status, const char *type, const char *text);
+/* A header of the answer; before it begins. */
+void http_add_header(struct http_request *rq, const char *name, const char *value);
+/*
+ * An answer of unknown length (chunked). write() takes at most what there is room for and returns that
+ * (LIMIT_HTTP_BUFFER is kept); writable() is called when there is room again. end() finishes it;
+ * http_stream_abort() cuts it, so that the client sees that it is not whole.
+ */
+void http_stream_begin(struct http_request *rq, unsigned status, const char *type,
+	void (*writable)(void *user), void *user);
+size_t http_stream_room(const struct http_request *rq);
+size_t http_stream_write(struct http_request *rq, const void *bytes, size_t len);
+void http_stream_end(struct http_request *rq);
+void http_stream_abort(struct http_request *rq);
+
+#endif

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_POOL_POOL_H
+#define PARBAKE_POOL_POOL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/cleanup.h"
+#include "common/err.h"
+#include "common/json.h"
+#include "pool/config.h"
+#include "pool/keeper.h"
+#include "pool/loop.h"
+#include "vmm/guest.h"
+
+/*
+ * The pool: which sandboxes there are, in what state, under whose lease, and how many shells and spares
+ * wait for each template. It knows nothing of HTTP; the API (pool/api*.c) asks it, and gets its answers
+ * by callback from the loop.
+ *
+ *     create ─► CREATING ─► RUNNING ─► PAUSING ─► PAUSED ─► RESUMING ─► RUNNING
+ *                   └── fails      └────────── kill, lease, its own end ──► (gone)
+ *
+ * Whatever is at rest is a directory in the state directory: paused/ID/ (sandbox.json beside the capture),
+ * snapshots/ID/. What runs is with its keeper (pool/keeper.h), notes included, so there is no
+ * second book that could disagree with the machines.
+ */
+enum pool_state { POOL_CREATING, POOL_RUNNING, POOL_PAUSING, POOL_PAUSED, POOL_RESUMING, POOL_ENDING };
+const char *pool_state_name(enum pool_state state);
+
+struct pool;
+struct pool_sandbox;
+
+/* Opens the state directory (locked: -EWOULDBLOCK where another daemon has it), adopts the sandboxes that
+ * still run, lists what is paused, clears what is neither, starts a nursery for each template
+ * configured. @config is borrowed until pool_configure() or pool_free(). */
+int pool_new(struct loop *l, const struct config *config, struct pool **ret, struct err *err);
+/* A new configuration (checked by config_may_replace()). */
+void pool_configure(struct pool *p, const struct config *config);
+/* Drain: no more creates (-ESHUTDOWN), shells and spares end; sandboxes go on with their keepers. */
+void pool_drain(struct pool *p);
+void pool_free(struct pool *p);
+DEFINE_CLEANUP(struct pool *, pool_free)
+#define cleanup_pool cleanup_with(pool_free_p_)
+/* Have the configured shells and spares been made once, or failed? @why: of the first that failed. */
+bool pool_settled(const struct pool *p, struct err *why);
+
+/*
+ * The end of a request: @sb (NULL where it failed) is borrowed until it is next given back to the loop.
+ * @error: 0, or a positive errno with @text: ENOENT (no such template, sandbox), EINVAL, EEXIST, EDQUOT (the
+ * key's limit), EAGAIN (too many at once: the creates per second), ENOSPC, ENOMEM (the budget), EBUSY (in another
+ * change), ESHUTDOWN, ETIMEDOUT, EIO.
+ */
+typedef void pool_fn(void *user, struct pool_sandbox *sb, int error, const char *text);
+
+struct pool_create {
+	const char *template; /* NAME[:TAG|@digest], or the id of a snapshot */
+	const char *key; /* config_key.name, "" without keys */
+	uint64_t timeout_ms; /* 0: the default */
+	const json_t *metadata; /* object of strings, or NULL */
+	const json_t *env; /* the same */
+	bool auto_pause;
+	const char *const *allow; /* hosts it may reach (proxy_rule_parse()); NULL-terminated, NULL: none */
+};
+void pool_create(struct pool *p, const struct pool_create *spec, pool_fn *fn, void *user);
+
+/* Kill: answers when the machine is gone. A paused one's files are removed. */
+void pool_kill(struct pool *p, const char *id, pool_fn *fn, void *user);
+/* The lease ends @timeout_ms from now (refresh: at least; never earlier than it would). */
+void pool_renew(struct pool *p, const char *id, uint64_t timeout_ms, bool only_longer, pool_fn *fn,
+	void *user);
+void pool_pause(struct pool *p, const char *id, pool_fn *fn, void *user);
+/* Paused → running; of a running one: renew (only longer). EINVAL of one that ends. @auto_pause: -1 as it was. */
+void pool_resume(struct pool *p, const char *id, uint64_t timeout_ms, int auto_pause, pool_fn *fn, void *user);
+/* Capture a running one (or copy a paused one) as snapshot; @done gets its id. @name NULL: it stays in the
+ * state directory; else published in the store as that template by a process of its own. */
+void pool_snapshot(struct pool *p, const char *id, const char *name,
+	void (*done)(void *user, const char *snapshot_id, int error, const char *text), void *user);
+void pool_snapshot_remove(struct pool *p, const char *snapshot_id, pool_fn *fn, void *user);
+/* @count (≤ LIMIT_POOL_FORK) sandboxes from one capture of it: @fn is called for each, with an error for those that failed. */
+void pool_fork(struct pool *p, const char *id, unsigned count, uint64_t timeout_ms, pool_fn *fn,
+	void *user);
+/* keeper_stats(), keeper_console(): for a running one. */
+void pool_stats(struct pool *p, const char *id, keeper_fn *fn, void *user);
+void pool_console(struct pool *p, const char *id, keeper_fn *fn, void *user);
+
+/* ---- looking at sandboxes ------------------------------------------------------------------- */
+
+struct pool_sandbox *pool_find(struct pool *p, const char *id); /* NULL: none (or ENDING, CREATING) */
+/* In order of their beginning (newest first), from the one after @after (NULL: from the first). */
+struct pool_sandbox *pool_next(struct pool *p, const struct pool_sandbox *after);
+size_t pool_count(const struct pool *p, enum pool_state state);
+
+struct pool_facts { /* borrowed strings, as long as the sandbox is not given back to the loop */
+	const char *id, *template_name, *template_tag, *template_digest, *key;
+	enum pool_state state;
+	int64_t started_ms, end_ms; /* since 1970, of the lease; paused: when it was paused */
+	const json_t *metadata, *env; /* objects */
+	bool auto_pause;
+	unsigned vcpus;
+	uint64_t memory_bytes, disk_bytes;
+	const char *mode; /* how it was created: "cold", "shell", "spare", "resume", "fork" */
+	int64_t create_ns; /* from the request to its answer */
+	uint64_t exec_timeout_ms, output_bytes, exec_memory_bytes, exec_pids; /* of the template; 0: default */
+	bool context; /* of the template: an interpreter is warm */
+	const json_t *template_env; /* array of "K=V" */
+};
+void pool_facts(const struct pool_sandbox *sb, struct pool_facts *ret);
+/* Its channel, to send requests on; NULL where it does not run. The pool dispatches it in the loop. Streams
+ * end (ECONNRESET) when it is paused or ends. The caller's requests must take what may happen: the
+ * pool never waits for them. */
+struct guest *pool_guest(struct pool_sandbox *sb);
+/* After requests were queued: let the loop write them. */
+void pool_guest_kick(struct pool_sandbox *sb);
+
+/* ---- looking at the pool -------------------------------------------------------------------- */
+
+struct pool_template_facts {
+	const char *name, *tag, *digest;
+	unsigned shells, spares, want_shells, want_spares, making; /* now, target, being made */
+	unsigned sandboxes; /* running from it */
+	uint64_t hits_spare, hits_shell, misses; /* creates by what they found */
+	uint64_t failures; /* of making shells and spares */
+	const char *error; /* the last failure's text, "" */
+	double arrivals_per_s; /* smoothed */
+	uint64_t memory_bytes;
+	unsigned vcpus;
+	uint64_t disk_bytes;
+};
+/* The templates of the store and of the configuration, in the order of names: @i from 0; false beyond the last. */
+bool pool_template(struct pool *p, unsigned i, struct pool_template_facts *ret);
+/* Observe ends of creates: for metrics. @parts: keeper's "trace". */
+void pool_on_create(struct pool *p,
+	void (*fn)(void *user, const struct pool_facts *f, bool ok, const json_t *parts), void *user);
+
+#endif
