@@ -93,6 +93,12 @@ static struct {
 	} at[CANDIDATES_MAX];
 } probed = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+void monitor_forget(void)
+{
+	for (size_t i = 0; i < sizeof(monitors) / sizeof(monitors[0]); i++)
+		monitors[i]->forget();
+}
+
 static int choose_accel(const struct monitor_facts *facts, enum machine_accel *ret, struct err *err)
 {
 	const char *asked = getenv("PARBAKE_ACCEL");
