@@ -33,6 +33,7 @@
 #define LIMIT_BOOT_MS 120000 /* a boot that makes progress may take */
 #define LIMIT_BOOT_STILL_MS 15000 /* a boot without progress is given up after */
 #define LIMIT_REGIONS 16 /* memory regions in a handshake */
+#define LIMIT_STATE_BYTES (64 * MIB) /* of a device state */
 
 /* archives */
 #define LIMIT_ENTRIES 4000000UL

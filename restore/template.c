@@ -24,7 +24,6 @@
 #include "vmm/cpu.h"
 
 #define END_WAIT_MS 500
-#define STATE_MAX (64 * MIB)
 
 struct template
 {
@@ -168,7 +167,7 @@ static int load_state(
 
 	if (r < 0)
 		return r;
-	if (l->bytes == 0 || l->bytes > STATE_MAX)
+	if (l->bytes == 0 || l->bytes > LIMIT_STATE_BYTES)
 		return err_set(err, EBADMSG, "%s: a device state of %llu bytes", t->label,
 			(unsigned long long)l->bytes);
 	buf = malloc(l->bytes);
@@ -286,7 +285,7 @@ int template_memory(struct template *t, int *ret_memory, int *ret_pager, struct 
 		r = connect_pager(t, err);
 	}
 	if (r == 0 && pagerd_way(t->pager) == PAGER_UFFD)
-		r = pagerd_attach(t->pager, &sock, err);
+		r = pagerd_attach(t->pager, -1, NULL, &sock, err);
 	if (r == 0) {
 		memory = fcntl(pagerd_memory_fd(t->pager), F_DUPFD_CLOEXEC, 3);
 		if (memory < 0)
