@@ -5,7 +5,7 @@
  * They are given to it when it attaches, before its "ok" and before anything of the working set, as pages of
  * its own (UFFDIO_COPY, or zero pages). It may touch its memory meanwhile, so a fault in one
  * of these pages is answered from the difference, too: what a page holds is decided by the same
- * function for all answers (pager_kind()), so no window and no run of the working set brings the template's
+ * function for all answers (kind_of()), so no window and no run of the working set brings the template's
  * page to where the difference has one. Removed pages stay removed here as there.
  *
  * A page of its own does not go away again but by removal, so when all are given the difference is let

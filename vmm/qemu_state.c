@@ -14,20 +14,20 @@
  *     from the state it was restored from    │ saved now                     empty
  *
  * The beginning is parsed strictly (it has no lengths: to find its end is to understand it). The
- * devices are what the monitor says. They are bounded: the monitor writes them to a file of ours that cannot
- * grow, of which a copy is taken, so it keeps no way to change them later.
+ * devices are what the monitor says. It writes them to a file without a name in the cache (on disk, like the
+ * overlay, and as long as its limits let it), of which what a state may have at most is copied: so it keeps
+ * no way to change them later.
  */
 #include "vmm/qemu_state.h"
 
-#include <endian.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "common/cleanup.h"
 #include "common/file.h"
 #include "common/limits.h"
+#include "common/paths.h"
 
 #define MAGIC "QEVM"
 #define VERSION 3
@@ -245,16 +245,20 @@ static int read_bytes(int fd, uint64_t len, const char *what, struct bytes *ret,
 	return r < 0 ? err_sys(err, -r, "read %s", what) : 0;
 }
 
-/* A file that cannot grow beyond what a state may have, and a descriptor over it to write alone. */
+/* A file, and a descriptor over it to write alone. */
 static int make_sink(int *ret_file, int *ret_write, struct err *err)
 {
-	cleanup_fd int file = memfd_create("parbake-devices", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	cleanup_fd int file = -1;
+	const char *dir;
 	char path[64];
+	int r = paths_get(PATHS_CACHE, &dir, err);
 
+	if (r < 0)
+		return r;
+	file = file_scratch(dir, err);
+	if (file < 0)
+		return file;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
-	if (file < 0 || ftruncate(file, LIMIT_STATE_BYTES) < 0 ||
-		fcntl(file, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK) < 0)
-		return err_sys(err, errno, "a file for the device state");
 	/* QEMU asks for just this mode */
 	*ret_write = open(path, O_WRONLY | O_CLOEXEC);
 	if (*ret_write < 0)
