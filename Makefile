@@ -149,6 +149,12 @@ $(B)/fuzz/%: tests/fuzz/%.c tests/fuzz/replay.c $(LIB_OBJ)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< tests/fuzz/replay.c $(LIB_OBJ) $(LIBS)
 
+# What a shell test runs sandboxes with; made when a test asks for it.
+$(B)/e2e/%: tests/e2e/%.c $(LIB_OBJ)
+	$(call say,TEST,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< $(LIB_OBJ) $(LIBS)
+
 # The agent's parsers belong to no library: compiled in, with the sanitizers of this build.
 FRAMES_SRC := agent/wire.c agent/stream.c agent/request.c
 $(B)/fuzz/fuzz_frames: tests/fuzz/fuzz_frames.c tests/fuzz/replay.c $(FRAMES_SRC) $(HEADERS)
