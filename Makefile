@@ -38,7 +38,7 @@ CLI_SRC := $(wildcard cli/*.c)
 AGENT_SRC := $(wildcard agent/*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 PEERS_SRC := $(wildcard benches/peers/*.c)
-DRIVE_SRC := $(wildcard tests/e2e/*_drive.c)
+DRIVE_SRC := $(wildcard tests/e2e/*_driver.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 HEADERS := $(wildcard common/*.h agent/*.h store/*.h vmm/*.h bake/*.h restore/*.h pool/*.h benches/*.h benches/peers/*.h cli/*.h)
 
@@ -148,12 +148,6 @@ $(B)/fuzz/%: tests/fuzz/%.c tests/fuzz/replay.c $(LIB_OBJ)
 	$(call say,FUZZ,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< tests/fuzz/replay.c $(LIB_OBJ) $(LIBS)
-
-# What a shell test runs sandboxes with; made when a test asks for it.
-$(B)/e2e/%: tests/e2e/%.c $(LIB_OBJ)
-	$(call say,TEST,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< $(LIB_OBJ) $(LIBS)
 
 # The agent's parsers belong to no library: compiled in, with the sanitizers of this build.
 FRAMES_SRC := agent/wire.c agent/stream.c agent/request.c
