@@ -521,6 +521,59 @@ static void test_no_template(void)
 	nursery = good;
 }
 
+/* ---- the pager ----------------------------------------------------------------------------- */
+
+/* The pagers of this PARBAKE_HOME are killed. */
+static unsigned kill_pagers(void)
+{
+	cleanup_dir DIR *dir = opendir("/proc");
+	const char *home = getenv("PARBAKE_HOME") ?: "?";
+	unsigned n = 0;
+
+	for (struct dirent *e; dir && (e = readdir(dir));) {
+		cleanup_free char *comm_path = str_printf("/proc/%s/comm", e->d_name);
+		cleanup_free char *line_path = str_printf("/proc/%s/cmdline", e->d_name);
+		cleanup_free char *comm = NULL, *line = NULL;
+		size_t len;
+
+		if (file_read_all(AT_FDCWD, comm_path, 64, &comm, NULL, NULL) < 0 ||
+			strcmp(comm, "parbake-pager\n") != 0 ||
+			file_read_all(AT_FDCWD, line_path, 65536, &line, &len, NULL) < 0 ||
+			!memmem(line, len, home, strlen(home)))
+			continue;
+		n += kill(atoi(e->d_name), SIGKILL) == 0;
+	}
+	return n;
+}
+
+static void test_pager_killed(void)
+{
+	struct box b;
+	int keeper, monitor;
+
+	make(&b, NULL, false);
+	is_int(hand_out(&b, "paged", 60000, NULL), 0, "handed out");
+	keeper = pidfd(keeper_pid(b.k));
+	monitor = pidfd(keeper_monitor_pid(b.k));
+	if (kill_pagers() == 0) {
+		tap_skip("there is no pager here");
+		end(&b);
+	} else {
+		ok(run_until(&b.ended), "a pager that is killed takes its sandboxes along");
+		has_str(b.text, "pager is gone", "the reason is told");
+	}
+	ok(ends(keeper) && ends(monitor), "all is gone");
+	drop(&b);
+	make(&b, NULL, false);
+	is_int(hand_out(&b, "paged", 60000, NULL), 0, "the next one has a new pager");
+	ok(says(&b, "echo hi", "hi\n"), "and works");
+	nursery_free(nursery);
+	ok(says(&b, "echo hi", "hi\n"), "without its nursery too");
+	is_int(end(&b), 0, "it is killed");
+	drop(&b);
+	start_nursery(digest);
+}
+
 /* ---- at rest ------------------------------------------------------------------------------- */
 
 static bool is_capture(const char *dir)
@@ -679,6 +732,7 @@ int main(int argc, char **argv)
 	test_stopped();
 	test_kill_early();
 	test_refused();
+	test_pager_killed();
 	test_nursery_killed();
 	test_no_template();
 	test_capture();
