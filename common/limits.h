@@ -99,7 +99,11 @@
 #define LIMIT_HTTP_BODY (1 * MIB) /* of a request that is JSON */
 #define LIMIT_HTTP_UPLOAD (16 * GIB) /* of a file */
 #define LIMIT_HTTP_BUFFER (256 * KIB) /* of an answer, kept for a client that reads slowly */
-#define LIMIT_HTTP_IDLE_S 60
+#define LIMIT_HTTP_DISCARD (1 * MIB) /* of a body that nobody asked for; more of it ends the connection */
+#define LIMIT_HTTP_ANSWER_HEADERS 32 /* that a handler adds */
+#define LIMIT_HTTP_IDLE_S 60 /* for a request to come, its body included; an upload to get on, an answer to go */
+#define LIMIT_HTTP_STALL_S 900 /* that a client reads nothing of a stream (a pager at its terminal) */
+#define LIMIT_HTTP_RATE 16384 /* bytes a second below which an upload or an answer is too slow */
 #define LIMIT_METRICS_SERIES 1024 /* of one family */
 
 /* measuring */
