@@ -87,8 +87,9 @@
 #define LIMIT_POOL_SANDBOXES 65536 /* of one daemon, paused ones included */
 #define LIMIT_POOL_TEMPLATES 256 /* with a nursery at once */
 #define LIMIT_POOL_FORK 64 /* forks of one request */
-#define LIMIT_POOL_CONFIG_BYTES (1 * MIB)
 #define LIMIT_POOL_KEYS 1024
+#define LIMIT_POOL_READY 1024 /* shells, and spares, of one template */
+#define LIMIT_POOL_KEY_TEXT 256 /* bytes of a key that a client sends */
 #define LIMIT_POOL_METADATA 64 /* pairs of a sandbox's metadata, and of its env */
 #define LIMIT_POOL_ALLOW 64 /* hosts that a sandbox may reach */
 #define LIMIT_LEASE_MS 31536000000LL /* a year */
