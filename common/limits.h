@@ -91,8 +91,9 @@
 #define LIMIT_POOL_SANDBOXES 65536 /* of one daemon, paused ones included */
 #define LIMIT_POOL_TEMPLATES 256 /* with a nursery at once */
 #define LIMIT_POOL_FORK 64 /* forks of one request */
-#define LIMIT_POOL_CONFIG_BYTES (1 * MIB)
 #define LIMIT_POOL_KEYS 1024
+#define LIMIT_POOL_READY 1024 /* shells, and spares, of one template */
+#define LIMIT_POOL_KEY_TEXT 256 /* bytes of a key that a client sends */
 #define LIMIT_POOL_METADATA 64 /* pairs of a sandbox's metadata, and of its env */
 #define LIMIT_POOL_ALLOW 64 /* hosts that a sandbox may reach */
 #define LIMIT_LEASE_MS 31536000000LL /* a year */
@@ -103,7 +104,11 @@
 #define LIMIT_HTTP_BODY (1 * MIB) /* of a request that is JSON */
 #define LIMIT_HTTP_UPLOAD (16 * GIB) /* of a file */
 #define LIMIT_HTTP_BUFFER (256 * KIB) /* of an answer, kept for a client that reads slowly */
-#define LIMIT_HTTP_IDLE_S 60
+#define LIMIT_HTTP_DISCARD (1 * MIB) /* of a body that nobody asked for; more of it ends the connection */
+#define LIMIT_HTTP_ANSWER_HEADERS 32 /* that a handler adds */
+#define LIMIT_HTTP_IDLE_S 60 /* for a request to come, its body included; an upload to get on, an answer to go */
+#define LIMIT_HTTP_STALL_S 900 /* that a client reads nothing of a stream (a pager at its terminal) */
+#define LIMIT_HTTP_RATE 16384 /* bytes a second below which an upload or an answer is too slow */
 #define LIMIT_METRICS_SERIES 1024 /* of one family */
 
 /* measuring */
