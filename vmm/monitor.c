@@ -93,6 +93,12 @@ static struct {
 	} at[CANDIDATES_MAX];
 } probed = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+void monitor_forget(void)
+{
+	for (size_t i = 0; i < sizeof(monitors) / sizeof(monitors[0]); i++)
+		monitors[i]->forget();
+}
+
 static int choose_accel(const struct monitor_facts *facts, enum machine_accel *ret, struct err *err)
 {
 	const char *asked = getenv("PARBAKE_ACCEL");
@@ -181,6 +187,11 @@ int monitor_default_accel(enum machine_accel *ret, struct err *err)
 	int r = monitor_probe(&facts, err);
 
 	return r ? r : choose_accel(facts, ret, err);
+}
+
+int monitor_prepare(const struct monitor_facts *facts, struct err *err)
+{
+	return monitors[0]->prepare(facts, err);
 }
 
 int monitor_confinement(char ret[static 256], struct err *err)

@@ -412,7 +412,9 @@ static void qemu_poll(struct machine *m)
 const struct monitor_ops monitor_qemu = {
 	.name = "qemu",
 	.probe = qemu_probe,
+	.forget = qemu_forget,
 	.confined = qemu_confined,
+	.prepare = qemu_prepare,
 	.start = qemu_start,
 	.ready = qemu_ready,
 	.restore = qemu_restore,
