@@ -99,7 +99,14 @@
 #define LIMIT_HTTP_BODY (1 * MIB) /* of a request that is JSON */
 #define LIMIT_HTTP_UPLOAD (16 * GIB) /* of a file */
 #define LIMIT_HTTP_BUFFER (256 * KIB) /* of an answer, kept for a client that reads slowly */
-#define LIMIT_HTTP_IDLE_S 60
+#define LIMIT_HTTP_DISCARD (1 * MIB) /* of a body that nobody asked for; more of it ends the connection */
+#define LIMIT_HTTP_ANSWER_HEADERS 32 /* that a handler adds */
+#define LIMIT_HTTP_IDLE_S 60 /* for a request to come, its body included; an upload to get on, an answer to go */
+#define LIMIT_HTTP_STALL_S 900 /* that a client reads nothing of a stream (a pager at its terminal) */
+#define LIMIT_HTTP_RATE 16384 /* bytes a second below which an upload or an answer is too slow */
+#define LIMIT_METRICS_SERIES 1024 /* of one family */
+
+/* using a sandbox over HTTP */
 #define LIMIT_WIRE_COLLECT (2 * MIB) /* of one stream of a command whose output is answered whole */
 #define LIMIT_WIRE_STREAM (64 * GIB) /* of one that is passed on as it comes */
 #define LIMIT_WIRE_CHUNK (32 * KIB) /* bytes of output in one event */
@@ -113,7 +120,6 @@
 #define LIMIT_WIRE_CALL_MS 60000 /* a file operation without data */
 #define LIMIT_WIRE_STALL_MS 60000 /* a transfer in which no byte moves */
 #define LIMIT_WIRE_GRACE_MS 10000 /* a command that outlives its timeout by so much is given up */
-#define LIMIT_METRICS_SERIES 1024 /* of one family */
 
 /* measuring */
 #define LIMIT_SAMPLES 1000000 /* of one series */

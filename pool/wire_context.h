@@ -11,7 +11,7 @@ bool wire_language(struct wire_call *c, const char *language);
 /* Is there a context @id, "default" or one that was made here? false: answered. */
 bool wire_context_known(struct wire_call *c, const char *id);
 
-/* wire_code.c: what a display or result of {mime: text} is in E2B's shape. New reference. */
+/* wire_result.c: what a display or result of {mime: text} is in E2B's shape. New reference. */
 json_t *wire_result(const json_t *data, bool main_result);
 
 #endif
