@@ -5,7 +5,7 @@
  * goes beside it in calls of its own (SendInput, CloseStdin, Update), one at a time, so that it
  * arrives in order and waits where the command does not read.
  */
-#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -59,42 +59,38 @@ static int pass(struct process *p, int fd, const json_t *data, const char *key, 
 	return r < 0 ? err_sys(err, -r, "pass the output on") : 0;
 }
 
-/* {"exitCode", "exited", "status", "error"}; "status" is "exit status 1" or "signal: killed". */
-static void take_end(struct process *p, const json_t *end)
+/* "signal: Killed": its number; 0: it is none. */
+static int signal_of(const char *status)
 {
-	static const struct {
-		const char *name;
-		int number;
-	} signals[] = {{"hangup", 1}, {"interrupt", 2}, {"quit", 3}, {"illegal instruction", 4},
-		{"aborted", 6}, {"bus error", 7}, {"floating point exception", 8}, {"killed", 9},
-		{"user defined signal 1", 10}, {"segmentation fault", 11},
-		{"user defined signal 2", 12}, {"broken pipe", 13}, {"alarm clock", 14},
-		{"terminated", 15}};
-	const char *status = client_string(end, "status");
-	int number;
+	static const char prefix[] = "signal: ";
 
-	p->exit.code = (int)client_number(end, "exitCode");
-	p->exit.total_out = p->exit.total_err = -1;
-	if (!strncmp(status, "signal: ", 8)) {
-		p->exit.code = -1;
-		if (sscanf(status + 8, "%d", &number) == 1)
-			p->exit.signal = number;
-		for (unsigned i = 0; i < sizeof(signals) / sizeof(*signals); i++) {
-			if (!strncasecmp(status + 8, signals[i].name, strlen(signals[i].name)))
-				p->exit.signal = signals[i].number;
-		}
-		if (!p->exit.signal)
-			p->exit.signal = 9;
+	if (strncasecmp(status, prefix, sizeof(prefix) - 1) != 0)
+		return 0;
+	status += sizeof(prefix) - 1;
+	for (int sig = 1; sig < NSIG; sig++) {
+		if (!strcasecmp(status, strsignal(sig)))
+			return sig;
 	}
-	p->ended = true;
+	return SIGKILL;
 }
 
-static int errno_of_code(const char *code)
+/* {"exitCode", "exited", "status"}; and only where it is so: "timedOut", "oom", "cut". */
+static void take_end(struct process *p, const json_t *end)
 {
-	return !strcmp(code, "not_found")            ? ENOENT
-		: !strcmp(code, "permission_denied") ? EACCES
-		: !strcmp(code, "deadline_exceeded") ? ETIMEDOUT
-						     : EIO;
+	const json_t *cut = json_object_get(end, "cut");
+	struct client_exit *e = &p->exit;
+
+	e->signal = json_is_true(json_object_get(end, "exited"))
+		? 0
+		: signal_of(client_string(end, "status"));
+	e->code = e->signal ? -1 : (int)client_number(end, "exitCode");
+	e->timed_out = json_is_true(json_object_get(end, "timedOut"));
+	e->oom = json_is_true(json_object_get(end, "oom"));
+	e->cut_out = json_is_true(json_object_get(cut, "stdout"));
+	e->cut_err = json_is_true(json_object_get(cut, "stderr"));
+	e->total_out = cut ? (int64_t)client_number(cut, "stdoutBytes") : -1;
+	e->total_err = cut ? (int64_t)client_number(cut, "stderrBytes") : -1;
+	p->ended = true;
 }
 
 static int on_part(void *user, const json_t *obj, unsigned flags, struct err *err)
@@ -111,7 +107,7 @@ static int on_part(void *user, const json_t *obj, unsigned flags, struct err *er
 			p->ended = true;
 			return 0;
 		}
-		return err_set(err, errno_of_code(client_string(one, "code")), "%s",
+		return err_set(err, client_errno(client_string(one, "code")), "%s",
 			client_string(one, "message"));
 	}
 	if ((one = json_object_get(event, "start")))

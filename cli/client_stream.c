@@ -161,21 +161,21 @@ static void take_end(struct client_exit *e, const json_t *obj)
 	e->signal = (int)integer(obj, "signal", 0);
 	e->code = e->signal ? -1 : (int)integer(obj, "exit_code", -1);
 	e->timed_out = flag(obj, "timed_out");
-	e->oom = flag(obj, "out_of_memory");
+	e->oom = flag(obj, "oom");
 	e->cut_out = flag(obj, "stdout_cut");
 	e->cut_err = flag(obj, "stderr_cut");
 	e->total_out = integer(obj, "stdout_bytes", -1);
 	e->total_err = integer(obj, "stderr_bytes", -1);
-	e->duration_ms = (double)integer(obj, "duration_ns", 0) / 1e6;
 }
 
-/* What "errno" of an error event says, for the exit statuses of sh(1). */
-static int errno_named(const char *name)
+int client_errno(const char *code)
 {
-	return !strcmp(name, "ENOENT")       ? ENOENT
-		: !strcmp(name, "EACCES")    ? EACCES
-		: !strcmp(name, "ETIMEDOUT") ? ETIMEDOUT
-					     : EIO;
+	return !strcmp(code, "not_found")             ? ENOENT
+		: !strcmp(code, "permission_denied")  ? EACCES
+		: !strcmp(code, "deadline_exceeded")  ? ETIMEDOUT
+		: !strcmp(code, "resource_exhausted") ? EAGAIN
+		: !strcmp(code, "invalid_argument")   ? EINVAL
+						      : EIO;
 }
 
 static int on_part(void *user, const json_t *obj, unsigned flags, struct err *err)
@@ -189,7 +189,7 @@ static int on_part(void *user, const json_t *obj, unsigned flags, struct err *er
 	if (!strcmp(type, "stderr"))
 		return pass(run, STDERR_FILENO, obj, err);
 	if (!strcmp(type, "error"))
-		return err_set(err, errno_named(client_string(obj, "errno")), "%s",
+		return err_set(err, client_errno(client_string(obj, "code")), "%s",
 			client_string(obj, "message"));
 	if (!strcmp(type, "end")) {
 		take_end(run->exit, obj);

@@ -48,12 +48,13 @@ struct client_exit {
 	int signal;
 	bool timed_out, oom, cut_out, cut_err;
 	int64_t total_out, total_err; /* written by the command; -1: not told */
-	double duration_ms; /* 0: not told */
 };
 
 /* Run it to its end. -errno: it did not run, or how it ended is not known. */
 int client_exec_run(struct client *c, const char *id, const struct client_exec *spec,
 	struct client_exit *ret, struct err *err);
+/* The positive errno of an error's name ("not_found"), as the Connect protocol has them. */
+int client_errno(const char *code);
 /* The same with standard input or a terminal (client_process.c). */
 int client_process_run(struct client *c, const char *id, const struct client_exec *spec,
 	struct client_exit *ret, struct err *err);

@@ -59,13 +59,13 @@ static char *with_leaf(const char *path, const char *from, bool is_dir)
 	return is_dir ? str_printf("%s/%s", path, leaf_of(from)) : str_dup(path);
 }
 
-static char *request_path(const struct copy *c, const char *id, const char *path)
+static char *request_path(const struct copy *c, const char *id, const char *path, const char *mode)
 {
 	cleanup_free char *escaped = client_escape(path);
 	cleanup_free char *user = c->user ? client_escape(c->user) : NULL;
 
-	return str_printf("/sandboxes/%s/files?path=%s%s%s", id, escaped, user ? "&username=" : "",
-		user ? user : "");
+	return str_printf("/sandboxes/%s/files?path=%s%s%s%s", id, escaped,
+		user ? "&username=" : "", user ? user : "", mode);
 }
 
 /* ---- in ------------------------------------------------------------------------------------ */
@@ -75,22 +75,17 @@ static int put(const struct copy *copy, struct client *c, const char *id, uint64
 {
 	cleanup_fd int fd = open(copy->from.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	cleanup_free char *to = with_leaf(copy->to.path, copy->from.path, false);
-	cleanup_free char *path = request_path(copy, id, to);
-	cleanup_free char *mode = NULL;
-	const char *headers[] = {NULL, NULL};
-	struct client_spec spec = {.method = "POST",
-		.path = path,
-		.type = "application/octet-stream",
-		.headers = headers,
-		.timeout_ms = -1};
+	cleanup_free char *path = NULL, *mode = NULL;
+	struct client_spec spec = {
+		.method = "POST", .type = "application/octet-stream", .timeout_ms = -1};
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_sys(err, errno, "%s", copy->from.path);
 	if (!S_ISREG(st.st_mode))
 		return err_set(err, EINVAL, "%s: not a regular file", copy->from.path);
-	mode = str_printf("X-Parbake-Mode: %o", st.st_mode & 0777);
-	headers[0] = mode;
+	mode = str_printf("&mode=%o", st.st_mode & 0777);
+	spec.path = path = request_path(copy, id, to, mode);
 	if (st.st_size) {
 		spec.upload_fd = fd;
 		spec.upload_bytes = (uint64_t)st.st_size;
@@ -155,7 +150,8 @@ static int get(const struct copy *copy, struct client *c, const char *id, uint64
 	struct err *err)
 {
 	cleanup_publish struct publish p = PUBLISH_INIT;
-	cleanup_free char *path = request_path(copy, id, copy->from.path), *to = NULL, *dir = NULL;
+	cleanup_free char *path = request_path(copy, id, copy->from.path, ""), *to = NULL,
+			  *dir = NULL;
 	struct stat st;
 	const char *leaf;
 	int r;

@@ -114,7 +114,7 @@ is "$(tail -n 1 "$scratch/tty.out" | tr -d '\r')" "24x80 then 30x100, raw, resto
 # cp, code
 echo content >"$scratch/f"
 chmod 750 "$scratch/f"
-is "$(status cp "$scratch/f" "$id:/tmp/g")$(asked 'r["query"]["path"] + " " + r["headers"]["X-Parbake-Mode"]')" "0/tmp/g 750" "cp in"
+is "$(status cp "$scratch/f" "$id:/tmp/g")$(asked 'r["query"]["path"] + " " + r["query"]["mode"]')" "0/tmp/g 750" "cp in"
 is "$(status cp "$id:/tmp/g" "$scratch/back")$(cat "$scratch/back")" 0content "cp out"
 is "$(status cp "$id:/tmp/g" -)$(cat "$scratch/out")" 0content "to standard output"
 mkdir "$scratch/dir"

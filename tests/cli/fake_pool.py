@@ -188,7 +188,7 @@ class Handler(BaseHTTPRequestHandler):
             p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,
                                  cwd=body.get("cwd"))
         except FileNotFoundError:
-            self.line(type="error", errno="ENOENT", message=f"{argv[0]}: not found")
+            self.line(type="error", code="not_found", message=f"{argv[0]}: not found")
             return self.chunk(b"")
         timed_out = False
         try:
@@ -269,7 +269,7 @@ class Handler(BaseHTTPRequestHandler):
                 else:
                     del fds[fd]
         p.wait()
-        status = f"signal: {signal.strsignal(-p.returncode).lower()}" if p.returncode < 0 else f"exit status {p.returncode}"
+        status = f"signal: {signal.strsignal(-p.returncode)}" if p.returncode < 0 else f"exit status {p.returncode}"
         self.frame({"event": {"end": {"exitCode": p.returncode, "exited": p.returncode >= 0, "status": status}}})
         self.frame({}, 2)
         self.chunk(b"")
