@@ -158,6 +158,10 @@ static void run(char *line)
 	else if (!strcmp(op, "create") && !*sb) {
 		snprintf(text, sizeof(text), "first-%s", number);
 		r = sandbox_create(template, text, SOON, sb, &err);
+		if (r == 0)
+			snprintf(text, sizeof(text), "%" PRId64 " %" PRId64,
+				sandbox_trace(*sb)->answered - sandbox_trace(*sb)->begin,
+				sandbox_trace(*sb)->answered - sandbox_trace(*sb)->resumed);
 	} else if (!strcmp(op, "exec") && *sb)
 		r = do_exec(*sb, arg, false, text, sizeof(text), &err);
 	else if (!strcmp(op, "spawn") && *sb)
