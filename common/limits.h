@@ -107,6 +107,21 @@
 #define LIMIT_HTTP_RATE 16384 /* bytes a second below which an upload or an answer is too slow */
 #define LIMIT_METRICS_SERIES 1024 /* of one family */
 
+/* using a sandbox over HTTP */
+#define LIMIT_WIRE_COLLECT (2 * MIB) /* of one stream of a command whose output is answered whole */
+#define LIMIT_WIRE_STREAM (64 * GIB) /* of one that is passed on as it comes */
+#define LIMIT_WIRE_CHUNK (32 * KIB) /* bytes of output in one event */
+#define LIMIT_WIRE_READERS 8 /* that follow one command */
+#define LIMIT_WIRE_INPUTS 16 /* requests with input that wait for one command */
+#define LIMIT_WIRE_TAG 255 /* bytes of a command's tag */
+#define LIMIT_WIRE_ENTRIES 10000 /* of a directory's listing, those below it included */
+#define LIMIT_WIRE_DEPTH 64 /* of a listing */
+#define LIMIT_WIRE_CONTEXTS 64 /* of one sandbox, that are known */
+#define LIMIT_WIRE_RESULT (9 * MIB) /* of one result of code, as JSON: the driver's own bound and its frame */
+#define LIMIT_WIRE_CALL_MS 60000 /* a file operation without data */
+#define LIMIT_WIRE_STALL_MS 60000 /* a transfer in which no byte moves */
+#define LIMIT_WIRE_GRACE_MS 10000 /* a command that outlives its timeout by so much is given up */
+
 /* measuring */
 #define LIMIT_SAMPLES 1000000 /* of one series */
 #define LIMIT_BENCH_SERIES 4096 /* of one document */

@@ -10,6 +10,7 @@ struct api {
 	struct pool *pool;
 	const struct config *config;
 	struct metrics *metrics;
+	struct wire *wire; /* wire.h; made by api_wire(), api_free() frees it; NULL: not used yet */
 };
 
 /* Who asks: the key found in X-API-Key or Authorization: Bearer; NULL where no keys are configured. */
