@@ -108,6 +108,7 @@
 #define LIMIT_BENCH_SERIES 4096 /* of one document */
 #define LIMIT_BENCH_FILES 64 /* documents read at once */
 #define LIMIT_BENCH_CLIENTS 256 /* creates at once */
+#define LIMIT_BENCH_OPEN 1024 /* requests of an open loop that are not answered yet */
 #define LIMIT_SYMBOLS_BYTES (32 * MIB) /* of a System.map */
 
 #endif
