@@ -106,6 +106,7 @@
 #define LIMIT_HTTP_STALL_S 900 /* that a client reads nothing of a stream (a pager at its terminal) */
 #define LIMIT_HTTP_RATE 16384 /* bytes a second below which an upload or an answer is too slow */
 #define LIMIT_METRICS_SERIES 1024 /* of one family */
+#define LIMIT_CLIENT_PART (4 * MIB) /* of an answer that a command reads in parts: a line, a frame */
 
 /* using a sandbox over HTTP */
 #define LIMIT_WIRE_COLLECT (2 * MIB) /* of one stream of a command whose output is answered whole */
@@ -127,6 +128,7 @@
 #define LIMIT_BENCH_SERIES 4096 /* of one document */
 #define LIMIT_BENCH_FILES 64 /* documents read at once */
 #define LIMIT_BENCH_CLIENTS 256 /* creates at once */
+#define LIMIT_BENCH_OPEN 1024 /* requests of an open loop that are not answered yet */
 #define LIMIT_SYMBOLS_BYTES (32 * MIB) /* of a System.map */
 
 #endif

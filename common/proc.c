@@ -222,6 +222,7 @@ static pid_t launch_confined(struct launch *l, const struct confine *c)
 	l->confined = &confined;
 	l->program_fd = program_fd;
 	pid = launch(l);
+	l->confined = NULL;
 	if (dumpable == 1)
 		prctl(PR_SET_DUMPABLE, 1);
 	return pid;
@@ -286,28 +287,30 @@ bool proc_ended(const struct proc *p)
 
 int proc_wait(struct proc *p, long long deadline, int *ret_status)
 {
-	int status;
+	int status, r = 0;
 
 	for (;;) {
 		struct pollfd pfd = {.fd = p->pidfd, .events = POLLIN};
-		int r = poll(&pfd, 1, clock_left_ms(deadline));
+		int n = poll(&pfd, 1, clock_left_ms(deadline));
 
-		if (r == 1)
+		if (n == 1)
 			break;
-		if (r == 0 && clock_left_ms(deadline) == 0)
+		if (n == 0 && clock_left_ms(deadline) == 0)
 			return -ETIMEDOUT;
-		if (r < 0 && errno != EINTR)
+		if (n < 0 && errno != EINTR)
 			return -errno;
 	}
 	while (waitpid(p->pid, &status, 0) < 0) {
-		if (errno != EINTR)
-			return -errno;
+		if (errno != EINTR) {
+			r = -errno; /* ECHILD: it has ended, and its status went to another */
+			break;
+		}
 	}
 	close_fd(&p->pidfd);
 	p->pid = 0;
-	if (ret_status)
+	if (r == 0 && ret_status)
 		*ret_status = status;
-	return 0;
+	return r;
 }
 
 void proc_kill(struct proc *p)

@@ -54,7 +54,8 @@ int proc_signal(const struct proc *p, int sig);
 bool proc_ended(const struct proc *p);
 /*
  * Wait at most until @deadline (clock.h) and reap: *@ret_status as waitpid(2) gives it.
- * -ETIMEDOUT leaves it running. After success @p is PROC_INIT.
+ * -ETIMEDOUT leaves it running. After success @p is PROC_INIT, and after -ECHILD too: it has ended, but
+ * its status was not for us (SIGCHLD is ignored).
  */
 int proc_wait(struct proc *p, long long deadline, int *ret_status);
 /* SIGKILL and reap, if there is one. */

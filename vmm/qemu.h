@@ -76,6 +76,7 @@ int qemu_confined(struct err *err);
 bool qemu_try_kvm_device(char why[static 128]);
 bool qemu_try_kvm(const struct monitor_facts *facts, char why[static 128]);
 /* monitor_ops.probe */
+void qemu_forget(void);
 int qemu_probe(unsigned i, struct monitor_facts *ret, struct err *err);
 
 #endif
