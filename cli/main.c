@@ -15,6 +15,7 @@
 #include "bake/template.h"
 #include "common/limits.h"
 #include "common/nearest.h"
+#include "pool/keeper.h"
 #include "restore/pager.h"
 
 static const struct command {
@@ -317,6 +318,8 @@ static int dispatch(int argc, char **argv)
 	}
 	if (!strcmp(name, "pager")) /* internal: started by pagerd_connect() */
 		return pagerd_main(argc, argv);
+	if (!strcmp(name, "nursery")) /* internal: started by nursery_start() */
+		return nursery_main(argc, argv);
 	c = find(name);
 	if (!c)
 		return unknown(name);

@@ -76,7 +76,7 @@
 #define LIMIT_PROXY_NOTES 64 /* hosts whose refusal is shown */
 #define LIMIT_QMP_LINE (4 * MIB)
 #define LIMIT_PAGER_MACHINES 4096
-#define LIMIT_PAGER_CLIENTS 1024 /* connections to one pager */
+#define LIMIT_PAGER_CLIENTS (LIMIT_PAGER_MACHINES + 256) /* connections to one pager: each keeper has one */
 #define LIMIT_PAGER_LINE 4096 /* bytes of a request or reply between them */
 #define LIMIT_PAGER_TRACE 65536 /* entries of a pager's trace kept until they are fetched */
 #define LIMIT_PAGER_REPLY_MS 60000 /* a pager that says nothing for so long is broken */
@@ -84,6 +84,10 @@
 /* the pool */
 #define LIMIT_KEEPER_LINE (64 * KIB) /* of a message between daemon, nursery and keeper */
 #define LIMIT_KEEPER_RECORD (32 * KIB) /* of the daemon's notes that a keeper holds, as text */
+#define LIMIT_KEEPER_SEND_MS 5000 /* a daemon that does not read is taken for gone after */
+#define LIMIT_KEEPER_FILES 256 /* descriptors of a keeper, and of its monitor */
+#define LIMIT_PAUSE_TRIES 10 /* of a pause at a lease's end; then the sandbox is killed */
+#define LIMIT_PAUSE_RETRY_MS 30000 /* between two */
 #define LIMIT_POOL_SANDBOXES 65536 /* of one daemon, paused ones included */
 #define LIMIT_POOL_TEMPLATES 256 /* with a nursery at once */
 #define LIMIT_POOL_FORK 64 /* forks of one request */
