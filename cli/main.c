@@ -106,7 +106,12 @@ static const struct command {
 		"  each but compare:  --json (everything, raw samples too), --save DOC.json, "
 		"--report PAGE.html,\n"
 		"                     --against OLD.json (repeat), --store DIR\n"},
-	{"pool", cmd_pool, "status [--json]", "show the pool's templates",
+	{"pool", cmd_pool, "serve [--config FILE] | check [FILE] | key NAME | status [--json]",
+		"run a pool of sandboxes behind an HTTP API; look after it",
+		"  serve              be the daemon, until SIGTERM; SIGHUP reads the configuration anew\n"
+		"    --config FILE    parbake-pool(5); else /etc/parbake/pool.conf where it is there\n"
+		"  check [FILE]       is a configuration good? Says what it comes to\n"
+		"  key NAME           make a key for the API, and what the configuration says of it\n"
 		"  status             what waits for each template, and what came of it\n"},
 	{"create", cmd_create,
 		"TEMPLATE [--timeout T] [--metadata K=V]… [--env K=V]… [--auto-pause] [--allow "

@@ -99,6 +99,7 @@
 #define LIMIT_LEASE_MS 31536000000LL /* a year */
 #define LIMIT_KILL_MS 10000 /* a machine that is not gone by then after SIGKILL is told as such */
 #define LIMIT_CAPTURE_MS 600000
+#define LIMIT_DRAIN_MS 15000 /* that a daemon told to end waits for its open requests */
 #define LIMIT_HTTP_CONNECTIONS 4096
 #define LIMIT_HTTP_HEADER (32 * KIB) /* of a request's line and headers */
 #define LIMIT_HTTP_BODY (1 * MIB) /* of a request that is JSON */
@@ -110,6 +111,8 @@
 #define LIMIT_HTTP_STALL_S 900 /* that a client reads nothing of a stream (a pager at its terminal) */
 #define LIMIT_HTTP_RATE 16384 /* bytes a second below which an upload or an answer is too slow */
 #define LIMIT_METRICS_SERIES 1024 /* of one family */
+#define LIMIT_METRICS_SAMPLED 256 /* sandboxes whose memory is asked for one page */
+#define LIMIT_METRICS_WAIT_MS 2000 /* for their answers */
 #define LIMIT_CLIENT_PART (4 * MIB) /* of an answer that a command reads in parts: a line, a frame */
 
 /* using a sandbox over HTTP */
