@@ -27,7 +27,7 @@ def new(template, body, state="running"):
         sandboxes[sid] = {"sandboxID": sid, "templateID": template, "alias": template, "clientID": "x", "state": state,
                           "startedAt": stamp(time.time()), "endAt": stamp(time.time() + body.get("timeout", 300)),
                           "cpuCount": 1, "memoryMB": 256, "diskSizeMB": 512, "metadata": body.get("metadata", {})}
-        return sandboxes[sid]
+        return dict(sandboxes[sid], mode="spare" if counter % 2 else "shell")
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -173,6 +173,8 @@ class Handler(BaseHTTPRequestHandler):
         self.error(404, "no such route")
 
     def run_exec(self, sid, body):
+        if not body.get("stream"):
+            return self.reply(200, {"exit_code": subprocess.run(body["argv"]).returncode, "signal": None})
         if sid == "badline":
             self.begin("application/x-ndjson")
             return self.chunk(b"x" * (5 << 20))
