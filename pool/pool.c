@@ -303,7 +303,7 @@ void pool_facts(const struct pool_sandbox *sb, struct pool_facts *ret)
 		.end_ms = sb->state == POOL_PAUSED ? sb->paused_ms
 						   : clock_realtime_ns() / 1000000 + left_ms,
 		.metadata = n->metadata,
-		.env = n->env,
+		.env = sb->egress_env ? sb->egress_env : n->env,
 		.allow = n->allow,
 		.auto_pause = n->auto_pause,
 		.vcpus = n->vcpus,
