@@ -24,6 +24,7 @@
 #include "common/nearest.h"
 
 #define INI_ENTRIES_MAX 8192
+#define INIH_SECTION 49 /* bytes that inih keeps of a section's name */
 
 struct reading {
 	struct inifile *ini;
@@ -121,11 +122,22 @@ static int append_line(struct reading *r)
 	return 1;
 }
 
+/* inih cuts the name of a section; we have the whole. */
+static const char *whole_section(const struct reading *r, const char *section)
+{
+	const struct inifile *ini = r->ini;
+	const char *last = ini->n_sections ? ini->sections[ini->n_sections - 1].section : "";
+	size_t len = strlen(section);
+
+	return len >= INIH_SECTION && !strncmp(last, section, len) ? last : section;
+}
+
 static int handle(void *user, const char *section, const char *name, const char *value)
 {
 	struct reading *r = user;
 	struct inifile *ini = r->ini;
 
+	section = whole_section(r, section);
 	if (r->line_len && strchr(" \t", r->line[0]) && ini->n && r->number > 1 &&
 		!strcmp(ini->entries[ini->n - 1].section, section) &&
 		ini->entries[ini->n - 1].line < r->number)

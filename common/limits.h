@@ -76,7 +76,7 @@
 #define LIMIT_PROXY_NOTES 64 /* hosts whose refusal is shown */
 #define LIMIT_QMP_LINE (4 * MIB)
 #define LIMIT_PAGER_MACHINES 4096
-#define LIMIT_PAGER_CLIENTS 1024 /* connections to one pager */
+#define LIMIT_PAGER_CLIENTS (LIMIT_PAGER_MACHINES + 256) /* connections to one pager: each keeper has one */
 #define LIMIT_PAGER_LINE 4096 /* bytes of a request or reply between them */
 #define LIMIT_PAGER_TRACE 65536 /* entries of a pager's trace kept until they are fetched */
 #define LIMIT_PAGER_REPLY_MS 60000 /* a pager that says nothing for so long is broken */
@@ -84,11 +84,16 @@
 /* the pool */
 #define LIMIT_KEEPER_LINE (64 * KIB) /* of a message between daemon, nursery and keeper */
 #define LIMIT_KEEPER_RECORD (32 * KIB) /* of the daemon's notes that a keeper holds, as text */
+#define LIMIT_KEEPER_SEND_MS 5000 /* a daemon that does not read is taken for gone after */
+#define LIMIT_KEEPER_FILES 256 /* descriptors of a keeper, and of its monitor */
+#define LIMIT_PAUSE_TRIES 10 /* of a pause at a lease's end; then the sandbox is killed */
+#define LIMIT_PAUSE_RETRY_MS 30000 /* between two */
 #define LIMIT_POOL_SANDBOXES 65536 /* of one daemon, paused ones included */
 #define LIMIT_POOL_TEMPLATES 256 /* with a nursery at once */
 #define LIMIT_POOL_FORK 64 /* forks of one request */
-#define LIMIT_POOL_CONFIG_BYTES (1 * MIB)
 #define LIMIT_POOL_KEYS 1024
+#define LIMIT_POOL_READY 1024 /* shells, and spares, of one template */
+#define LIMIT_POOL_KEY_TEXT 256 /* bytes of a key that a client sends */
 #define LIMIT_POOL_METADATA 64 /* pairs of a sandbox's metadata, and of its env */
 #define LIMIT_POOL_ALLOW 64 /* hosts that a sandbox may reach */
 #define LIMIT_LEASE_MS 31536000000LL /* a year */
@@ -105,6 +110,7 @@
 #define LIMIT_HTTP_STALL_S 900 /* that a client reads nothing of a stream (a pager at its terminal) */
 #define LIMIT_HTTP_RATE 16384 /* bytes a second below which an upload or an answer is too slow */
 #define LIMIT_METRICS_SERIES 1024 /* of one family */
+#define LIMIT_CLIENT_PART (4 * MIB) /* of an answer that a command reads in parts: a line, a frame */
 
 /* using a sandbox over HTTP */
 #define LIMIT_WIRE_COLLECT (2 * MIB) /* of one stream of a command whose output is answered whole */

@@ -17,7 +17,8 @@
 
 #include "common/clock.h"
 
-#define EVENTS_MAX 64 /* of one round; the rest come in the next, and those that had none go first */
+#define EVENTS_MAX                                                                                 \
+	64 /* of one round; the rest come in the next, and those that had none go first */
 
 struct loop_watch {
 	struct loop *l;
@@ -297,8 +298,7 @@ int loop_once(struct loop *l, int64_t deadline, struct err *err)
 
 	assert(!l->in_round);
 	do {
-		int64_t until =
-			l->n_heap && l->heap[0]->at < deadline ? l->heap[0]->at : deadline;
+		int64_t until = l->n_heap && l->heap[0]->at < deadline ? l->heap[0]->at : deadline;
 
 		n = epoll_wait(l->epoll, events, EVENTS_MAX, clock_left_ms(until));
 	} while (n < 0 && errno == EINTR);

@@ -50,6 +50,11 @@ run() {
 	timeout -k 10 "$limit" "$@" >"$log/$name.tap" 2>"$log/$name.err" </dev/null
 	local status=$?
 	[ $status -eq 124 ] && echo "# $name: killed after $limit s" >>"$log/$name.tap"
+	# a check by a function that is not there is no check
+	if grep -E '^(tests/|/).*line [0-9]+: .*(command not found|syntax error)' "$log/$name.err" >"$log/$name.broken"; then
+		sed 's/^/not ok - the test itself: /' "$log/$name.broken" >>"$log/$name.tap"
+	fi
+	rm -f "$log/$name.broken"
 	[ $status -ne 0 ] && tail -n 15 "$log/$name.err" | sed 's/^/# /' >>"$log/$name.tap"
 	add "$name" $status
 }
