@@ -77,7 +77,7 @@ is "$(status logs "$id")$(tr '\n' , <"$scratch/out")" "0first,second," "logs"
 # exec
 is "$(status exec "$id" -- sh -c 'echo out; echo err >&2; exit 7' </dev/null)" 7 "exec: the status"
 is "$(cat "$scratch/out") $(cat "$scratch/err")" "out err" "and both streams"
-is "$(asked 'r["path"] + " " + str(r["body"]["argv"][0]) + " " + str(r["body"]["stream"])')" "/v1/sandboxes/$id/exec sh True" "without input: one request"
+is "$(asked 'r["path"] + " " + str(r["body"]["argv"][0]) + " " + str(r["body"]["stream"])')" "/sandboxes/$id/exec sh True" "without input: one request"
 is "$(status exec "$id" -e A=1 -C / -u 7 --timeout 3s --shell 'echo $A; pwd' </dev/null)$(tr '\n' , <"$scratch/out")" "01,/," "env, cwd, shell"
 is "$(asked '[r["body"][k] for k in ("env","cwd","user","timeout_ms","shell")]')" "[{'A': '1'}, '/', '7', 3000, 'echo \$A; pwd']" "are all asked for"
 is "$(status exec "$id" -- sh -c 'kill -9 $$' </dev/null)" 137 "a signal"

@@ -52,10 +52,9 @@ class Storm:
                 with self.lock:
                     del known[sid]
             elif what == "fork":
-                for fork in api("POST", f"/sandboxes/{sid}/fork", {"count": 2}):
-                    if "sandboxID" in fork:
-                        with self.lock:
-                            known[fork["sandboxID"]] = (known[sid][0], "running")
+                for fork in api.fork(sid, 2):
+                    with self.lock:
+                        known[fork] = (known[sid][0], "running")
             else:
                 api("POST", f"/sandboxes/{sid}/{what}", {"timeout": 600})
                 with self.lock:

@@ -21,8 +21,8 @@ def cycle(i):
         if d.api.exec(sid, "cat /run/tiny-started") != "started\n":
             raise RuntimeError(f"{sid} is another after its pause")
     if i % 20 == 13:
-        for fork in d.api("POST", f"/sandboxes/{sid}/fork", {"count": 2}):
-            d.api.kill(fork["sandboxID"])
+        for fork in d.api.fork(sid, 2):
+            d.api.kill(fork)
     began = time.monotonic()
     d.api.kill(sid)
     killed.append(time.monotonic() - began)

@@ -98,10 +98,14 @@ class Api:
         return self("POST", "/sandboxes", dict({"templateID": template}, **body))["sandboxID"]
 
     def exec(self, sid, line, timeout=60):
-        answer = self("POST", f"/v1/sandboxes/{sid}/exec", {"shell": line}, timeout)
+        answer = self("POST", f"/sandboxes/{sid}/exec", {"shell": line}, timeout)
         if answer["exit_code"] != 0:
             raise Refused(200, f"{line}: {answer}")
         return answer["stdout"]
+
+    def fork(self, sid, count):
+        """The new ids."""
+        return [one["sandbox"]["sandboxID"] for one in self("POST", f"/sandboxes/{sid}/fork", {"count": count}) if "sandbox" in one]
 
     def kill(self, sid):
         return self("DELETE", f"/sandboxes/{sid}")
