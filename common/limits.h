@@ -101,7 +101,7 @@
 #define LIMIT_HTTP_BUFFER (256 * KIB) /* of an answer, kept for a client that reads slowly */
 #define LIMIT_HTTP_IDLE_S 60
 #define LIMIT_METRICS_SERIES 1024 /* of one family */
-#define LIMIT_CLIENT_PART (4 * MIB) /* of an answer that a command reads in parts: a line, a frame */
+#define LIMIT_CLIENT_PART (15 * MIB) /* of an answer that a command reads in parts: a line, a frame */
 
 /* measuring */
 #define LIMIT_SAMPLES 1000000 /* of one series */

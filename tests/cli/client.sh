@@ -92,7 +92,7 @@ is "$(status exec "$id" --json -- sh -c 'printf "a\377"; exit 3' </dev/null)$(js
 is "$(status exec badend -- true </dev/null)" 125 "an answer without an end is no success"
 like "$(cat "$scratch/err")" "the answer ended before the command" "says so"
 is "$(status exec badline -- true </dev/null)" 125 "a line without an end"
-like "$(cat "$scratch/err")" "a line longer than 4194304 bytes" "is given up"
+like "$(cat "$scratch/err")" "a line longer than 15728640 bytes" "is given up"
 is "$(status exec "$id")" 2 "no command"
 is "$(bash -c '"$0" exec "$1" -- echo hello >/dev/full </dev/null' "$parbake" "$id" 2>"$scratch/err"; echo $?)" 125 "a full disk behind standard output"
 like "$(cat "$scratch/err")" "No space left" "is told"

@@ -177,7 +177,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.reply(200, {"exit_code": subprocess.run(body["argv"]).returncode, "signal": None})
         if sid == "badline":
             self.begin("application/x-ndjson")
-            return self.chunk(b"x" * (5 << 20))
+            return self.chunk(b"x" * (16 << 20))
         if sid == "badend":
             self.begin("application/x-ndjson")
             self.line(type="start", pid=1)
