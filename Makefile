@@ -38,6 +38,7 @@ CLI_SRC := $(wildcard cli/*.c)
 AGENT_SRC := $(wildcard agent/*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 PEERS_SRC := $(wildcard benches/peers/*.c)
+DRIVE_SRC := $(wildcard tests/e2e/*_drive.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 HEADERS := $(wildcard common/*.h agent/*.h store/*.h vmm/*.h bake/*.h restore/*.h pool/*.h benches/*.h benches/peers/*.h cli/*.h)
 
@@ -45,6 +46,7 @@ LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o)
 PEERS_OBJ := $(PEERS_SRC:%.c=$(B)/%.o)
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
+DRIVE_BIN := $(DRIVE_SRC:tests/e2e/%.c=$(B)/e2e/%)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/fuzz/%)
 
 PARBAKE := $(if $(SAN),$(B)/parbake,parbake)
@@ -138,6 +140,12 @@ $(B)/tests/%: tests/unit/%.c $(LIB_OBJ) tests/unit/tap.h
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< $(LIB_OBJ) $(LIBS)
 
+# Programs that end-to-end tests drive the library with.
+$(B)/e2e/%: tests/e2e/%.c $(LIB_OBJ) tests/unit/tap.h
+	$(call say,DRIVE,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< $(LIB_OBJ) $(LIBS)
+
 $(B)/fuzz/%: tests/fuzz/%.c tests/fuzz/replay.c $(LIB_OBJ)
 	$(call say,FUZZ,$@)
 	@mkdir -p $(@D)
@@ -151,7 +159,7 @@ $(B)/fuzz/fuzz_frames: tests/fuzz/fuzz_frames.c tests/fuzz/replay.c $(FRAMES_SRC
 	$(Q)$(CC) $(filter-out -MMD -MP,$(BASE_CFLAGS)) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^)
 
 .PHONY: tests
-tests: all $(PEERS) $(UNIT_BIN) $(FUZZ_BIN)
+tests: all $(PEERS) $(UNIT_BIN) $(FUZZ_BIN) $(DRIVE_BIN)
 
 .PHONY: check check-unit check-kvm check-cli check-e2e soak
 check: setup
@@ -168,7 +176,7 @@ check-kvm: all kernel
 check-cli: all kernel
 	@bash tests/run.sh cli
 
-check-e2e: all kernel
+check-e2e: all kernel $(DRIVE_BIN)
 	@bash tests/run.sh e2e
 
 # What CI has small, large: an hour or so.
@@ -238,4 +246,4 @@ install: all kernel
 clean:
 	rm -rf build build-* parbake
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(PEERS_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d) $(B)/preload.d
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(PEERS_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d) $(DRIVE_BIN:%=%.d) $(B)/preload.d

@@ -15,6 +15,7 @@
 #include "bake/template.h"
 #include "common/limits.h"
 #include "common/nearest.h"
+#include "pool/keeper.h"
 #include "restore/pager.h"
 
 static const struct command {
@@ -105,7 +106,12 @@ static const struct command {
 		"  each but compare:  --json (everything, raw samples too), --save DOC.json, "
 		"--report PAGE.html,\n"
 		"                     --against OLD.json (repeat), --store DIR\n"},
-	{"pool", cmd_pool, "status [--json]", "show the pool's templates",
+	{"pool", cmd_pool, "serve [--config FILE] | check [FILE] | key NAME | status [--json]",
+		"run a pool of sandboxes behind an HTTP API; look after it",
+		"  serve              be the daemon, until SIGTERM; SIGHUP reads the configuration anew\n"
+		"    --config FILE    parbake-pool(5); else /etc/parbake/pool.conf where it is there\n"
+		"  check [FILE]       is a configuration good? Says what it comes to\n"
+		"  key NAME           make a key for the API, and what the configuration says of it\n"
 		"  status             what waits for each template, and what came of it\n"},
 	{"create", cmd_create,
 		"TEMPLATE [--timeout T] [--metadata K=V]… [--env K=V]… [--auto-pause] [--allow "
@@ -317,6 +323,8 @@ static int dispatch(int argc, char **argv)
 	}
 	if (!strcmp(name, "pager")) /* internal: started by pagerd_connect() */
 		return pagerd_main(argc, argv);
+	if (!strcmp(name, "nursery")) /* internal: started by nursery_start() */
+		return nursery_main(argc, argv);
 	c = find(name);
 	if (!c)
 		return unknown(name);

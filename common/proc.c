@@ -39,6 +39,26 @@ void proc_map_fd(struct proc_spec *spec, int from, int to)
 	spec->n_fds++;
 }
 
+const char *proc_program(void)
+{
+	const char *exe = getenv("PARBAKE_EXE"), *base;
+	char link[4096];
+	ssize_t n;
+
+	if (exe && *exe)
+		return exe;
+	n = readlink("/proc/self/exe", link, sizeof(link) - 1);
+	if (n > 0) {
+		link[n] = '\0';
+		base = strrchr(link, '/');
+		/* an upgrade replaced the file under us: this one is still the right one */
+		if (base &&
+			(strcmp(base, "/parbake") == 0 || strcmp(base, "/parbake (deleted)") == 0))
+			return "/proc/self/exe";
+	}
+	return "parbake";
+}
+
 /* All that the child needs, prepared: it may call nothing but system calls. */
 struct launch {
 	const struct proc_spec *spec;

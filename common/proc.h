@@ -42,6 +42,10 @@ struct proc {
 		.pid = 0, .pidfd = -1                                                              \
 	}
 
+/* The program to start for a process of parbake's own: PARBAKE_EXE, else this program where it is
+ * parbake, else the one in PATH. Borrowed for ever. */
+const char *proc_program(void);
+
 /* Map one more descriptor; aborts past PROC_FDS_MAX (a bug). */
 void proc_map_fd(struct proc_spec *spec, int from, int to);
 

@@ -123,8 +123,9 @@ void keeper_console(struct keeper *k, keeper_fn *fn, void *user);
  * a signal, say): the kill goes to both by pidfd. ended() is not called any more; free it then.
  */
 void keeper_kill(struct keeper *k, keeper_fn *fn, void *user);
-/* -1 until known. */
+/* Both -1 until known: the machine's, when keeper_ready() or keeper_hand_out() is answered. */
 int keeper_pid(const struct keeper *k);
+int keeper_monitor_pid(const struct keeper *k);
 
 /* ---- the processes ------------------------------------------------------------------------- */
 

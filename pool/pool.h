@@ -77,6 +77,9 @@ void pool_resume(struct pool *p, const char *id, uint64_t timeout_ms, int auto_p
 void pool_snapshot(struct pool *p, const char *id, const char *name,
 	void (*done)(void *user, const char *snapshot_id, int error, const char *text), void *user);
 void pool_snapshot_remove(struct pool *p, const char *snapshot_id, pool_fn *fn, void *user);
+/* What snapshots there are in the state directory: a new array of {"id", "source" (the sandbox), "key",
+ * "started_ms" (when it was taken), "template": {"name", "tag", "digest", …}}. */
+json_t *pool_snapshots(struct pool *p);
 /* @count (≤ LIMIT_POOL_FORK) sandboxes from one capture of it: @fn is called for each, with an error for those that failed. */
 void pool_fork(struct pool *p, const char *id, unsigned count, uint64_t timeout_ms, pool_fn *fn,
 	void *user);

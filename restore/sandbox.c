@@ -14,6 +14,7 @@
  * disk must cost the host disk space, which the template's size bounds, and not memory. It is gone
  * with its last descriptor, however we end.
  */
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -296,6 +297,20 @@ void sandbox_free(struct sandbox *sb)
 struct guest *sandbox_guest(struct sandbox *sb)
 {
 	return sb->guest;
+}
+
+int sandbox_release_channel(struct sandbox *sb, struct err *err)
+{
+	int fd;
+
+	if (sb->stage != SANDBOX_ACTIVE || !sb->guest)
+		return err_set(err, EINVAL, "it is not handed out, or its channel is gone already");
+	fd = fcntl(guest_fd(sb->guest), F_DUPFD_CLOEXEC, 3);
+	if (fd < 0)
+		return err_sys(err, errno, "the agent's channel");
+	guest_free(sb->guest);
+	sb->guest = NULL;
+	return fd;
 }
 
 struct machine *sandbox_machine(struct sandbox *sb)

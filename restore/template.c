@@ -274,17 +274,23 @@ static bool pager_gone(const struct template *t, int wait_ms)
 	return poll(&pfd, 1, wait_ms) > 0;
 }
 
+/* Connect where nobody is there (any more). With the lock. */
+static int need_pager(struct template *t, struct err *err)
+{
+	if (t->pager && !pager_gone(t, 0))
+		return 0;
+	pagerd_free(t->pager);
+	t->pager = NULL;
+	return connect_pager(t, err);
+}
+
 int template_memory(struct template *t, int *ret_memory, int *ret_pager, struct err *err)
 {
 	cleanup_fd int memory = -1, sock = -1;
-	int r = 0;
+	int r;
 
 	pthread_mutex_lock(&t->lock);
-	if (!t->pager || pager_gone(t, 0)) {
-		pagerd_free(t->pager);
-		t->pager = NULL;
-		r = connect_pager(t, err);
-	}
+	r = need_pager(t, err);
 	if (r == 0 && pagerd_way(t->pager) == PAGER_UFFD)
 		r = pagerd_attach(t->pager, &sock, err);
 	if (r == 0) {
@@ -298,6 +304,23 @@ int template_memory(struct template *t, int *ret_memory, int *ret_pager, struct 
 	*ret_memory = steal_fd(&memory);
 	*ret_pager = steal_fd(&sock);
 	return 0;
+}
+
+int template_before_fork(struct template *t, struct err *err)
+{
+	int r = monitor_prepare(t->monitor, err);
+
+	pthread_mutex_lock(&t->lock);
+	if (r == 0)
+		r = need_pager(t, err);
+	pthread_mutex_unlock(&t->lock);
+	return r;
+}
+
+void template_after_fork(struct template *t)
+{
+	pagerd_forget(t->pager);
+	t->pager = NULL;
 }
 
 void template_explain(struct template *t, bool ended, struct err *err)

@@ -193,6 +193,11 @@ int monitor_default_accel(enum machine_accel *ret, struct err *err)
 	return choose_accel(facts, ret, err);
 }
 
+int monitor_prepare(const struct monitor_facts *facts, struct err *err)
+{
+	return monitors[0]->prepare(facts, err);
+}
+
 int monitor_confinement(char ret[static 256], struct err *err)
 {
 	const struct confine_host *h = confine_host();

@@ -89,6 +89,12 @@ void monitor_forget(void);
 int monitor_default_accel(enum machine_accel *ret, struct err *err);
 
 /*
+ * Find out, and keep, what the first machine_start() of a process needs and the others share: for a process
+ * that is going to fork. It leaves no thread behind.
+ */
+int monitor_prepare(const struct monitor_facts *facts, struct err *err);
+
+/*
  * How machines' processes are confined on this host (common/confine.h), tried with the monitor: a sentence
  * for people in @ret. Returns 0 where all of it works, 1 where some of it does not, -errno where machines
  * cannot be started so.
@@ -154,6 +160,7 @@ struct monitor_ops {
 		struct err *err); /* as monitor_candidate() */
 	void (*forget)(void); /* as monitor_forget() */
 	int (*confined)(struct err *err); /* try whether the monitor starts with all given up */
+	int (*prepare)(const struct monitor_facts *facts, struct err *err); /* monitor_prepare() */
 	int (*start)(struct machine *m, const struct machine_spec *spec, struct err *err);
 	int (*ready)(struct machine *m, int64_t deadline, struct err *err);
 	int (*restore)(struct machine *m, int state_fd, int64_t deadline, struct err *err);

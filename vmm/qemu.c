@@ -414,6 +414,7 @@ const struct monitor_ops monitor_qemu = {
 	.probe = qemu_probe,
 	.forget = qemu_forget,
 	.confined = qemu_confined,
+	.prepare = qemu_prepare,
 	.start = qemu_start,
 	.ready = qemu_ready,
 	.restore = qemu_restore,

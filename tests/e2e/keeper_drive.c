@@ -1,0 +1,593 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Drives nurseries and keepers as a daemon does, with real machines: `keeper_drive NAME TAG DIGEST SOCKETS`.
+ * Run by keeper.sh. What must be gone is waited for by pidfd, with a deadline.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/limits.h"
+#include "pool/keeper.h"
+#include "tests/unit/tap.h"
+#include "vmm/guest.h"
+
+#define PATIENCE_MS 60000
+
+static struct loop *l;
+static struct nursery *nursery;
+static const char *name, *tag, *digest, *sockets;
+static struct err err;
+
+struct answer {
+	bool done;
+	int error;
+	char text[4096];
+	json_t *reply;
+	int fds[4];
+	unsigned n_fds;
+	int64_t at;
+};
+
+struct box {
+	struct keeper *k;
+	bool ended;
+	char text[4096];
+	struct answer a;
+	int channel, machine; /* of its hand_out or describe */
+};
+
+/* ---- waiting ------------------------------------------------------------------------------- */
+
+static bool run_until(const bool *flag)
+{
+	int64_t deadline = clock_deadline(PATIENCE_MS);
+
+	while (!*flag && clock_left_ms(deadline))
+		loop_once(l, deadline, &err);
+	return *flag;
+}
+
+static void on_answer(
+	void *user, int error, const char *text, const json_t *reply, int *fds, unsigned n_fds)
+{
+	struct answer *a = user;
+
+	a->at = clock_now_ns();
+	a->error = error;
+	snprintf(a->text, sizeof(a->text), "%s", text ?: "");
+	a->reply = json_deep_copy(reply);
+	a->n_fds = n_fds;
+	for (unsigned i = 0; i < n_fds; i++)
+		a->fds[i] = fds[i];
+	a->done = true;
+}
+
+static void on_ended(void *user, const char *text)
+{
+	struct box *b = user;
+
+	b->ended = true;
+	snprintf(b->text, sizeof(b->text), "%s", text);
+}
+
+static const struct keeper_ops ops = {.ended = on_ended};
+
+static struct answer *fresh(struct box *b)
+{
+	json_decref(b->a.reply);
+	b->a = (struct answer){0};
+	return &b->a;
+}
+
+/* 0, or what the answer said. */
+static int answered(struct box *b)
+{
+	if (!run_until(&b->a.done)) {
+		printf("# no answer\n");
+		return ETIMEDOUT;
+	}
+	if (b->a.error)
+		printf("# %s\n", b->a.text);
+	return b->a.error;
+}
+
+static void make(struct box *b, const char *capture, bool same)
+{
+	*b = (struct box){.channel = -1, .machine = -1};
+	if (keeper_make(nursery, capture, same, &ops, b, &b->k, &err) < 0) {
+		printf("Bail out! %s\n", err.text);
+		exit(1);
+	}
+}
+
+static void take_fds(struct box *b)
+{
+	close_fd(&b->machine);
+	close_fd(&b->channel);
+	if (b->a.n_fds == 2) {
+		b->machine = b->a.fds[0];
+		b->channel = b->a.fds[1];
+	}
+}
+
+static int hand_out(struct box *b, const char *id, uint64_t lease_ms, const char *pause_dir)
+{
+	cleanup_json json_t *record = json_pack("{s:s, s:i}", "of", id, "answer", 42);
+	struct keeper_lease lease = {.id = id, .record = record, .lease_ms = lease_ms, .pause_dir = pause_dir};
+
+	keeper_hand_out(b->k, &lease, id, on_answer, fresh(b));
+	if (answered(b) == 0)
+		take_fds(b);
+	return b->a.error;
+}
+
+static int adopt(struct box *b, const char *id)
+{
+	cleanup_free char *path = str_printf("%s/%s", sockets, id);
+	int r;
+
+	*b = (struct box){.channel = -1, .machine = -1};
+	r = keeper_adopt(l, path, &ops, b, &b->k, &err);
+	if (r < 0)
+		return -r;
+	keeper_describe(b->k, on_answer, fresh(b));
+	if (answered(b) == 0)
+		take_fds(b);
+	return b->a.error;
+}
+
+static void drop(struct box *b)
+{
+	keeper_free(b->k);
+	b->k = NULL;
+	fresh(b);
+	close_fd(&b->channel);
+	close_fd(&b->machine);
+}
+
+static int end(struct box *b)
+{
+	keeper_kill(b->k, on_answer, fresh(b));
+	return answered(b);
+}
+
+static int pidfd(int pid)
+{
+	return pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+}
+
+/* Has it ended, or does it within our patience? Closes @fd. */
+static bool ends(int fd)
+{
+	struct pollfd pfd = {.fd = fd, .events = POLLIN};
+	int64_t deadline = clock_deadline(PATIENCE_MS);
+	bool gone = fd < 0;
+
+	while (!gone && clock_left_ms(deadline)) {
+		loop_once(l, 0, &err);
+		gone = poll(&pfd, 1, 10) == 1;
+	}
+	if (fd >= 0)
+		close(fd);
+	return gone;
+}
+
+static unsigned count_dir(const char *path)
+{
+	cleanup_dir DIR *dir = opendir(path);
+	unsigned n = 0;
+
+	for (struct dirent *e; dir && (e = readdir(dir));)
+		n += e->d_name[0] != '.';
+	return n;
+}
+
+/* The name is cleared a moment before or after its process goes. */
+static bool no_names(void)
+{
+	int64_t deadline = clock_deadline(PATIENCE_MS);
+
+	while (count_dir(sockets) && clock_left_ms(deadline))
+		loop_once(l, clock_deadline(10), &err);
+	return count_dir(sockets) == 0;
+}
+
+/* A command in it, by the channel; its output is compared. */
+static bool says(struct box *b, const char *line, const char *want)
+{
+	cleanup_guest_result struct guest_result result = {0};
+	cleanup_guest struct guest *g = NULL;
+	struct guest_exec_spec spec = {.shell = line, .stdin_fd = -1};
+	int64_t deadline = clock_deadline(PATIENCE_MS);
+	int fd = fcntl(b->channel, F_DUPFD_CLOEXEC, 3), r;
+
+	r = guest_new(fd, &g, &err);
+	if (r == 0) {
+		guest_sync_send(g);
+		r = guest_exec(g, &spec, deadline, b->machine, &result, &err);
+	}
+	if (r < 0) {
+		printf("# %s\n", err.text);
+		return false;
+	}
+	if (result.exit_code != 0 || strcmp(result.out, want) != 0)
+		printf("# exit %d: %s%s", result.exit_code, result.out, result.err);
+	return result.exit_code == 0 && strcmp(result.out, want) == 0;
+}
+
+/* ---- a whole life -------------------------------------------------------------------------- */
+
+static void check_stats(struct box *b)
+{
+	uint64_t shared, private, monitor, keeper, disk, cpu;
+
+	keeper_stats(b->k, on_answer, fresh(b));
+	is_int(answered(b), 0, "stats");
+	if (json_get_u64(b->a.reply, "memory_private", 1, GIB, &private, &err) < 0 ||
+		json_get_u64(b->a.reply, "memory_shared", 0, GIB, &shared, &err) < 0 ||
+		json_get_u64(b->a.reply, "monitor_private", 1, GIB, &monitor, &err) < 0 ||
+		json_get_u64(b->a.reply, "keeper_private", 1, GIB, &keeper, &err) < 0 ||
+		json_get_u64(b->a.reply, "disk_bytes", 1, GIB, &disk, &err) < 0 ||
+		json_get_u64(b->a.reply, "cpu_ns", 1, INT64_MAX, &cpu, &err) < 0) {
+		ok(false, "all of them: %s", err.text);
+		return;
+	}
+	ok(true, "all of them");
+	printf("# guest private %lu KiB, shared %lu KiB; monitor %lu KiB; keeper %lu KiB; disk %lu KiB\n",
+		private / KIB, shared / KIB, monitor / KIB, keeper / KIB, disk / KIB);
+	ok(keeper <= 2 * MIB, "a keeper is small");
+}
+
+static void test_life(void)
+{
+	struct box b;
+	uint64_t end_ns = 0, renewed = 0, pid = 0;
+	const char *id, *state;
+	int keeper, monitor;
+
+	make(&b, NULL, false);
+	keeper_describe(b.k, on_answer, fresh(&b));
+	is_int(answered(&b), EINVAL, "what has no lease has nothing to describe");
+	keeper_ready(b.k, on_answer, fresh(&b));
+	is_int(answered(&b), 0, "a shell is ready");
+	keeper = pidfd(keeper_pid(b.k));
+	monitor = pidfd(keeper_monitor_pid(b.k));
+	ok(keeper >= 0 && monitor >= 0, "its processes are known");
+	keeper_prepare(b.k, on_answer, fresh(&b));
+	is_int(answered(&b), 0, "a spare");
+	is_int(count_dir(sockets), 0, "without a name");
+	is_int(hand_out(&b, "life", 60000, NULL), 0, "handed out");
+	is_int(b.a.n_fds, 2, "with its machine and its channel");
+	ok(json_object_get(json_object_get(b.a.reply, "trace"), "answered"), "the parts are told");
+	ok(json_get_u64(b.a.reply, "end_ns", 1, INT64_MAX, &end_ns, &err) == 0 &&
+			(int64_t)end_ns > clock_now_ns() + 50000000000LL,
+		"and when the lease ends");
+	ok(json_get_u64(b.a.reply, "monitor_pid", 1, INT32_MAX, &pid, &err) == 0 &&
+			(int)pid == keeper_monitor_pid(b.k),
+		"and whose it is");
+	is_int(count_dir(sockets), 1, "it has a name");
+	ok(says(&b, "cat /etc/hostname; echo x >/tmp/x", "life\n"), "its channel works");
+	is_int(hand_out(&b, "again", 60000, NULL), EALREADY, "it is handed out once");
+
+	drop(&b); /* the daemon dies */
+	is_int(adopt(&b, "life"), 0, "another daemon finds it");
+	is_int(keeper_pid(b.k) > 0, 1, "knows who keeps it");
+	id = json_string_value(json_object_get(b.a.reply, "id"));
+	state = json_string_value(json_object_get(b.a.reply, "state"));
+	is_str(id, "life", "its id");
+	is_str(state, "running", "its state");
+	is_int(json_integer_value(json_object_get(json_object_get(b.a.reply, "record"), "answer")), 42,
+		"its record");
+	ok(says(&b, "cat /tmp/x", "x\n"), "it is the same, and its channel works");
+	check_stats(&b);
+	keeper_console(b.k, on_answer, fresh(&b));
+	is_int(answered(&b), 0, "its console");
+	ok(json_is_string(json_object_get(b.a.reply, "text")), "is a text");
+	keeper_renew(b.k, 120000, NULL, NULL, on_answer, fresh(&b));
+	is_int(answered(&b), 0, "renewed");
+	ok(json_get_u64(b.a.reply, "end_ns", 1, INT64_MAX, &renewed, &err) == 0 && renewed > end_ns,
+		"its lease ends later");
+	keeper_renew(b.k, 1, NULL, NULL, on_answer, fresh(&b));
+	is_int(answered(&b), 0, "shortened");
+	ok(run_until(&b.ended), "its lease ends");
+	has_str(b.text, "lease", "the reason is told");
+	ok(ends(monitor), "its machine is gone");
+	ok(ends(keeper), "and its keeper");
+	is_int(count_dir(sockets), 0, "and its name");
+	keeper_ready(b.k, on_answer, fresh(&b));
+	is_int(answered(&b), ECONNRESET, "a request to what is gone says so");
+	drop(&b);
+}
+
+/* ---- ends ---------------------------------------------------------------------------------- */
+
+static void test_lease_without_daemon(void)
+{
+	struct box b;
+	int monitor, keeper;
+
+	make(&b, NULL, false);
+	is_int(hand_out(&b, "alone", 300, NULL), 0, "handed out cold");
+	monitor = pidfd(keeper_monitor_pid(b.k));
+	keeper = pidfd(keeper_pid(b.k));
+	drop(&b);
+	ok(ends(monitor), "without any daemon the lease ends it");
+	ok(ends(keeper), "its keeper goes too");
+	ok(no_names(), "and its name");
+	is_int(adopt(&b, "alone"), ENOENT, "who comes later finds nothing");
+}
+
+static void test_unwanted(void)
+{
+	struct box b[2];
+	int procs[4];
+
+	make(&b[0], NULL, false);
+	make(&b[1], NULL, false);
+	keeper_ready(b[0].k, on_answer, fresh(&b[0]));
+	keeper_prepare(b[1].k, on_answer, fresh(&b[1]));
+	ok(answered(&b[0]) == 0 && answered(&b[1]) == 0, "a shell and a spare");
+	for (int i = 0; i < 2; i++) {
+		procs[2 * i] = pidfd(keeper_pid(b[i].k));
+		procs[2 * i + 1] = pidfd(keeper_monitor_pid(b[i].k));
+		drop(&b[i]);
+	}
+	ok(ends(procs[0]) && ends(procs[1]) && ends(procs[2]) && ends(procs[3]),
+		"end when nobody is connected any more");
+	make(&b[0], NULL, false); /* and one that is not even there yet */
+	drop(&b[0]);
+}
+
+/* A signal to one of its processes. @both_know: the keeper notices by itself. */
+static void test_signal(bool to_keeper, const char *id, const char *want)
+{
+	struct box b;
+	int monitor, keeper;
+
+	make(&b, NULL, false);
+	is_int(hand_out(&b, id, 60000, NULL), 0, "handed out (%s)", id);
+	monitor = pidfd(keeper_monitor_pid(b.k));
+	keeper = pidfd(keeper_pid(b.k));
+	kill(to_keeper ? keeper_pid(b.k) : keeper_monitor_pid(b.k), SIGKILL);
+	ok(run_until(&b.ended), "kill -9 of the %s is noticed", to_keeper ? "keeper" : "monitor");
+	has_str(b.text, want, "and told");
+	ok(ends(monitor) && ends(keeper), "both are gone");
+	is_int(count_dir(sockets), 0, "and the name");
+	drop(&b);
+}
+
+static void test_stopped(void)
+{
+	struct box b;
+	int monitor, keeper;
+
+	make(&b, NULL, false);
+	is_int(hand_out(&b, "stopped", 60000, NULL), 0, "handed out");
+	monitor = pidfd(keeper_monitor_pid(b.k));
+	keeper = pidfd(keeper_pid(b.k));
+	kill(keeper_monitor_pid(b.k), SIGSTOP);
+	kill(keeper_pid(b.k), SIGSTOP);
+	is_int(end(&b), 0, "a kill works where both are stopped");
+	ok(!b.ended, "the end that was asked for is not told as one that was not");
+	ok(ends(monitor) && ends(keeper), "both are gone");
+	is_int(count_dir(sockets), 0, "and the name");
+	is_int(end(&b), 0, "a second kill finds it gone");
+	drop(&b);
+
+	make(&b, NULL, false);
+	is_int(hand_out(&b, "stopped", 60000, NULL), 0, "handed out, by the same name");
+	monitor = pidfd(keeper_monitor_pid(b.k));
+	keeper = pidfd(keeper_pid(b.k));
+	kill(keeper_pid(b.k), SIGSTOP);
+	drop(&b);
+	{
+		cleanup_free char *path = str_printf("%s/stopped", sockets);
+		struct answer open = {0};
+
+		b = (struct box){.channel = -1, .machine = -1};
+		is_int(keeper_adopt(l, path, &ops, &b, &b.k, &err), 0, "a stopped one is adopted");
+		keeper_describe(b.k, on_answer, &open);
+		is_int(end(&b), 0, "and killed, though it says nothing");
+		ok(open.done && open.error == ECONNRESET, "what was asked before had its answer");
+	}
+	ok(ends(monitor) && ends(keeper), "both are gone");
+	is_int(count_dir(sockets), 0, "and the name");
+	drop(&b);
+}
+
+static void test_kill_early(void)
+{
+	struct box b;
+
+	make(&b, NULL, false);
+	is_int(end(&b), 0, "a kill right behind the making");
+	drop(&b);
+	make(&b, NULL, false);
+	keeper_ready(b.k, on_answer, fresh(&b));
+	answered(&b);
+	is_int(end(&b), 0, "of a shell");
+	drop(&b);
+}
+
+/* ---- refusals ------------------------------------------------------------------------------ */
+
+static void test_refused(void)
+{
+	struct box a, b;
+	cleanup_json json_t *big = json_object();
+	cleanup_free char *text = calloc(1, LIMIT_KEEPER_RECORD + 1);
+	struct keeper_lease lease = {.id = "big", .record = big, .lease_ms = 60000};
+
+	memset(text, 'x', LIMIT_KEEPER_RECORD);
+	json_object_set_new(big, "x", json_string(text));
+	make(&a, NULL, false);
+	make(&b, NULL, false);
+	keeper_renew(a.k, 1000, NULL, NULL, on_answer, fresh(&a));
+	is_int(answered(&a), EINVAL, "no lease, nothing to renew");
+	keeper_capture(a.k, "/tmp/parbake-never", false, on_answer, fresh(&a));
+	is_int(answered(&a), EINVAL, "nothing to capture");
+	is_int(hand_out(&a, "Not-A-Name", 60000, NULL), EINVAL, "a bad name");
+	is_int(hand_out(&a, "dir", 60000, "not/absolute"), EINVAL, "a directory that depends on where one is");
+	keeper_hand_out(a.k, &lease, NULL, on_answer, fresh(&a));
+	is_int(answered(&a), E2BIG, "too long a record");
+	is_int(hand_out(&a, "taken", 60000, NULL), 0, "it can be handed out all the same");
+	is_int(hand_out(&b, "taken", 60000, NULL), EEXIST, "a name is given once");
+	is_int(hand_out(&b, "other", 60000, NULL), 0, "the other gets another");
+	is_int(count_dir(sockets), 2, "two names");
+	ok(says(&a, "hostname", "taken\n") && says(&b, "hostname", "other\n"), "two machines");
+	is_int(end(&a), 0, "one is killed");
+	is_int(end(&b), 0, "the other too");
+	is_int(count_dir(sockets), 0, "no names");
+	drop(&a);
+	drop(&b);
+}
+
+/* ---- nurseries ----------------------------------------------------------------------------- */
+
+struct nest_end {
+	bool ended;
+	char text[4096];
+};
+static struct nest_end nest_end;
+
+static void on_nursery(void *user, const char *text)
+{
+	struct nest_end *e = user;
+
+	e->ended = true;
+	snprintf(e->text, sizeof(e->text), "%s", text);
+}
+
+static void start_nursery(const char *of)
+{
+	nest_end = (struct nest_end){0};
+	if (nursery_start(l, NULL, of, name, tag, sockets, on_nursery, &nest_end, &nursery, &err) < 0) {
+		printf("Bail out! %s\n", err.text);
+		exit(1);
+	}
+}
+
+static void test_nursery_killed(void)
+{
+	struct box b, late;
+
+	make(&b, NULL, false);
+	is_int(hand_out(&b, "orphan", 60000, NULL), 0, "handed out");
+	kill(nursery_pid(nursery), SIGSTOP);
+	make(&late, NULL, false);
+	keeper_ready(late.k, on_answer, fresh(&late));
+	kill(nursery_pid(nursery), SIGKILL);
+	ok(run_until(&nest_end.ended), "kill -9 of the nursery is noticed");
+	has_str(nest_end.text, "killed by signal 9", "and told");
+	is_int(answered(&late), ECONNRESET, "what it had not made yet is answered");
+	ok(run_until(&late.ended), "and ends");
+	drop(&late);
+	ok(keeper_make(nursery, NULL, false, &ops, &late, &late.k, &err) == -ECONNREFUSED,
+		"it makes nothing any more");
+	ok(!b.ended && says(&b, "hostname", "orphan\n"), "what it had made goes on");
+	drop(&b);
+	is_int(adopt(&b, "orphan"), 0, "can be adopted");
+	is_int(end(&b), 0, "and killed");
+	drop(&b);
+	nursery_free(nursery);
+	start_nursery(digest);
+}
+
+static void test_no_template(void)
+{
+	struct nursery *good = nursery;
+	struct box b;
+
+	start_nursery("sha256:0000000000000000000000000000000000000000000000000000000000000000");
+	make(&b, NULL, false);
+	keeper_ready(b.k, on_answer, fresh(&b));
+	ok(answered(&b) != 0, "a template that is not there");
+	has_str(b.a.text, "is missing", "the answer says why");
+	ok(run_until(&b.ended), "the keeper ends");
+	ok(run_until(&nest_end.ended), "the nursery too");
+	has_str(nest_end.text, "is missing", "and says why");
+	drop(&b);
+	nursery_free(nursery);
+	nursery = good;
+}
+
+/* ---- many ---------------------------------------------------------------------------------- */
+
+#define ROUNDS 5
+#define AT_ONCE 10
+
+static void test_many(void)
+{
+	static struct box b[AT_ONCE];
+	unsigned before = count_dir("/proc/self/fd"), bad = 0;
+	int procs[ROUNDS * AT_ONCE][2];
+
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		for (unsigned i = 0; i < AT_ONCE; i++) {
+			cleanup_free char *id = str_printf("many%u", i);
+			struct keeper_lease lease = {.id = id, .lease_ms = 60000};
+
+			make(&b[i], NULL, false);
+			keeper_hand_out(b[i].k, &lease, NULL, on_answer, fresh(&b[i]));
+		}
+		for (unsigned i = 0; i < AT_ONCE; i++) {
+			bad += answered(&b[i]) != 0;
+			take_fds(&b[i]);
+			procs[round * AT_ONCE + i][0] = pidfd(keeper_pid(b[i].k));
+			procs[round * AT_ONCE + i][1] = pidfd(keeper_monitor_pid(b[i].k));
+		}
+		for (unsigned i = 0; i < AT_ONCE; i++)
+			keeper_kill(b[i].k, on_answer, fresh(&b[i]));
+		for (unsigned i = 0; i < AT_ONCE; i++) {
+			bad += answered(&b[i]) != 0;
+			drop(&b[i]);
+		}
+	}
+	is_int(bad, 0, "%d made, handed out and killed, %d at once", ROUNDS * AT_ONCE, AT_ONCE);
+	for (unsigned i = 0; i < ROUNDS * AT_ONCE; i++) {
+		bad += procs[i][0] < 0 || !ends(procs[i][0]);
+		bad += procs[i][1] < 0 || !ends(procs[i][1]);
+	}
+	is_int(bad, 0, "no process is left");
+	is_int(count_dir("/proc/self/fd"), before, "no descriptor");
+	is_int(count_dir(sockets), 0, "no name");
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 5) {
+		fprintf(stderr, "usage: keeper_drive NAME TAG DIGEST SOCKETS\n");
+		return 2;
+	}
+	name = argv[1];
+	tag = argv[2];
+	digest = argv[3];
+	sockets = argv[4];
+	signal(SIGPIPE, SIG_IGN);
+	if (loop_new(&l, &err) < 0)
+		return 1;
+	start_nursery(digest);
+	test_life();
+	test_lease_without_daemon();
+	test_unwanted();
+	test_signal(true, "killed", "keeper has ended");
+	test_signal(false, "died", "killed by signal 9");
+	test_stopped();
+	test_kill_early();
+	test_refused();
+	test_nursery_killed();
+	test_no_template();
+	test_many();
+	nursery_free(nursery);
+	loop_free(l);
+	return tap_done();
+}
