@@ -242,6 +242,7 @@ static pid_t launch_confined(struct launch *l, const struct confine *c)
 	l->confined = &confined;
 	l->program_fd = program_fd;
 	pid = launch(l);
+	l->confined = NULL;
 	if (dumpable == 1)
 		prctl(PR_SET_DUMPABLE, 1);
 	return pid;

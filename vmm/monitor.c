@@ -164,13 +164,14 @@ int monitor_probe(const struct monitor_facts **ret, struct err *err)
 int monitor_find(
 	const char *name, const char *version, const struct monitor_facts **ret, struct err *err)
 {
-	const struct monitor_facts *facts;
+	const struct monitor_facts *facts = NULL;
 	struct err there = {0};
 	int r;
 
 	for (unsigned i = 0; (r = monitor_candidate(i, &facts, NULL)) != -ERANGE; i++) {
 		if (r < 0)
 			continue;
+		assert(facts);
 		if (!strcmp(facts->name, name) && !strcmp(facts->version, version)) {
 			*ret = facts;
 			return 0;
@@ -183,10 +184,13 @@ int monitor_find(
 
 int monitor_default_accel(enum machine_accel *ret, struct err *err)
 {
-	const struct monitor_facts *facts;
+	const struct monitor_facts *facts = NULL;
 	int r = monitor_probe(&facts, err);
 
-	return r ? r : choose_accel(facts, ret, err);
+	if (r < 0)
+		return r;
+	assert(facts);
+	return choose_accel(facts, ret, err);
 }
 
 int monitor_prepare(const struct monitor_facts *facts, struct err *err)

@@ -78,7 +78,7 @@ static int make_fds(struct machine *m, bool pager, struct child_fds *child, stru
 {
 	struct qemu *q = m->driver;
 	cleanup_fd int qmp_fd = -1;
-	int pair[2];
+	int pair[2] = {-1, -1};
 	int r = console_new(LIMIT_CONSOLE_BYTES, &m->console, &child->console, err);
 
 	if (r == 0)
