@@ -21,6 +21,7 @@
 #include <sys/syscall.h>
 
 #include "common/clock.h"
+#include "common/fault.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "pool/keeper_main_impl.h"
@@ -295,7 +296,8 @@ _Noreturn void keeper_run(const struct keeper_start *start)
 	k.t = start->t;
 	k.sockets = start->sockets;
 	k.conn = start->conn; /* should there be no loop, it is told so all the same */
-	r = loop_new(&k.l, &err);
+	r = fault_point("keeper.begin");
+	r = r < 0 ? err_sys(&err, -r, "begin") : loop_new(&k.l, &err);
 	if (r == 0)
 		r = connected(&k, start->conn, &err);
 	if (r == 0)

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "common/clock.h"
+#include "common/fault.h"
 #include "common/file.h"
 #include "pool/keeper_main_impl.h"
 #include "vmm/console.h"
@@ -144,8 +145,10 @@ static void answer_handed(struct keep *k, uint64_t n, bool with_notes)
 static int hand_out(struct keep *k, const struct keeper_request *rq, struct err *err)
 {
 	int64_t deadline = clock_deadline(LIMIT_CREATE_MS);
-	int r;
+	int r = fault_point("keeper.hand-out.named");
 
+	if (r < 0)
+		return err_sys(err, -r, "hand it out");
 	if (k->stage == KEEP_SPARE)
 		r = sandbox_activate(k->sb, rq->hostname, deadline, err);
 	else
@@ -153,7 +156,10 @@ static int hand_out(struct keep *k, const struct keeper_request *rq, struct err 
 	if (r < 0)
 		return r;
 	r = k->channel = sandbox_release_channel(k->sb, err);
-	return r < 0 ? r : 0;
+	if (r < 0)
+		return r;
+	r = fault_point("keeper.hand-out.answered");
+	return r < 0 ? err_sys(err, -r, "hand it out") : 0;
 }
 
 static void do_hand_out(struct keep *k, const struct keeper_request *rq, int64_t read_at)

@@ -334,6 +334,50 @@ static void test_pager_killed(void)
 	start_nursery(digest);
 }
 
+/* ---- faults -------------------------------------------------------------------------------- */
+
+static void test_faults(void)
+{
+	static const struct {
+		const char *point;
+		int want;
+	} faults[] = {
+		{"nursery.fork=ENOMEM", ENOMEM},
+		{"nursery.fork", ECONNRESET},
+		{"keeper.begin=EIO", EIO},
+		{"keeper.begin", ECONNRESET},
+		{"keeper.hand-out.named=ENOSPC", ENOSPC},
+		{"keeper.hand-out.named", ECONNRESET},
+		{"keeper.hand-out.answered=EIO", EIO},
+		{"keeper.hand-out.answered", ECONNRESET},
+		{"restore.activate.begin=EIO", EIO},
+	};
+	struct nursery *good = nursery;
+
+	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+		struct keeper_lease lease = {.id = "faulty", .lease_ms = 60000};
+		struct box b;
+		int keeper, monitor;
+
+		setenv("PARBAKE_FAULT", faults[i].point, 1);
+		start_nursery(digest);
+		unsetenv("PARBAKE_FAULT");
+		make(&b, NULL, false);
+		keeper_hand_out(b.k, &lease, NULL, on_answer, fresh(&b));
+		while (!b.a.done && keeper_monitor_pid(b.k) < 0)
+			loop_once(l, CLOCK_NEVER, &err);
+		keeper = pidfd(keeper_pid(b.k));
+		monitor = pidfd(keeper_monitor_pid(b.k));
+		is_int(answered(&b), faults[i].want, "%s: the answer", faults[i].point);
+		ok(run_until(&b.ended), "it ends");
+		ok(ends(keeper) && ends(monitor), "its processes are gone");
+		is_int(count_dir(sockets), 0, "and its name");
+		drop(&b);
+		nursery_free(nursery);
+	}
+	nursery = good;
+}
+
 /* ---- at rest ------------------------------------------------------------------------------- */
 
 static bool is_capture(const char *dir)
@@ -498,6 +542,7 @@ int main(int argc, char **argv)
 	test_pager_killed();
 	test_nursery_killed();
 	test_no_template();
+	test_faults();
 	test_capture();
 	test_lease_pauses();
 	test_many();
