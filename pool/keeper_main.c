@@ -80,6 +80,12 @@ static void arm(struct keep *k, int64_t at)
 	k->on_lease = loop_timer(k->l, at, lease_ended, k);
 }
 
+/* A failure that another try would meet again: a stuck monitor, rights. */
+static bool stays(int r)
+{
+	return r == -ETIMEDOUT || r == -ECONNABORTED || r == -EPERM || r == -ENOTSUP;
+}
+
 static void lease_ended(void *user)
 {
 	struct keep *k = user;
@@ -95,8 +101,8 @@ static void lease_ended(void *user)
 	if (r == 0)
 		keep_end(k, 0, "its lease has ended: it is paused");
 	err_prefix(&err, "its lease has ended, and it could not be paused");
-	/* what it holds is worth more than the moment: room may be made. A stuck monitor stays one. */
-	if (++k->pause_tries == LIMIT_PAUSE_TRIES || r == -ETIMEDOUT || r == -ECONNABORTED)
+	/* what it holds is worth more than the moment: room may be made */
+	if (++k->pause_tries == LIMIT_PAUSE_TRIES || stays(r))
 		keep_end(k, -r, err.text);
 	log_warn("%s: %s", k->id, err.text);
 	arm(k, clock_deadline(LIMIT_PAUSE_RETRY_MS));

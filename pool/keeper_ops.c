@@ -237,16 +237,28 @@ static int64_t cpu_ns(int pid)
 	return ts.tv_sec * 1000000000LL + ts.tv_nsec;
 }
 
+/* Of the machine, which only root may look into. *@ret_rough: it may not be told apart here. */
+static int measure(int pid, struct smaps *ret, bool *ret_rough, struct err *err)
+{
+	int r = smaps_read(pid, ret, err);
+
+	*ret_rough = r == -EACCES;
+	if (*ret_rough)
+		r = smaps_read_rough(pid, ret, err);
+	return r == -ESRCH ? err_set(err, ESRCH, "its monitor is gone") : r;
+}
+
 static void do_stats(struct keep *k, const struct keeper_request *rq)
 {
 	int pid = machine_pid(sandbox_machine(k->sb)), r;
 	struct smaps monitor, own;
 	struct stat overlay;
 	struct err err;
+	bool rough;
 
-	if ((r = smaps_read(pid, &monitor, &err)) < 0 ||
+	if ((r = measure(pid, &monitor, &rough, &err)) < 0 ||
 		(r = smaps_read(getpid(), &own, &err)) < 0) {
-		refuse(k, rq, r == -ESRCH ? err_set(&err, ESRCH, "its monitor is gone") : r, &err);
+		refuse(k, rq, r, &err);
 		return;
 	}
 	if (fstat(sandbox_overlay_fd(k->sb), &overlay) < 0) {
@@ -254,12 +266,12 @@ static void do_stats(struct keep *k, const struct keeper_request *rq)
 		return;
 	}
 	keep_answer(k, rq->n,
-		json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "memory_private",
+		json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "memory_private",
 			(json_int_t)monitor.guest_private, "memory_shared",
 			(json_int_t)(monitor.guest_pss - monitor.guest_private), "monitor_private",
 			(json_int_t)(monitor.pss - monitor.guest_pss), "keeper_private",
 			(json_int_t)own.pss, "disk_bytes", (json_int_t)overlay.st_blocks * 512,
-			"cpu_ns", (json_int_t)cpu_ns(pid)),
+			"cpu_ns", (json_int_t)cpu_ns(pid), "rough", rough),
 		NULL, 0);
 	loop_defer(k->l, trim, NULL);
 }

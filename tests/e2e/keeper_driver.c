@@ -16,7 +16,7 @@ static void check_stats(struct box *b)
 	is_int(answered(b), 0, "stats");
 	if (json_get_u64(b->a.reply, "memory_private", 1, GIB, &private, &err) < 0 ||
 		json_get_u64(b->a.reply, "memory_shared", 0, GIB, &shared, &err) < 0 ||
-		json_get_u64(b->a.reply, "monitor_private", 1, GIB, &monitor, &err) < 0 ||
+		json_get_u64(b->a.reply, "monitor_private", 0, GIB, &monitor, &err) < 0 ||
 		json_get_u64(b->a.reply, "keeper_private", 1, GIB, &keeper, &err) < 0 ||
 		json_get_u64(b->a.reply, "disk_bytes", 1, GIB, &disk, &err) < 0 ||
 		json_get_u64(b->a.reply, "cpu_ns", 1, INT64_MAX, &cpu, &err) < 0) {
@@ -315,8 +315,8 @@ static void test_pager_killed(void)
 	is_int(hand_out(&b, "paged", 60000, NULL), 0, "handed out");
 	keeper = pidfd(keeper_pid(b.k));
 	monitor = pidfd(keeper_monitor_pid(b.k));
-	if (kill_pagers() == 0) {
-		tap_skip("there is no pager here");
+	if (pager_probe(NULL, NULL) < 0 || kill_pagers() == 0) {
+		tap_skip("without userfaultfd no machine needs its pager");
 		end(&b);
 	} else {
 		ok(run_until(&b.ended), "a pager that is killed takes its sandboxes along");
@@ -543,8 +543,12 @@ int main(int argc, char **argv)
 	test_nursery_killed();
 	test_no_template();
 	test_faults();
-	test_capture();
-	test_lease_pauses();
+	if (geteuid() == 0) {
+		test_capture();
+		test_lease_pauses();
+	} else {
+		tap_skip("captures need root");
+	}
 	test_many();
 	nursery_free(nursery);
 	loop_free(l);
