@@ -16,6 +16,7 @@
 #include "common/limits.h"
 #include "common/nearest.h"
 #include "pool/keeper.h"
+#include "pool/publish.h"
 #include "restore/pager.h"
 
 static const struct command {
@@ -323,6 +324,8 @@ static int dispatch(int argc, char **argv)
 	}
 	if (!strcmp(name, "pager")) /* internal: started by pagerd_connect() */
 		return pagerd_main(argc, argv);
+	if (!strcmp(name, "pool-publish")) /* internal: started by the pool */
+		return pool_publish_main(argc, argv);
 	if (!strcmp(name, "nursery")) /* internal: started by nursery_start() */
 		return nursery_main(argc, argv);
 	c = find(name);

@@ -33,6 +33,7 @@
 #define LIMIT_BOOT_MS 120000 /* a boot that makes progress may take */
 #define LIMIT_BOOT_STILL_MS 15000 /* a boot without progress is given up after */
 #define LIMIT_REGIONS 16 /* memory regions in a handshake */
+#define LIMIT_STATE_BYTES (64 * MIB) /* of a device state */
 
 /* archives */
 #define LIMIT_ENTRIES 4000000UL
@@ -99,6 +100,7 @@
 #define LIMIT_LEASE_MS 31536000000LL /* a year */
 #define LIMIT_KILL_MS 10000 /* a machine that is not gone by then after SIGKILL is told as such */
 #define LIMIT_CAPTURE_MS 600000
+#define LIMIT_CAPTURE_RANGES 400000 /* of memory in a capture: half of what LIMIT_JSON_BYTES holds */
 #define LIMIT_DRAIN_MS 15000 /* that a daemon told to end waits for its open requests */
 #define LIMIT_HTTP_CONNECTIONS 4096
 #define LIMIT_HTTP_HEADER (32 * KIB) /* of a request's line and headers */

@@ -20,6 +20,7 @@
 #include <sys/socket.h>
 
 #include "common/clock.h"
+#include "restore/difference.h"
 #include "restore/pager_impl.h"
 #include "restore/uffd_impl.h"
 
@@ -184,22 +185,26 @@ int pager_machine_serve(struct pager *p, struct pager_machine *m, struct err *er
 	return r < 0 ? err_sys(err, -r, "pager: wait for a machine's faults") : 0;
 }
 
-int pager_attach(struct pager *p, int sock, struct err *err)
+int pager_attach(struct pager *p, int sock, struct difference *own, struct err *err)
 {
 	struct pager_machine *m;
 	int r;
 
 	if (p->way != PAGER_UFFD) {
 		close(sock);
+		difference_free(own);
 		return err_set(err, EOPNOTSUPP, "pager: without userfaultfd nothing attaches");
 	}
 	m = pager_machine_new(sock);
 	if (!m) {
 		close(sock);
+		difference_free(own);
 		return err_set(err, ENOMEM, "pager: no memory for a machine");
 	}
 	fcntl(sock, F_SETFL, O_NONBLOCK);
-	r = machine_enter(p, m, err);
+	r = own ? pager_own_set(p, m, own, err) : 0;
+	if (r == 0)
+		r = machine_enter(p, m, err);
 	if (r < 0) {
 		pager_machine_free(m);
 		return r;
@@ -412,6 +417,7 @@ void pager_get_stats(struct pager *p, struct pager_stats *ret)
 		.pages_continued = STAT(continued),
 		.pages_zeroed = STAT(zeroed),
 		.pages_premapped = STAT(premapped),
+		.pages_own = STAT(own),
 		.machines_total = STAT(machines),
 	};
 #undef STAT

@@ -399,9 +399,6 @@ int machine_capture(struct machine *m, int state_fd, int64_t deadline, struct er
 
 	if (r < 0)
 		return r;
-	if (!m->booted)
-		return err_set(err, ENOTSUP,
-			"capture: a restored machine's memory is its own; capture a booted one");
 	return finish(m, "capture", m->ops->capture(m, state_fd, deadline, err), err);
 }
 

@@ -3,7 +3,7 @@
 # Nurseries and keepers with real machines: leases, adoption, kills, and what is left (nothing).
 . "$(dirname "$0")/lib.sh"
 bake "$recipes/tiny.ini"
-drive=$top/${BUILD:-build}/e2e/keeper_drive
+drive=$top/${BUILD:-build}/e2e/keeper_driver
 export PARBAKE_EXE=$parbake
 
 digest=$("$parbake" ls --json | python3 -c 'import json,sys

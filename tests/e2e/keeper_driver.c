@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Drives nurseries and keepers as a daemon does, with real machines: `keeper_drive NAME TAG DIGEST SOCKETS`.
+ * Drives nurseries and keepers as a daemon does, with real machines: `keeper_driver NAME TAG DIGEST SOCKETS`.
  * Run by keeper.sh. What must be gone is waited for by pidfd, with a deadline.
  */
 #include <dirent.h>
@@ -565,7 +565,7 @@ static void test_many(void)
 int main(int argc, char **argv)
 {
 	if (argc != 5) {
-		fprintf(stderr, "usage: keeper_drive NAME TAG DIGEST SOCKETS\n");
+		fprintf(stderr, "usage: keeper_driver NAME TAG DIGEST SOCKETS\n");
 		return 2;
 	}
 	name = argv[1];
