@@ -53,11 +53,12 @@ struct load {
 	struct progress *progress;
 };
 
-/* One sandbox: create, exec where asked, kill. */
+/* One sandbox: create, exec where asked, a look at how it was made, kill. */
 struct chain {
 	struct load *load;
 	char *id;
 	int64_t due; /* when its create was to begin */
+	int64_t created; /* was answered */
 	int64_t step; /* the request that is open did begin */
 };
 
@@ -143,6 +144,25 @@ static void begin_kill(struct chain *c)
 		chain_end(c);
 }
 
+static void on_looked(void *user, const struct client_answer *a)
+{
+	struct chain *c = user;
+	cleanup_json json_t *sandbox = NULL;
+
+	if (!a->error)
+		json_parse("answer", a->body, a->len, &sandbox, NULL);
+	keep(c->load, &c->load->series[series_of(sandbox)], c->due, c->created);
+	begin_kill(c);
+}
+
+static void begin_look(struct chain *c)
+{
+	cleanup_free char *path = str_printf("/sandboxes/%s", c->id);
+
+	if (!step(c, "GET", path, NULL, on_looked))
+		begin_kill(c);
+}
+
 static void on_exec(void *user, const struct client_answer *a)
 {
 	struct chain *c = user;
@@ -156,24 +176,24 @@ static void on_exec(void *user, const struct client_answer *a)
 		fail(c->load, s, "exec", a);
 	else
 		keep(c->load, s, c->due, now);
-	begin_kill(c);
+	begin_look(c);
 }
 
 static void begin_exec(struct chain *c)
 {
-	cleanup_free char *path = str_printf("/v1/sandboxes/%s/exec", c->id);
+	cleanup_free char *path = str_printf("/sandboxes/%s/exec", c->id);
 	cleanup_json json_t *body = json_pack("{s:[s]}", "argv", "/bin/true");
 
 	if (!step(c, "POST", path, body, on_exec))
-		begin_kill(c);
+		begin_look(c);
 }
 
 static void on_created(void *user, const struct client_answer *a)
 {
 	struct chain *c = user;
-	int64_t now = clock_now_ns();
 	cleanup_json json_t *sandbox = NULL;
 
+	c->created = clock_now_ns();
 	if (a->error || a->status != 201 ||
 		json_parse("answer", a->body, a->len, &sandbox, NULL) < 0 ||
 		!*client_string(sandbox, "sandboxID")) {
@@ -181,12 +201,11 @@ static void on_created(void *user, const struct client_answer *a)
 		chain_end(c);
 		return;
 	}
-	keep(c->load, &c->load->series[series_of(sandbox)], c->due, now);
 	c->id = client_escape(client_string(sandbox, "sandboxID"));
 	if (c->load->rq->until_exec)
 		begin_exec(c);
 	else
-		begin_kill(c);
+		begin_look(c);
 }
 
 static int begin_create(struct load *l, int64_t due, struct err *err)

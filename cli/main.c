@@ -145,7 +145,7 @@ static const struct command {
 		"  -c, --code CODE       what to run (-: standard input, the default)\n"
 		"  --context ID          in an interpreter of its own\n"
 		"  --json                the events of the execution, one a line\n"
-		"  exit status: 0; 1 it raised; 124 timed out; 125 parbake failed\n"},
+		"  exit status: 0; 1 it raised, or was interrupted; 125 parbake failed\n"},
 	{"kill", cmd_kill, "ID… | --all [--json]", "end sandboxes of the pool", ""},
 	{"pause", cmd_pause, "ID [--json]", "put a sandbox to disk", ""},
 	{"resume", cmd_resume, "ID [--timeout T] [--json]", "go on with a paused sandbox", ""},

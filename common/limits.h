@@ -113,9 +113,9 @@
 #define LIMIT_HTTP_STALL_S 900 /* that a client reads nothing of a stream (a pager at its terminal) */
 #define LIMIT_HTTP_RATE 16384 /* bytes a second below which an upload or an answer is too slow */
 #define LIMIT_METRICS_SERIES 1024 /* of one family */
+#define LIMIT_CLIENT_PART (15 * MIB) /* of an answer that a command reads in parts: a line, a frame */
 #define LIMIT_METRICS_SAMPLED 256 /* sandboxes whose memory is asked for one page */
 #define LIMIT_METRICS_WAIT_MS 2000 /* for their answers */
-#define LIMIT_CLIENT_PART (4 * MIB) /* of an answer that a command reads in parts: a line, a frame */
 
 /* using a sandbox over HTTP */
 #define LIMIT_WIRE_COLLECT (2 * MIB) /* of one stream of a command whose output is answered whole */
