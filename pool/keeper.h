@@ -113,8 +113,8 @@ void keeper_renew(struct keeper *k, uint64_t lease_ms, const char *pause_dir, co
  * "disk_bytes" (of the difference), "stopped_ns"}.
  */
 void keeper_capture(struct keeper *k, const char *dir, bool stop, keeper_fn *fn, void *user);
-/* {"memory_private", "memory_shared", "monitor_private", "keeper_private", "disk_bytes", "cpu_ns"}: bytes of
- * PSS, guest's memory and the rest apart. */
+/* {"memory_private", "memory_shared", "monitor_private", "keeper_private", "disk_bytes", "cpu_ns", "faults"}: bytes of
+ * PSS, guest's memory and the rest apart; page faults of the monitor. */
 void keeper_stats(struct keeper *k, keeper_fn *fn, void *user);
 /* {"text"}: the console's last words. */
 void keeper_console(struct keeper *k, keeper_fn *fn, void *user);
