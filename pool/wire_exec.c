@@ -47,10 +47,10 @@ static void exec_data(struct wire_call *c, enum proto_channel channel, bool pty,
 
 static json_t *exec_result(const struct wire_end *end)
 {
-	json_t *r = json_pack("{s:b,s:b,s:I,s:I,s:b,s:b,s:f}", "timed_out", end->timed_out, "oom",
+	json_t *r = json_pack("{s:b,s:b,s:I,s:I,s:b,s:b,s:I}", "timed_out", end->timed_out, "oom",
 		end->oom, "stdout_bytes", (json_int_t)end->total_out, "stderr_bytes",
 		(json_int_t)end->total_err, "stdout_cut", end->cut_out, "stderr_cut", end->cut_err,
-		"duration_ms", (double)(end->duration_ns / 1000) / 1000);
+		"duration_ms", (json_int_t)(end->duration_ns / 1000000));
 
 	if (!r)
 		abort();

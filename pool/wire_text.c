@@ -202,7 +202,7 @@ json_t *wire_utf8_json(const uint8_t *bytes, size_t len)
 		i += n;
 	}
 	if (!from) {
-		value = json_stringn_nocheck((const char *)bytes, len);
+		value = json_stringn_nocheck(len ? (const char *)bytes : "", len);
 	} else {
 		wire_buf_append(&clean, bytes + from, len - from);
 		value = json_stringn_nocheck((const char *)clean.bytes + clean.head, clean.len);
