@@ -70,14 +70,13 @@ static int seconds_field(
 		return 0;
 	s = json_is_integer(value) ? json_integer_value(value) : -1;
 	if (s < !zero || s > LIMIT_LEASE_MS / 1000)
-		return err_set(err, EINVAL, "%s: not a number of seconds from %d to %lld", name, !zero,
-			LIMIT_LEASE_MS / 1000);
+		return err_set(err, EINVAL, "%s: not a number of seconds from %d to %lld", name,
+			!zero, LIMIT_LEASE_MS / 1000);
 	*ret_ms = (uint64_t)s * 1000;
 	return 1;
 }
 
-static int strings_field(
-	const json_t *body, const char *name, const json_t **ret, struct err *err)
+static int strings_field(const json_t *body, const char *name, const json_t **ret, struct err *err)
 {
 	const json_t *obj = field(body, name), *value;
 	const char *key;
@@ -115,7 +114,8 @@ static int env_check(const json_t *env, struct err *err)
 }
 
 /* What would have to be done, and is not: named, unless it is empty. */
-static int unsupported(const json_t *body, const char *const *names, const char *in, struct err *err)
+static int unsupported(
+	const json_t *body, const char *const *names, const char *in, struct err *err)
 {
 	for (; *names; names++) {
 		const json_t *value = field(body, *names);
@@ -123,7 +123,8 @@ static int unsupported(const json_t *body, const char *const *names, const char 
 		if (value && !(json_is_object(value) && json_object_size(value) == 0) &&
 			!(json_is_array(value) && json_array_size(value) == 0) &&
 			!(json_is_string(value) && json_string_length(value) == 0))
-			return err_set(err, EINVAL, "%s%s: not supported here; leave it out", in, *names);
+			return err_set(
+				err, EINVAL, "%s%s: not supported here; leave it out", in, *names);
 	}
 	return 0;
 }
@@ -177,7 +178,8 @@ static int network_parse(const json_t *body, const char ***ret, struct err *err)
 		r = bool_field(network, "allowPublicTraffic", &public, err);
 	if (r == 0 && !public)
 		r = err_set(err, EINVAL,
-			"network.allowPublicTraffic: false is not supported here: who may reach the "
+			"network.allowPublicTraffic: false is not supported here: who may reach "
+			"the "
 			"pool is decided by its keys");
 	if (r == 0 && deny && !json_is_array(deny))
 		r = err_set(err, EINVAL, "network.denyOut: not an array");
@@ -299,8 +301,8 @@ int control_change_parse(const char *text, size_t len, const char *timeout, bool
 		json_int_t n = json_is_integer(count) ? json_integer_value(count) : 0;
 
 		if (n < 1 || n > LIMIT_POOL_FORK)
-			r = err_set(err, EINVAL, "count: not a number from 1 to %d",
-				LIMIT_POOL_FORK);
+			r = err_set(
+				err, EINVAL, "count: not a number from 1 to %d", LIMIT_POOL_FORK);
 		c.count = (uint64_t)n;
 	}
 	if (r == 0)

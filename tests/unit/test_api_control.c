@@ -30,7 +30,8 @@ static void creates(void)
 
 	is_int(create("{\"templateID\":\"base\"}", &c), 0, "a template is enough (%s)", err.text);
 	is_str(c.template, "base", "its name");
-	ok(!c.timeout_ms && !c.metadata && !c.env && !c.auto_pause && !c.allow, "all else is absent");
+	ok(!c.timeout_ms && !c.metadata && !c.env && !c.auto_pause && !c.allow,
+		"all else is absent");
 	is_int(create("{\"templateID\":\"base:v1\",\"timeout\":30,\"metadata\":{\"a\":\"b\"},"
 		      "\"envVars\":{\"X\":\"\"},\"autoPause\":true,\"secure\":true,\"mcp\":null,"
 		      "\"allow_internet_access\":true,\"autoResume\":{\"enabled\":false},"
@@ -61,7 +62,8 @@ static void refused_creates(void)
 	refuses("{\"templateID\":\"a\",\"timeout\":99999999999999}", "timeout", "an eternity");
 	refuses("{\"templateID\":\"a\",\"metadata\":{\"k\":1}}", "metadata", "metadata of numbers");
 	refuses("{\"templateID\":\"a\",\"metadata\":[]}", "metadata", "metadata as an array");
-	refuses("{\"templateID\":\"a\",\"envVars\":{\"A=B\":\"c\"}}", "envVars", "a variable with =");
+	refuses("{\"templateID\":\"a\",\"envVars\":{\"A=B\":\"c\"}}", "envVars",
+		"a variable with =");
 	refuses("{\"templateID\":\"a\",\"envVars\":{\"\":\"c\"}}", "envVars", "one without a name");
 	refuses("{\"templateID\":\"a\",\"envVars\":{\"A\":\"b\\u0000c\"}}", "", "a NUL");
 	refuses("{\"templateID\":\"a\",\"autoPause\":\"yes\"}", "autoPause", "a flag as text");
@@ -72,7 +74,8 @@ static void refused_creates(void)
 	refuses("{\"templateID\":\"a\",\"mcp\":{\"x\":{}}}", "mcp", "what is not done here");
 	refuses("{\"templateID\":\"a\",\"network\":{\"allowOut\":[\"10.0.0.0/8\"]}}", "allowOut",
 		"a block of addresses");
-	refuses("{\"templateID\":\"a\",\"network\":{\"allowOut\":[3]}}", "allowOut", "a host as a number");
+	refuses("{\"templateID\":\"a\",\"network\":{\"allowOut\":[3]}}", "allowOut",
+		"a host as a number");
 	refuses("{\"templateID\":\"a\",\"network\":{\"allowPublicTraffic\":false}}",
 		"allowPublicTraffic", "a restriction that would not hold");
 	refuses("{\"templateID\":\"a\",\"network\":{\"egressProxy\":{\"address\":\"x:1\"}}}",
@@ -91,19 +94,22 @@ static void changes(void)
 	struct control_change c;
 
 	is_int(change("", "timeout", false, &c), 0, "an empty body where nothing is needed");
-	ok(!c.has_timeout && c.auto_pause == -1 && c.count == 1 && !*c.name, "leaves all as it was");
+	ok(!c.has_timeout && c.auto_pause == -1 && c.count == 1 && !*c.name,
+		"leaves all as it was");
 	is_int(change("", "timeout", true, &c), -EINVAL, "but not where a timeout is");
 	has_str(err.text, "timeout", "… by name");
 	is_int(change("{\"timeout\":0}", "timeout", true, &c), 0, "no seconds more is a wish");
 	ok(c.has_timeout && c.timeout_ms == 0, "and is told apart");
 	is_int(change("{\"duration\":60,\"timeout\":5}", "duration", false, &c), 0, "a refresh");
 	is_int((int64_t)c.timeout_ms, 60000, "is named duration");
-	is_int(change("{\"count\":3,\"autoPause\":false}", "timeout", false, &c), 0, "a fork of three");
+	is_int(change("{\"count\":3,\"autoPause\":false}", "timeout", false, &c), 0,
+		"a fork of three");
 	ok(c.count == 3 && c.auto_pause == 0, "is one");
 	is_int(change("{\"count\":0}", NULL, false, &c), -EINVAL, "none is not");
 	is_int(change("{\"count\":65}", NULL, false, &c), -EINVAL, "nor are too many");
 	is_int(change("{\"memory\":false}", NULL, false, &c), -EINVAL, "nor one without memory");
-	is_int(change("{\"name\":\"my-snapshot:v2\"}", NULL, false, &c), 0, "a snapshot with a name");
+	is_int(change("{\"name\":\"my-snapshot:v2\"}", NULL, false, &c), 0,
+		"a snapshot with a name");
 	is_str(c.name, "my-snapshot:v2", "which it keeps");
 	is_int(change("{\"name\":\"../x\"}", NULL, false, &c), -EINVAL, "a path is no name");
 	is_int(change("{\"name\":\"Upper\"}", NULL, false, &c), -EINVAL, "nor are capitals");
@@ -117,7 +123,8 @@ static void queries(void)
 	char id[LIMIT_NAME_SIZE];
 	int64_t ms = 0;
 
-	is_int(control_metadata_parse("user=abc&app=a%20b+c%3D", &m, &err), 0, "metadata to find by");
+	is_int(control_metadata_parse("user=abc&app=a%20b+c%3D", &m, &err), 0,
+		"metadata to find by");
 	is_str(json_string_value(json_object_get(m, "app")), "a b c=", "decoded");
 	is_int((int64_t)json_object_size(m), 2, "both");
 	is_int(control_metadata_parse("", &none, &err), 0, "none");
@@ -129,7 +136,8 @@ static void queries(void)
 	ok(ms == 1790000000123 && !strcmp(id, "abc"), "as it was");
 	is_int(control_token_parse("12", &ms, id, &err), -EINVAL, "half a token");
 	is_int(control_token_parse("x.abc", &ms, id, &err), -EINVAL, "not a token");
-	is_int(control_token_parse("99999999999999999999.a", &ms, id, &err), -EINVAL, "out of range");
+	is_int(control_token_parse("99999999999999999999.a", &ms, id, &err), -EINVAL,
+		"out of range");
 }
 
 static void times(void)
@@ -150,7 +158,8 @@ static void times(void)
 static void filters(void)
 {
 	cleanup_json json_t *has = json_pack("{s:s, s:s}", "a", "1", "b", "2");
-	cleanup_json json_t *one = json_pack("{s:s}", "a", "1"), *other = json_pack("{s:s}", "a", "2");
+	cleanup_json json_t *one = json_pack("{s:s}", "a", "1"),
+			    *other = json_pack("{s:s}", "a", "2");
 	struct pool_facts f = {.id = "x",
 		.template_name = "base",
 		.template_tag = "latest",
@@ -158,8 +167,10 @@ static void filters(void)
 		.started_ms = 100,
 		.metadata = has};
 
-	ok(control_filter_match(&(struct control_filter){.states = CONTROL_RUNNING}, &f), "running");
-	ok(!control_filter_match(&(struct control_filter){.states = CONTROL_PAUSED}, &f), "not paused");
+	ok(control_filter_match(&(struct control_filter){.states = CONTROL_RUNNING}, &f),
+		"running");
+	ok(!control_filter_match(&(struct control_filter){.states = CONTROL_PAUSED}, &f),
+		"not paused");
 	ok(control_filter_match(
 		   &(struct control_filter){.states = CONTROL_RUNNING, .metadata = one}, &f),
 		"some of its metadata");
@@ -167,7 +178,8 @@ static void filters(void)
 		   &(struct control_filter){.states = CONTROL_RUNNING, .metadata = other}, &f),
 		"not another's");
 	ok(!control_filter_match(
-		   &(struct control_filter){.states = CONTROL_RUNNING, .started_after_ms = 101}, &f),
+		   &(struct control_filter){.states = CONTROL_RUNNING, .started_after_ms = 101},
+		   &f),
 		"not before");
 	ok(control_filter_match(
 		   &(struct control_filter){.states = CONTROL_RUNNING, .template = "base"}, &f),

@@ -19,7 +19,8 @@ static void rates(void)
 	ok(pool_rate_next(3, -5, 0) <= 3, "a clock that seems to go back does no harm");
 	is_int(pool_rate_target(0, 0.2, 8), 1, "without arrivals one is kept");
 	is_int(pool_rate_target(0, 0.2, 0), 0, "none where none may be");
-	is_int(pool_rate_target(10, 0.4, 100), 8, "four arrive while one is made: four and a margin");
+	is_int(pool_rate_target(10, 0.4, 100), 8,
+		"four arrive while one is made: four and a margin");
 	is_int(pool_rate_target(1000, 1, 16), 16, "never more than the bound");
 }
 
@@ -33,7 +34,8 @@ static void tokens(void)
 		taken++;
 	is_int(taken, 3, "a full bucket of three gives three at once");
 	ok(!pool_tokens_take(&n, &at, 5 * SECOND + SECOND / 4, 2, 3), "half a token is none");
-	ok(pool_tokens_take(&n, &at, 5 * SECOND + SECOND / 2, 2, 3), "after half a second there is one");
+	ok(pool_tokens_take(&n, &at, 5 * SECOND + SECOND / 2, 2, 3),
+		"after half a second there is one");
 	ok(!pool_tokens_take(&n, &at, 5 * SECOND + SECOND / 2, 2, 3), "and no second one");
 	for (taken = 0; pool_tokens_take(&n, &at, 1000 * SECOND, 2, 3);)
 		taken++;
@@ -127,7 +129,8 @@ static void damage(void)
 	struct pool_notes n;
 	struct err err = {0};
 
-	is_int(damaged(NULL, "version", json_integer(99), &err), -EINVAL, "another version is refused");
+	is_int(damaged(NULL, "version", json_integer(99), &err), -EINVAL,
+		"another version is refused");
 	has_str(err.text, "version 99", "the error says which");
 	is_int(damaged(NULL, "id", json_string("../../etc"), &err), -EINVAL, "a path is no id");
 	is_int(damaged(NULL, "metadata", json_pack("{s:i}", "a", 1), &err), -EINVAL,
