@@ -6,13 +6,15 @@
  * The network: what is not allowed by name is not reachable. SDKs ask for allow_internet_access = true
  * where nobody said anything, so that alone opens nothing (and what a sandbox has is told with it);
  * network.allowOut does, host by host. Whatever would restrict a network that is open by default is
- * accepted where it holds anyway, and refused where it would have to be done.
+ * accepted where it holds anyway, and refused where it would have to be done. What leads to the host itself
+ * or its networks ("private", addresses of that kind) is for who runs the pool, not for holders of a key.
  */
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "bake/proxy.h"
+#include "bake/proxy_head.h"
 #include "pool/api_control_impl.h"
 
 #define ENV_NAME_MAX 256
@@ -129,7 +131,23 @@ static int unsupported(
 	return 0;
 }
 
-static int allow_parse(const json_t *list, const char ***ret, struct err *err)
+/* Does it allow what is no public address: the host's own, its networks', a cloud's metadata? */
+static bool leads_inside(const struct proxy_rule *rule)
+{
+	struct sockaddr_in in = {.sin_family = AF_INET};
+	struct sockaddr_in6 in6 = {.sin6_family = AF_INET6};
+
+	if (!rule->literal)
+		return rule->private_ok;
+	if (inet_pton(AF_INET, rule->host, &in.sin_addr) == 1)
+		return proxy_address_refused((struct sockaddr *)&in) != NULL;
+	if (inet_pton(AF_INET6, rule->host, &in6.sin6_addr) == 1)
+		return proxy_address_refused((struct sockaddr *)&in6) != NULL;
+	return true;
+}
+
+static int allow_parse(
+	const json_t *list, const char ***ret, const char **ret_inside, struct err *err)
 {
 	size_t n = json_array_size(list);
 	const char **allow;
@@ -155,12 +173,15 @@ static int allow_parse(const json_t *list, const char ***ret, struct err *err)
 			free(allow);
 			return -EINVAL;
 		}
+		if (!*ret_inside && leads_inside(&rule))
+			*ret_inside = allow[i];
 	}
 	*ret = allow;
 	return 0;
 }
 
-static int network_parse(const json_t *body, const char ***ret, struct err *err)
+static int network_parse(
+	const json_t *body, const char ***ret, const char **ret_inside, struct err *err)
 {
 	static const char *const not_here[] = {"egressProxy", "rules", "maskRequestHost", NULL};
 	const json_t *network = field(body, "network"), *allow, *deny;
@@ -185,7 +206,7 @@ static int network_parse(const json_t *body, const char ***ret, struct err *err)
 		r = err_set(err, EINVAL, "network.denyOut: not an array");
 	/* false is "deny all": what is allowed goes before that */
 	if (r == 0 && allow)
-		r = allow_parse(allow, ret, err);
+		r = allow_parse(allow, ret, ret_inside, err);
 	return r;
 }
 
@@ -225,7 +246,7 @@ static int create_fields(struct control_create *c, struct err *err)
 	if (r == 0)
 		r = unsupported(c->body, not_here, "", err);
 	if (r == 0)
-		r = network_parse(c->body, &c->allow, err);
+		r = network_parse(c->body, &c->allow, &c->inside, err);
 	c->auto_pause = auto_pause != 0;
 	return r;
 }

@@ -49,6 +49,28 @@ static void creates(void)
 	ok(e.allow && !strcmp(e.allow[0], "example.org") && e.allow[1] && !e.allow[2], "both");
 }
 
+static void inside(void)
+{
+	static const char *const hosts[] = {"169.254.169.254", "10.1.2.3:8080", "127.0.0.1",
+		"[::1]:80", "[fe80::1]", "[::ffff:10.0.0.1]", "internal.example.org private"};
+	cleanup_control_create struct control_create out;
+
+	for (size_t i = 0; i < sizeof(hosts) / sizeof(hosts[0]); i++) {
+		cleanup_control_create struct control_create c;
+		cleanup_free char *text = str_printf("{\"templateID\":\"a\",\"network\":"
+						     "{\"allowOut\":[\"example.org\",\"%s\"]}}",
+			hosts[i]);
+
+		is_int(create(text, &c), 0, "%s can be asked for (%s)", hosts[i], err.text);
+		is_str(c.inside, hosts[i], "and is known to lead inside");
+	}
+	is_int(create("{\"templateID\":\"a\",\"network\":{\"allowOut\":[\"example.org\",\"8.8.8."
+		      "8\"]}}",
+		       &out),
+		0, "public hosts too");
+	ok(!out.inside, "which do not");
+}
+
 static void refused_creates(void)
 {
 	refuses("", "templateID", "an empty body");
@@ -191,6 +213,7 @@ static void filters(void)
 int main(void)
 {
 	creates();
+	inside();
 	refused_creates();
 	changes();
 	queries();
