@@ -15,8 +15,8 @@ static int64_t number(const json_t *reply, const char *name)
 	return (int64_t)json_integer_value(json_object_get(reply, name));
 }
 
-static void measured(void *user, int error, const char *text, const json_t *reply, int *fds,
-	unsigned n_fds)
+static void measured(
+	void *user, int error, const char *text, const json_t *reply, int *fds, unsigned n_fds)
 {
 	struct control_call *c = user;
 	struct pool_sandbox *sb = pool_find(c->api->pool, c->id);
@@ -34,8 +34,8 @@ static void measured(void *user, int error, const char *text, const json_t *repl
 		pool_facts(sb, &f);
 		control_time_text(now_ms, at);
 		http_reply(c->rq, 200,
-			json_pack("[{s:s, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I}]", "timestamp", at,
-				"timestampUnix", (json_int_t)(now_ms / 1000), "cpuCount",
+			json_pack("[{s:s, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I}]", "timestamp",
+				at, "timestampUnix", (json_int_t)(now_ms / 1000), "cpuCount",
 				(json_int_t)f.vcpus, "cpuUsedPct",
 				json_number_value(json_object_get(reply, "cpu_pct")), "memUsed",
 				(json_int_t)(number(reply, "memory_private") +
@@ -83,8 +83,8 @@ static json_t *log_lines(const char *text, const char *at, bool entries)
 	return list;
 }
 
-static void console_read(void *user, int error, const char *text, const json_t *reply, int *fds,
-	unsigned n_fds)
+static void console_read(
+	void *user, int error, const char *text, const json_t *reply, int *fds, unsigned n_fds)
 {
 	struct control_call *c = user;
 	struct pool_sandbox *sb = pool_find(c->api->pool, c->id);
