@@ -38,7 +38,7 @@ CLI_SRC := $(wildcard cli/*.c)
 AGENT_SRC := $(wildcard agent/*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 PEERS_SRC := $(wildcard benches/peers/*.c)
-DRIVE_SRC := $(wildcard tests/e2e/*_drive.c)
+DRIVE_SRC := $(wildcard tests/e2e/*_driver.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 HEADERS := $(wildcard common/*.h agent/*.h store/*.h vmm/*.h bake/*.h restore/*.h pool/*.h benches/*.h benches/peers/*.h cli/*.h)
 
@@ -69,6 +69,8 @@ help:
 	@echo '  make check       setup, build, all tests; ends with "N passed, N failed, N skipped"'
 	@echo '  make check-unit  the unit tests, fuzz corpora and source rules alone'
 	@echo '  make check-kvm   the KVM rig: an emulated KVM host restores with accel=kvm'
+	@echo '  make soak        the tests of the pool at length: 1,000 cycles, 100 kill -9 of the daemon (an hour)'
+	@echo '  make bench-pool  measure a running pool, and 100 idle spares of base'
 	@echo '  make bench       measure all of it, into bench.html and bench.json (10 minutes)'
 	@echo '  make install     into DESTDIR and PREFIX ($(PREFIX))'
 	@echo '  make asan tsan   the unit tests under AddressSanitizer+UBSan, ThreadSanitizer'
@@ -159,7 +161,7 @@ $(B)/fuzz/fuzz_frames: tests/fuzz/fuzz_frames.c tests/fuzz/replay.c $(FRAMES_SRC
 .PHONY: tests
 tests: all $(PEERS) $(UNIT_BIN) $(FUZZ_BIN) $(DRIVE_BIN)
 
-.PHONY: check check-unit check-kvm check-cli check-e2e
+.PHONY: check check-unit check-kvm check-cli check-e2e soak
 check: setup
 	@$(MAKE) --no-print-directory tests
 	@$(MAKE) --no-print-directory kernel monitor
@@ -176,6 +178,10 @@ check-cli: all kernel
 
 check-e2e: all kernel $(DRIVE_BIN)
 	@bash tests/run.sh e2e
+
+# What CI has small, large: an hour or so.
+soak: all kernel monitor
+	@bash tests/run.sh soak
 
 .PHONY: asan tsan
 asan:
@@ -211,6 +217,10 @@ demo: setup
 .PHONY: bench
 bench: all kernel monitor $(PEERS)
 	@bash benches/run.sh
+
+.PHONY: bench-pool
+bench-pool: all kernel monitor
+	@bash benches/pool.sh
 
 # What a template's peers take in the same run; a program of its own, for it uses what the driver keeps to itself.
 $(PEERS): $(LIB_OBJ) $(PEERS_OBJ)

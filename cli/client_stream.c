@@ -253,7 +253,7 @@ int client_exec_run(struct client *c, const char *id, const struct client_exec *
 	struct client_exit *ret, struct err *err)
 {
 	cleanup_json json_t *body = request_of(spec);
-	cleanup_free char *path = str_printf("/v1/sandboxes/%s/exec", id);
+	cleanup_free char *path = str_printf("/sandboxes/%s/exec", id);
 	struct client_exit e = {0};
 	struct running run = {
 		.spec = spec, .exit = &e, .err = err, .parts = {.part = on_part, .user = &run}};

@@ -37,6 +37,25 @@ static int print_text(int fd, const json_t *obj, const char *key, const char *en
 	return r < 0 ? err_sys(err, -r, "pass the output on") : 0;
 }
 
+/* What an error has to show: a traceback, its value, or (of one that is the pool's own) a message. */
+static const char *error_key(const json_t *obj)
+{
+	return *client_string(obj, "traceback") ? "traceback"
+		: *client_string(obj, "value")  ? "value"
+						: "message";
+}
+
+static void say_cut(const json_t *end)
+{
+	static const char *const keys[] = {"stdout_cut", "stderr_cut", "results_cut"};
+	static const char *const names[] = {"standard output", "standard error", "a result"};
+
+	for (unsigned i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+		if (json_is_true(json_object_get(end, keys[i])))
+			fprintf(stderr, "parbake: %s was cut\n", names[i]);
+	}
+}
+
 static int on_part(void *user, const json_t *obj, unsigned flags, struct err *err)
 {
 	struct code *code = user;
@@ -44,12 +63,11 @@ static int on_part(void *user, const json_t *obj, unsigned flags, struct err *er
 
 	(void)flags;
 	code->raised |= !strcmp(type, "error");
-	code->ended |= !strcmp(type, "error") || !strcmp(type, "end_of_execution") ||
-		!strcmp(type, "number_of_executions");
-	if (code->json) {
+	code->ended |= !strcmp(type, "error") || !strcmp(type, "end_of_execution");
+	if (code->json && strcmp(type, "keepalive") != 0)
 		json_print_line(obj);
+	if (code->json)
 		return 0;
-	}
 	if (!strcmp(type, "stdout"))
 		return print_text(STDOUT_FILENO, obj, "text", "", err);
 	if (!strcmp(type, "stderr"))
@@ -57,8 +75,9 @@ static int on_part(void *user, const json_t *obj, unsigned flags, struct err *er
 	if (!strcmp(type, "result") && json_is_string(json_object_get(obj, "text")))
 		return print_text(STDOUT_FILENO, obj, "text", "\n", err);
 	if (!strcmp(type, "error"))
-		return print_text(STDERR_FILENO, obj,
-			*client_string(obj, "traceback") ? "traceback" : "value", "\n", err);
+		return print_text(STDERR_FILENO, obj, error_key(obj), "\n", err);
+	if (!strcmp(type, "end_of_execution"))
+		say_cut(obj);
 	return 0;
 }
 
@@ -99,7 +118,7 @@ static int run(struct code *code, struct err *err)
 	if (code->context)
 		json_object_set_new(body, "context_id", json_string(code->context));
 	if (code->timeout_ms)
-		json_object_set_new(body, "timeout", json_real((double)code->timeout_ms / 1e3));
+		json_object_set_new(body, "timeout_ms", json_integer((json_int_t)code->timeout_ms));
 	path = str_printf("/sandboxes/%s/execute", id);
 	code->parts.part = on_part;
 	code->parts.user = code;
@@ -172,7 +191,7 @@ int cmd_code(int argc, char **argv)
 	free(code.owned);
 	if (r < 0) {
 		cli_fail(&err);
-		return r == -ETIMEDOUT ? CLI_TIMED_OUT : CLI_NOT_RUN;
+		return CLI_NOT_RUN;
 	}
 	return code.raised ? CLI_FAILED : CLI_OK;
 }

@@ -16,6 +16,7 @@
 #include "common/limits.h"
 #include "common/nearest.h"
 #include "pool/keeper.h"
+#include "pool/publish.h"
 #include "restore/pager.h"
 
 static const struct command {
@@ -63,7 +64,7 @@ static const struct command {
 		"  --keep T           keep blobs younger than T (10m; 0: none)\n"
 		"  --keep-cache T     keep what was used within T (24h; 0: none)\n"
 		"  --dry-run          only say what would go\n"},
-	{"bench", cmd_bench, "create|boot|exec|density|fault|image|compare|report [OPTIONS] …",
+	{"bench", cmd_bench, "create|boot|exec|load|density|fault|image|compare|report [OPTIONS] …",
 		"measure creates and what they are made of; compare, report, gate",
 		"  create TEMPLATE    create latency by mode: n, p50, p90, p99, max and the parts\n"
 		"    -n N             creates per mode (100)\n"
@@ -86,6 +87,11 @@ static const struct command {
 		"  boot TEMPLATE      cold boots of the same machine; -n N (10)\n"
 		"  exec TEMPLATE      calls into a sandbox and bytes through it; -n N (200), --mib "
 		"N (32)\n"
+		"  load TEMPLATE      creates and kills through a running pool; -n N (100), "
+		"--concurrency N (1)\n"
+		"    --rate R         open loop: R creates a second begin on time\n"
+		"    --until exec     also to the end of a first command\n"
+		"    --pace           each create waits until the pool has refilled\n"
 		"  density TEMPLATE   memory of many sandboxes; --clones A,B,… (1,2,5,10,20), "
 		"--busy SHELL,\n"
 		"                     --idle-only\n"
@@ -101,7 +107,12 @@ static const struct command {
 		"  each but compare:  --json (everything, raw samples too), --save DOC.json, "
 		"--report PAGE.html,\n"
 		"                     --against OLD.json (repeat), --store DIR\n"},
-	{"pool", cmd_pool, "status [--json]", "show the pool's templates",
+	{"pool", cmd_pool, "serve [--config FILE] | check [FILE] | key NAME | status [--json]",
+		"run a pool of sandboxes behind an HTTP API; look after it",
+		"  serve              be the daemon, until SIGTERM; SIGHUP reads the configuration anew\n"
+		"    --config FILE    parbake-pool(5); else /etc/parbake/pool.conf where it is there\n"
+		"  check [FILE]       is a configuration good? Says what it comes to\n"
+		"  key NAME           make a key for the API, and what the configuration says of it\n"
 		"  status             what waits for each template, and what came of it\n"},
 	{"create", cmd_create,
 		"TEMPLATE [--timeout T] [--metadata K=V]… [--env K=V]… [--auto-pause] [--allow "
@@ -134,7 +145,7 @@ static const struct command {
 		"  -c, --code CODE       what to run (-: standard input, the default)\n"
 		"  --context ID          in an interpreter of its own\n"
 		"  --json                the events of the execution, one a line\n"
-		"  exit status: 0; 1 it raised; 124 timed out; 125 parbake failed\n"},
+		"  exit status: 0; 1 it raised, or was interrupted; 125 parbake failed\n"},
 	{"kill", cmd_kill, "ID… | --all [--json]", "end sandboxes of the pool", ""},
 	{"pause", cmd_pause, "ID [--json]", "put a sandbox to disk", ""},
 	{"resume", cmd_resume, "ID [--timeout T] [--json]", "go on with a paused sandbox", ""},
@@ -313,6 +324,8 @@ static int dispatch(int argc, char **argv)
 	}
 	if (!strcmp(name, "pager")) /* internal: started by pagerd_connect() */
 		return pagerd_main(argc, argv);
+	if (!strcmp(name, "pool-publish")) /* internal: started by the pool */
+		return pool_publish_main(argc, argv);
 	if (!strcmp(name, "nursery")) /* internal: started by nursery_start() */
 		return nursery_main(argc, argv);
 	c = find(name);

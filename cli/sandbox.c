@@ -142,26 +142,22 @@ int cmd_timeout(int argc, char **argv)
 	return tell(&rq, NULL, rq.id);
 }
 
-/* {"sandboxes":[…]}, or the array alone; those that failed have an "error". */
+/* [{"sandbox": {…}} or {"error": {…}}, …] */
 static int tell_forks(const struct request *rq, const json_t *answer)
 {
-	const json_t *list = json_is_array(answer) ? answer : json_object_get(answer, "sandboxes");
 	size_t made = 0, i;
 	json_t *one;
 
-	json_array_foreach(list, i, one)
+	json_array_foreach(answer, i, one)
 	{
-		const char *id = client_string(one, "sandboxID");
-		const json_t *error = json_object_get(one, "error");
+		const json_t *sandbox = json_object_get(one, "sandbox");
 
-		if (*id) {
-			made++;
-			tell(rq, one, id);
-			continue;
-		}
-		fprintf(stderr, "parbake: fork %s: %s\n", rq->id,
-			json_is_string(error) ? json_string_value(error)
-					      : client_string(error ?: one, "message"));
+		made += sandbox != NULL;
+		if (sandbox)
+			tell(rq, sandbox, client_string(sandbox, "sandboxID"));
+		else
+			fprintf(stderr, "parbake: fork %s: %s\n", rq->id,
+				client_string(json_object_get(one, "error"), "message"));
 	}
 	return made == rq->count ? CLI_OK : CLI_FAILED;
 }

@@ -33,6 +33,7 @@
 #define LIMIT_BOOT_MS 120000 /* a boot that makes progress may take */
 #define LIMIT_BOOT_STILL_MS 15000 /* a boot without progress is given up after */
 #define LIMIT_REGIONS 16 /* memory regions in a handshake */
+#define LIMIT_STATE_BYTES (64 * MIB) /* of a device state */
 
 /* archives */
 #define LIMIT_ENTRIES 4000000UL
@@ -99,6 +100,8 @@
 #define LIMIT_LEASE_MS 31536000000LL /* a year */
 #define LIMIT_KILL_MS 10000 /* a machine that is not gone by then after SIGKILL is told as such */
 #define LIMIT_CAPTURE_MS 600000
+#define LIMIT_CAPTURE_RANGES 400000 /* of memory in a capture: half of what LIMIT_JSON_BYTES holds */
+#define LIMIT_DRAIN_MS 15000 /* that a daemon told to end waits for its open requests */
 #define LIMIT_HTTP_CONNECTIONS 4096
 #define LIMIT_HTTP_HEADER (32 * KIB) /* of a request's line and headers */
 #define LIMIT_HTTP_BODY (1 * MIB) /* of a request that is JSON */
@@ -110,7 +113,9 @@
 #define LIMIT_HTTP_STALL_S 900 /* that a client reads nothing of a stream (a pager at its terminal) */
 #define LIMIT_HTTP_RATE 16384 /* bytes a second below which an upload or an answer is too slow */
 #define LIMIT_METRICS_SERIES 1024 /* of one family */
-#define LIMIT_CLIENT_PART (4 * MIB) /* of an answer that a command reads in parts: a line, a frame */
+#define LIMIT_CLIENT_PART (15 * MIB) /* of an answer that a command reads in parts: a line, a frame */
+#define LIMIT_METRICS_SAMPLED 256 /* sandboxes whose memory is asked for one page */
+#define LIMIT_METRICS_WAIT_MS 2000 /* for their answers */
 
 /* using a sandbox over HTTP */
 #define LIMIT_WIRE_COLLECT (2 * MIB) /* of one stream of a command whose output is answered whole */
@@ -132,6 +137,7 @@
 #define LIMIT_BENCH_SERIES 4096 /* of one document */
 #define LIMIT_BENCH_FILES 64 /* documents read at once */
 #define LIMIT_BENCH_CLIENTS 256 /* creates at once */
+#define LIMIT_BENCH_OPEN 1024 /* requests of an open loop that are not answered yet */
 #define LIMIT_SYMBOLS_BYTES (32 * MIB) /* of a System.map */
 
 #endif

@@ -282,6 +282,11 @@ size_t pool_count(const struct pool *p, enum pool_state state)
 	return p->counts[state];
 }
 
+size_t pool_size(const struct pool *p)
+{
+	return p->n_sandboxes;
+}
+
 void pool_facts(const struct pool_sandbox *sb, struct pool_facts *ret)
 {
 	const struct pool_notes *n = &sb->notes;
@@ -298,7 +303,8 @@ void pool_facts(const struct pool_sandbox *sb, struct pool_facts *ret)
 		.end_ms = sb->state == POOL_PAUSED ? sb->paused_ms
 						   : clock_realtime_ns() / 1000000 + left_ms,
 		.metadata = n->metadata,
-		.env = n->env,
+		.env = sb->egress_env ? sb->egress_env : n->env,
+		.allow = n->allow,
 		.auto_pause = n->auto_pause,
 		.vcpus = n->vcpus,
 		.memory_bytes = n->memory_bytes,

@@ -108,7 +108,7 @@ static void change_captured(
 		close(fds[i]);
 	/* where the connection broke its end is about to be told, and says more */
 	if (c && error != ECONNRESET)
-		c->captured(c, error, text);
+		c->captured(c, error, text ? text : "");
 }
 
 void pool_change_capture(struct pool_change *c, const char *dir, bool stop)

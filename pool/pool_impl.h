@@ -182,6 +182,7 @@ struct pool_sandbox {
 	bool guest_synced;
 	struct loop_timer *guest_timer; /* its channel is dead, and nobody has said why */
 	struct pool_egress *egress; /* its way out, NULL: none */
+	json_t *egress_env; /* notes.env with what leads there; NULL: notes.env */
 
 	struct pool_change *change; /* a pause, snapshot or fork on its way; NULL: none */
 
@@ -451,7 +452,10 @@ void pool_adopt_ended(struct pool_machine *m, const char *text);
 
 /* ---- the way out (pool_egress.c) ------------------------------------------------------------------ */
 
+/* For a sandbox that may reach somewhere, with its guest open: serve it. */
 int pool_egress_new(struct pool_sandbox *sb, struct err *err);
 void pool_egress_free(struct pool_egress *e);
+/* The variables that lead there, over those of @sb's own: a new object. */
+json_t *pool_egress_env(const struct pool_notes *n);
 
 #endif

@@ -157,6 +157,7 @@ static void unlist(struct pool_sandbox *sb)
 static void sandbox_free_now(struct pool_sandbox *sb)
 {
 	json_decref(sb->record);
+	json_decref(sb->egress_env);
 	free(sb);
 }
 

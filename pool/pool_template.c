@@ -360,7 +360,7 @@ bool pool_template(struct pool *p, unsigned i, struct pool_template_facts *ret)
 	t = &p->tags[i];
 	v = t->version;
 	*ret = (struct pool_template_facts){
-		.name = t->name, .tag = t->tag, .digest = "", .error = "it is not in the store"};
+		.name = t->name, .tag = t->tag, .digest = "", .created = "", .error = "it is not in the store"};
 	if (!v)
 		return true;
 	pool_stock_want(v, want);
@@ -368,6 +368,7 @@ bool pool_template(struct pool *p, unsigned i, struct pool_template_facts *ret)
 		.name = t->name,
 		.tag = t->tag,
 		.digest = v->digest,
+		.created = t->created,
 		.shells = v->ready[POOL_KIND_SHELL],
 		.spares = v->ready[POOL_KIND_SPARE],
 		.want_shells = want[POOL_KIND_SHELL],

@@ -114,12 +114,17 @@ int machine_start(const struct machine_spec *spec, struct machine **ret, struct 
  */
 /* Wait until the monitor answers. */
 int machine_ready(struct machine *m, int64_t deadline, struct err *err);
-/* SHELL → PAUSED: load the device state (a regular file, read from its beginning). */
+/* SHELL → PAUSED: load the device state (a regular file, read from its beginning; it is not to change while
+ * the machine lives). */
 int machine_restore(struct machine *m, int state_fd, int64_t deadline, struct err *err);
 int machine_resume(struct machine *m, int64_t deadline, struct err *err);
 int machine_pause(struct machine *m, int64_t deadline, struct err *err);
-/* PAUSED: write the device state, without memory, to @state_fd (a regular file, emptied first). Only of a
- * booted machine, whose memory is shared with its owner; -ENOTSUP of a restored one. */
+/*
+ * PAUSED: write the device state, without memory, to @state_fd (a regular file, emptied first). A booted
+ * machine's memory is what lies in the file it shares with its owner; a restored one's is that of
+ * its process: see restore/capture.h. What it wrote to its disk is in the overlay, all of it. The machine may be
+ * resumed afterwards.
+ */
 int machine_capture(struct machine *m, int state_fd, int64_t deadline, struct err *err);
 /* SIGKILL, wait until it is gone, release everything. NULL is allowed. */
 void machine_free(struct machine *m);
@@ -137,6 +142,8 @@ int machine_take_channel(struct machine *m);
 /* The last bytes (≤ LIMIT_CONSOLE_BYTES) of the guest's console and of the monitor's own standard error,
  * cleaned for a terminal. Caller frees. Also drains what is waiting. */
 char *machine_console(struct machine *m);
+/* The signal that ended its process; 0: none did. */
+int machine_end_signal(const struct machine *m);
 /* Machine ended: sets @err to how ("exited with status 1", "killed by signal 9"), with its last words. */
 void machine_end_reason(struct machine *m, struct err *err);
 

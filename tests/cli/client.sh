@@ -77,7 +77,7 @@ is "$(status logs "$id")$(tr '\n' , <"$scratch/out")" "0first,second," "logs"
 # exec
 is "$(status exec "$id" -- sh -c 'echo out; echo err >&2; exit 7' </dev/null)" 7 "exec: the status"
 is "$(cat "$scratch/out") $(cat "$scratch/err")" "out err" "and both streams"
-is "$(asked 'r["path"] + " " + str(r["body"]["argv"][0]) + " " + str(r["body"]["stream"])')" "/v1/sandboxes/$id/exec sh True" "without input: one request"
+is "$(asked 'r["path"] + " " + str(r["body"]["argv"][0]) + " " + str(r["body"]["stream"])')" "/sandboxes/$id/exec sh True" "without input: one request"
 is "$(status exec "$id" -e A=1 -C / -u 7 --timeout 3s --shell 'echo $A; pwd' </dev/null)$(tr '\n' , <"$scratch/out")" "01,/," "env, cwd, shell"
 is "$(asked '[r["body"][k] for k in ("env","cwd","user","timeout_ms","shell")]')" "[{'A': '1'}, '/', '7', 3000, 'echo \$A; pwd']" "are all asked for"
 is "$(status exec "$id" -- sh -c 'kill -9 $$' </dev/null)" 137 "a signal"
@@ -92,7 +92,7 @@ is "$(status exec "$id" --json -- sh -c 'printf "a\377"; exit 3' </dev/null)$(js
 is "$(status exec badend -- true </dev/null)" 125 "an answer without an end is no success"
 like "$(cat "$scratch/err")" "the answer ended before the command" "says so"
 is "$(status exec badline -- true </dev/null)" 125 "a line without an end"
-like "$(cat "$scratch/err")" "a line longer than 4194304 bytes" "is given up"
+like "$(cat "$scratch/err")" "a line longer than 15728640 bytes" "is given up"
 is "$(status exec "$id")" 2 "no command"
 is "$(bash -c '"$0" exec "$1" -- echo hello >/dev/full </dev/null' "$parbake" "$id" 2>"$scratch/err"; echo $?)" 125 "a full disk behind standard output"
 like "$(cat "$scratch/err")" "No space left" "is told"
@@ -151,6 +151,18 @@ is "$(status kill --all)$(tr '\n' ' ' <"$scratch/err")" "1parbake: kill badkill:
 is "$(status ps -q)$(cat "$scratch/out")" 0badkill "the rest is gone"
 is "$(status kill)" 2 "kill whom?"
 is "$(status pool status)$(grep -cE '^base +latest +2/3 +1/1 +1 +1 +10 +1 +90%' "$scratch/out")" 01 "pool status"
+
+# the load tool
+doc() { python3 -c "import json,sys; s={x['name']: x for x in json.load(open(sys.argv[1]))['runs'][0]['series']}; print($1)" "$scratch/doc.json"; }
+is "$(status bench load other -n 20 --concurrency 4 --until exec --save "$scratch/doc.json")" 0 "bench load"
+is "$(doc '[s["create spare"]["n"] + s["create shell"]["n"], s["exec"]["n"], s["kill"]["n"], s["create spare"]["failed"]]')" "[20, 20, 20, 0]" \
+	"counts every create, by what the pool had for it"
+is "$(doc 'min(s["exec"]["total_ns"]) > min(s["create spare"]["total_ns"] + s["create shell"]["total_ns"])')" True "a first command takes longer"
+is "$(status ps -q)$(cat "$scratch/out")" 0badkill "and leaves no sandbox"
+is "$(status bench load other -n 10 --rate 200 --save "$scratch/doc.json")" 0 "an open loop"
+is "$(doc 'sorted(round(a / 1e6) for n in s if n != "kill" for a in s[n]["at_ns"])')" "[0, 5, 10, 15, 20, 25, 30, 35, 40, 45]" "begins on time"
+is "$(status bench load none -n 3 --save "$scratch/doc.json")$(doc 's["create"]["failed"]')" 13 "failures are counted"
+like "$(cat "$scratch/out")" "3 × create: there is no template" "by kind"
 
 # keys
 kill $fake

@@ -24,7 +24,7 @@ def new(template, body, state="running"):
     with lock:
         counter += 1
         sid = body.get("id") or f"sb{counter:04d}{template[:3]}"
-        sandboxes[sid] = {"sandboxID": sid, "templateID": template, "alias": template, "clientID": "x", "state": state,
+        sandboxes[sid] = {"mode": "spare" if counter % 2 else "shell", "sandboxID": sid, "templateID": template, "alias": template, "clientID": "x", "state": state,
                           "startedAt": stamp(time.time()), "endAt": stamp(time.time() + body.get("timeout", 300)),
                           "cpuCount": 1, "memoryMB": 256, "diskSizeMB": 512, "metadata": body.get("metadata", {})}
         return sandboxes[sid]
@@ -103,7 +103,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.reply(200, {"templates": [{"name": "base", "tag": "latest", "spares": 2, "want_spares": 3, "shells": 1,
                                                    "want_shells": 1, "hits_spare": 8, "hits_shell": 1, "misses": 1, "making": 1,
                                                    "sandboxes": len(sandboxes), "failures": 0, "error": ""}]})
-        match = re.match(r"^/(?:v1/)?sandboxes/([^/]+)(/.*)?$", path)
+        match = re.match(r"^/sandboxes/([^/]+)(/.*)?$", path)
         if not match:
             return self.error(404, "no such route")
         sid, rest = match[1], match[2] or ""
@@ -136,7 +136,7 @@ class Handler(BaseHTTPRequestHandler):
         if rest == "/snapshots":
             return self.reply(201, {"snapshotID": "snap1", "names": [body["name"]] if "name" in body else []})
         if rest == "/fork":
-            made = [new("fork", {}) for _ in range(body["count"])]
+            made = [{"sandbox": new("fork", {})} for _ in range(body["count"])]
             if sid == "badfork":
                 made[-1] = {"error": {"code": 507, "message": "no space left"}}
             return self.reply(201, made)
@@ -173,9 +173,11 @@ class Handler(BaseHTTPRequestHandler):
         self.error(404, "no such route")
 
     def run_exec(self, sid, body):
+        if not body.get("stream"):
+            return self.reply(200, {"exit_code": subprocess.run(body["argv"]).returncode, "signal": None})
         if sid == "badline":
             self.begin("application/x-ndjson")
-            return self.chunk(b"x" * (5 << 20))
+            return self.chunk(b"x" * (16 << 20))
         if sid == "badend":
             self.begin("application/x-ndjson")
             self.line(type="start", pid=1)

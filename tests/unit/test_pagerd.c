@@ -36,7 +36,7 @@ static struct proc machine(struct pagerd *d, int *ret_news, const char *mode, co
 	struct err err;
 
 	if (sock_pair(news, &err) < 0 ||
-		(pagerd_way(d) == PAGER_UFFD && pagerd_attach(d, &sock, &err) < 0)) {
+		(pagerd_way(d) == PAGER_UFFD && pagerd_attach(d, -1, NULL, &sock, &err) < 0)) {
 		printf("# %s\n", err.text);
 		exit(1);
 	}
@@ -167,7 +167,7 @@ static void test_killed(struct pagerd_spec *spec)
 	is_int(poll(&pfd, 1, 5000), 1, "the pager's end is seen");
 	status = ended(&m);
 	ok(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "the machine is dead");
-	is_int(pagerd_attach(a, &sock, &err), -ECONNRESET, "nothing attaches any more");
+	is_int(pagerd_attach(a, -1, NULL, &sock, &err), -ECONNRESET, "nothing attaches any more");
 	b = client(spec);
 	ok(b && pagerd_pid(b) != pid, "a new client replaces the socket it left");
 	m = machine(b, NULL, "read", "9");
