@@ -17,6 +17,7 @@
 
 #define PAGER_SHARDS 64
 #define PAGER_WORKERS_MAX 16
+#define PAGER_APART_MAX 16 /* attaches that have a thread of their own, at once */
 #define PAGER_MSGS 32 /* read from a userfaultfd at once */
 #define PAGER_QUEUE 128 /* faults read and not served yet, of one machine */
 #define PAGER_HANDSHAKE 8192 /* bytes of a handshake */
@@ -94,6 +95,8 @@ struct pager {
 	struct pager_machine **slots;
 	uint32_t n_slots, generation;
 	unsigned n_machines;
+	unsigned n_apart; /* threads that attach one machine each */
+	pthread_cond_t apart_done;
 	struct err last_error;
 
 	/* by the number of a frame's first page; changes under its shard's lock */

@@ -55,8 +55,10 @@ int pager_own_answer(struct pager *p, struct pager_machine *m, uint64_t addr, ui
 	if (image_page_has_data(m->own->img, at)) {
 		image_frame_at(m->own->img, at, &start, &len);
 		r = image_read_frame(m->own->img, start, m->own_frame, err);
-		if (r < 0)
+		if (r < 0) {
+			err_prefix(err, "the machine's own pages");
 			return r;
+		}
 		*ret = uffd_copy(m->uffd, addr, m->own_frame + (at - start), IMAGE_PAGE, &done);
 	} else {
 		*ret = uffd_zeropage(m->uffd, addr, IMAGE_PAGE, &done);
@@ -161,8 +163,10 @@ int pager_own_install(
 	if (!m->own)
 		return 0;
 	r = difference_walk(m->own, install_run, &in, err);
-	if (r < 0)
+	if (r < 0) {
+		err_prefix(err, "the machine's own pages");
 		return r;
+	}
 	for (size_t i = 0; i < m->own->n; i++) {
 		const struct difference_piece *piece = &m->own->pieces[i];
 

@@ -6,9 +6,11 @@
  *     template NAME            the template of all that follows
  *     create N                 hostname "first-N"
  *     exec N COMMAND           its standard output, cut at the first newline
+ *     spawn N COMMAND          in the background, beyond restores
  *     capture N DIR go|stop    "ok memory_bytes disk_bytes stored_bytes stopped_ns"
  *     restore N DIR same|fork  from a capture: "ok", then how long it took, and its parts, in ns
  *     spare N DIR              the same, prepared as a spare and then activated
+ *     pid N                    of its monitor
  *     kill N
  *     publish DIR NAME
  */
@@ -58,16 +60,17 @@ static int do_template(const char *name, struct err *err)
 	return r;
 }
 
-static int do_exec(struct sandbox *sb, const char *command, char *text, size_t size, struct err *err)
+static int do_exec(struct sandbox *sb, const char *command, bool detach, char *text, size_t size, struct err *err)
 {
-	struct guest_exec_spec spec = {.shell = command, .stdin_fd = -1};
+	struct guest_exec_spec spec = {.shell = command, .stdin_fd = -1, .detach = detach};
 	cleanup_guest_result struct guest_result res = {0};
 	int r = guest_exec(sandbox_guest(sb), &spec, SOON, machine_pidfd(sandbox_machine(sb)), &res,
 		err);
 
 	if (r < 0)
 		return r;
-	snprintf(text, size, "%.*s", (int)strcspn(res.out, "\n"), res.out);
+	if (res.out)
+		snprintf(text, size, "%.*s", (int)strcspn(res.out, "\n"), res.out);
 	if (res.exit_code)
 		return err_set(err, EIO, "status %d: %s", res.exit_code, res.err);
 	return 0;
@@ -143,7 +146,7 @@ static void run(char *line)
 	if (!op || !(template || !strcmp(op, "template") || !strcmp(op, "publish")))
 		return;
 	number = strtok_r(NULL, " ", &save) ?: "";
-	arg = !strcmp(op, "exec") ? save : strtok_r(NULL, " ", &save);
+	arg = !strcmp(op, "exec") || !strcmp(op, "spawn") ? save : strtok_r(NULL, " ", &save);
 	rest = arg && arg != save ? strtok_r(NULL, " ", &save) : NULL;
 	if (strcmp(op, "template") && strcmp(op, "publish"))
 		sb = &sandboxes[atoi(number) % SANDBOXES];
@@ -155,8 +158,14 @@ static void run(char *line)
 	else if (!strcmp(op, "create") && !*sb) {
 		snprintf(text, sizeof(text), "first-%s", number);
 		r = sandbox_create(template, text, SOON, sb, &err);
+		if (r == 0)
+			snprintf(text, sizeof(text), "%" PRId64 " %" PRId64,
+				sandbox_trace(*sb)->answered - sandbox_trace(*sb)->begin,
+				sandbox_trace(*sb)->answered - sandbox_trace(*sb)->resumed);
 	} else if (!strcmp(op, "exec") && *sb)
-		r = do_exec(*sb, arg, text, sizeof(text), &err);
+		r = do_exec(*sb, arg, false, text, sizeof(text), &err);
+	else if (!strcmp(op, "spawn") && *sb)
+		r = do_exec(*sb, arg, true, text, sizeof(text), &err);
 	else if (!strcmp(op, "capture") && *sb && rest)
 		r = do_capture(*sb, arg, !strcmp(rest, "go"), text, sizeof(text), &err);
 	else if (!strcmp(op, "restore") && !*sb && rest)
