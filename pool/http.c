@@ -343,8 +343,13 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *mhd, const char 
 		http_body_end(rq);
 	if (rq->answer != HTTP_NO_ANSWER)
 		return http_answer_queue(rq);
-	if (rq->ended)
+	if (rq->gone) /* it hung up while it waited */
+		return MHD_NO;
+	if (rq->ended) {
 		http_suspend(rq);
+		if (rq->watched)
+			http_watch_hangup(rq);
+	}
 	return MHD_YES;
 }
 

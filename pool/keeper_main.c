@@ -13,7 +13,6 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -255,8 +254,6 @@ static void become(const struct keeper_start *start)
 
 	setsid();
 	prctl(PR_SET_NAME, "parbake-keeper");
-	/* its monitor's end is its to wait for */
-	signal(SIGCHLD, SIG_DFL);
 	/* whoever reads what the daemon says must not wait for what outlives it */
 	if (null_fd >= 0) {
 		dup2(null_fd, STDERR_FILENO);

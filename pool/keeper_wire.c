@@ -261,12 +261,17 @@ ssize_t keeper_receive(int sock, char *buf, int fds[static KEEPER_FDS], size_t *
 {
 	ssize_t n;
 
-	*n_fds = KEEPER_FDS;
-	n = sock_recv_fds(sock, buf, KEEPER_BUFFER, fds, n_fds);
-	if (n < 0)
-		*n_fds = 0;
+	/* an end that closed with something unread is told once, before what it said last */
+	for (int i = 0; i < 2; i++) {
+		*n_fds = KEEPER_FDS;
+		n = sock_recv_fds(sock, buf, KEEPER_BUFFER, fds, n_fds);
+		if (n < 0)
+			*n_fds = 0;
+		if (n != -ECONNRESET)
+			break;
+	}
 	if (n <= (ssize_t)LIMIT_KEEPER_LINE)
-		return n == -ECONNRESET ? 0 : n; /* closed with something unread */
+		return n == -ECONNRESET ? 0 : n;
 	keeper_close_fds(fds, *n_fds);
 	*n_fds = 0;
 	return -EPROTO;

@@ -4,8 +4,9 @@
  * descriptors in place (keeper_impl.h).
  *
  * It opens the template, and then does nothing but fork. It has one thread, so a fork has all there is;
- * it waits for nobody (the kernel reaps its forks), and is asked for nothing that takes time, so many
- * creates at once wait for their monitors and not for each other here.
+ * it waits for nobody, and is asked for nothing that takes time, so many creates at once wait for their
+ * monitors and not for each other here. What its forks leave behind when they are killed becomes its own
+ * (PR_SET_CHILD_SUBREAPER) and is reaped here, whatever this host's first process does.
  *
  * It ends with the daemon's end of its socket. Its forks do not: they hold nothing of it but what they read
  * of its memory.
@@ -19,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
 
 #include "common/file.h"
 #include "common/log.h"
@@ -29,6 +32,7 @@ struct nest {
 	struct template *t; /* NULL: it could not be opened */
 	struct err why;
 	int code;
+	int children; /* a signalfd */
 	char buf[KEEPER_BUFFER];
 };
 
@@ -85,7 +89,12 @@ static void make(struct nest *n, const json_t *rq, int conn)
 	if (r == 0) {
 		pid = fork();
 		if (pid == 0) {
+			sigset_t none;
+
 			close(NURSERY_FD_CONTROL);
+			close(n->children);
+			sigemptyset(&none);
+			sigprocmask(SIG_SETMASK, &none, NULL);
 			keeper_run(&start);
 		}
 		if (pid < 0)
@@ -119,9 +128,49 @@ static bool serve(struct nest *n)
 	return true;
 }
 
+static int watch_children(struct nest *n, struct err *err)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	n->children = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (n->children < 0)
+		return err_sys(err, errno, "watch for children");
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	return 0;
+}
+
+/* The signal first: what ends behind that sends another. */
+static void reap(struct nest *n)
+{
+	struct signalfd_siginfo info;
+
+	while (read(n->children, &info, sizeof(info)) > 0)
+		;
+	while (waitpid(-1, NULL, WNOHANG) > 0)
+		;
+}
+
+static void nurse(struct nest *n)
+{
+	struct pollfd pfds[2] = {{.fd = NURSERY_FD_CONTROL, .events = POLLIN},
+		{.fd = n->children, .events = POLLIN}};
+
+	for (;;) {
+		if (poll(pfds, 2, -1) < 0 && errno != EINTR)
+			return;
+		if (pfds[1].revents)
+			reap(n);
+		if (pfds[0].revents && !serve(n))
+			return;
+	}
+}
+
 int nursery_main(int argc, char **argv)
 {
-	static struct nest n;
+	static struct nest n = {.children = -1};
 	int flags = fcntl(NURSERY_FD_CONTROL, F_GETFL);
 	struct pollfd pfd = {.fd = NURSERY_FD_CONTROL, .events = POLLIN};
 	int r;
@@ -137,6 +186,8 @@ int nursery_main(int argc, char **argv)
 	r = open_template(argv[2], argv[3], argv[4], argv[5], &n.t, &n.why);
 	if (r == 0 && !one_thread())
 		r = err_set(&n.why, EDEADLK, "a template was opened and left threads behind");
+	if (r == 0)
+		r = watch_children(&n, &n.why);
 	n.code = -r;
 	if (r < 0) {
 		tell(NURSERY_FD_CONTROL, n.code, n.why.text);
@@ -145,11 +196,7 @@ int nursery_main(int argc, char **argv)
 				break;
 		return 1;
 	}
-	signal(SIGCHLD, SIG_IGN); /* nobody waits for its forks */
 	malloc_trim(0);
-	do {
-		while (poll(&pfd, 1, -1) < 0 && errno == EINTR)
-			;
-	} while (serve(&n));
+	nurse(&n);
 	return 0;
 }

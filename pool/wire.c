@@ -191,6 +191,7 @@ bool wire_handle(struct wire *w, const char *id, struct http_request *rq, const 
 	c->rest = strdup(rest);
 	snprintf(c->id, sizeof(c->id), "%s", id);
 	http_on_end(rq, call_end, c);
+	http_watch_client(rq);
 	wire_call_hold(c);
 	if (!type_check(c)) {
 		wire_call_release(c);

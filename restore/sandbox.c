@@ -358,10 +358,15 @@ int sandbox_overlay_fd(const struct sandbox *sb)
 void sandbox_explain(struct sandbox *sb, struct err *err)
 {
 	cleanup_free char *console = NULL;
+	bool ended;
 	size_t len;
 
-	/* a channel that ended is a machine that does, or is about to */
-	template_explain(sb->t, sb->guest && guest_dispatch(sb->guest, NULL) < 0, err);
+	/* a channel that ended is a machine that does, or is about to; a pager's end is a signal's */
+	if (sb->guest)
+		ended = guest_dispatch(sb->guest, NULL) < 0;
+	else
+		ended = sb->machine && machine_end_signal(sb->machine);
+	template_explain(sb->t, ended, err);
 	/* of a machine that has ended the error has them already */
 	if (!sb->machine || strstr(err->text, " said last:"))
 		return;

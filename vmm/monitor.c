@@ -441,14 +441,28 @@ static void quote(struct console *c, const char *who, size_t max, struct err *er
 	err_append(err, "\n%s said last:\n%s", who, console_tail(text, max));
 }
 
+/* How it ended. False: it has not. */
+static bool get_end(const struct machine *m, siginfo_t *ret)
+{
+	*ret = (siginfo_t){0};
+	return m->proc.pidfd >= 0 &&
+		waitid((idtype_t)P_PIDFD, (id_t)m->proc.pidfd, ret, WEXITED | WNOHANG | WNOWAIT) ==
+		0 &&
+		ret->si_pid != 0;
+}
+
+int machine_end_signal(const struct machine *m)
+{
+	siginfo_t info;
+
+	return get_end(m, &info) && info.si_code != CLD_EXITED ? info.si_status : 0;
+}
+
 void machine_end_reason(struct machine *m, struct err *err)
 {
-	siginfo_t info = {0};
+	siginfo_t info;
 
-	if (m->proc.pidfd < 0 ||
-		waitid((idtype_t)P_PIDFD, (id_t)m->proc.pidfd, &info, WEXITED | WNOHANG | WNOWAIT) <
-			0 ||
-		info.si_pid == 0)
+	if (!get_end(m, &info))
 		err_set(err, ECONNABORTED, "the monitor has not ended");
 	else if (info.si_code == CLD_EXITED && info.si_status == 0)
 		err_set(err, ECONNABORTED,

@@ -142,6 +142,8 @@ int machine_take_channel(struct machine *m);
 /* The last bytes (≤ LIMIT_CONSOLE_BYTES) of the guest's console and of the monitor's own standard error,
  * cleaned for a terminal. Caller frees. Also drains what is waiting. */
 char *machine_console(struct machine *m);
+/* The signal that ended its process; 0: none did. */
+int machine_end_signal(const struct machine *m);
 /* Machine ended: sets @err to how ("exited with status 1", "killed by signal 9"), with its last words. */
 void machine_end_reason(struct machine *m, struct err *err);
 

@@ -8,8 +8,8 @@ export PARBAKE_EXE=$parbake
 
 digest=$("$parbake" ls --json | python3 -c 'import json,sys
 print([t["digest"] for t in map(json.loads, sys.stdin) if (t["name"], t["tag"]) == ("tiny", "latest")][0])')
-mkdir -m 700 "$scratch/sockets"
-timeout 600 "$drive" tiny latest "$digest" "$scratch/sockets" >"$scratch/drive" 2>"$scratch/drive.err"
+mkdir -m 700 "$scratch/sockets" "$scratch/captures"
+timeout 600 "$drive" tiny latest "$digest" "$scratch/sockets" "$scratch/captures" >"$scratch/drive" 2>"$scratch/drive.err"
 status=$?
 # its results are ours
 grep -vE '^1\.\.' "$scratch/drive"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Drives nurseries and keepers as a daemon does, with real machines: `keeper_driver NAME TAG DIGEST SOCKETS`.
+ * Drives nurseries and keepers as a daemon does, with real machines: `keeper_driver NAME TAG DIGEST SOCKETS
+ * CAPTURES` (two directories).
  * Run by keeper.sh. What must be gone is waited for by pidfd, with a deadline.
  */
 #include <dirent.h>
@@ -24,7 +25,7 @@
 
 static struct loop *l;
 static struct nursery *nursery;
-static const char *name, *tag, *digest, *sockets;
+static const char *name, *tag, *digest, *sockets, *at_rest;
 static struct err err;
 
 struct answer {
@@ -520,6 +521,152 @@ static void test_no_template(void)
 	nursery = good;
 }
 
+/* ---- the pager ----------------------------------------------------------------------------- */
+
+/* The pagers of this PARBAKE_HOME are killed. */
+static unsigned kill_pagers(void)
+{
+	cleanup_dir DIR *dir = opendir("/proc");
+	const char *home = getenv("PARBAKE_HOME") ?: "?";
+	unsigned n = 0;
+
+	for (struct dirent *e; dir && (e = readdir(dir));) {
+		cleanup_free char *comm_path = str_printf("/proc/%s/comm", e->d_name);
+		cleanup_free char *line_path = str_printf("/proc/%s/cmdline", e->d_name);
+		cleanup_free char *comm = NULL, *line = NULL;
+		size_t len;
+
+		if (file_read_all(AT_FDCWD, comm_path, 64, &comm, NULL, NULL) < 0 ||
+			strcmp(comm, "parbake-pager\n") != 0 ||
+			file_read_all(AT_FDCWD, line_path, 65536, &line, &len, NULL) < 0 ||
+			!memmem(line, len, home, strlen(home)))
+			continue;
+		n += kill(atoi(e->d_name), SIGKILL) == 0;
+	}
+	return n;
+}
+
+static void test_pager_killed(void)
+{
+	struct box b;
+	int keeper, monitor;
+
+	make(&b, NULL, false);
+	is_int(hand_out(&b, "paged", 60000, NULL), 0, "handed out");
+	keeper = pidfd(keeper_pid(b.k));
+	monitor = pidfd(keeper_monitor_pid(b.k));
+	if (kill_pagers() == 0) {
+		tap_skip("there is no pager here");
+		end(&b);
+	} else {
+		ok(run_until(&b.ended), "a pager that is killed takes its sandboxes along");
+		has_str(b.text, "pager is gone", "the reason is told");
+	}
+	ok(ends(keeper) && ends(monitor), "all is gone");
+	drop(&b);
+	make(&b, NULL, false);
+	is_int(hand_out(&b, "paged", 60000, NULL), 0, "the next one has a new pager");
+	ok(says(&b, "echo hi", "hi\n"), "and works");
+	nursery_free(nursery);
+	ok(says(&b, "echo hi", "hi\n"), "without its nursery too");
+	is_int(end(&b), 0, "it is killed");
+	drop(&b);
+	start_nursery(digest);
+}
+
+/* ---- at rest ------------------------------------------------------------------------------- */
+
+static bool is_capture(const char *dir)
+{
+	cleanup_free char *path = str_printf("%s/capture.json", dir);
+
+	return access(path, F_OK) == 0;
+}
+
+static void test_capture(void)
+{
+	cleanup_free char *snap = str_printf("%s/snap", at_rest), *paused = str_printf("%s/paused", at_rest);
+	struct box b, forks[2];
+	uint64_t bytes = 0;
+	int monitor, keeper;
+
+	make(&b, NULL, false);
+	is_int(hand_out(&b, "source", 60000, NULL), 0, "handed out");
+	ok(says(&b, "echo before >/tmp/x; echo done", "done\n"), "something is in it");
+	keeper_capture(b.k, snap, false, on_answer, fresh(&b));
+	is_int(answered(&b), 0, "a snapshot");
+	ok(json_get_u64(b.a.reply, "memory_bytes", 1, GIB, &bytes, &err) == 0 &&
+			json_get_u64(b.a.reply, "stopped_ns", 1, INT64_MAX, &bytes, &err) == 0,
+		"tells its sizes");
+	ok(is_capture(snap), "is complete");
+	ok(says(&b, "cat /tmp/x", "before\n"), "the sandbox goes on");
+	keeper_capture(b.k, snap, true, on_answer, fresh(&b));
+	is_int(answered(&b), EEXIST, "a directory that is there");
+	ok(says(&b, "echo after >>/tmp/x; echo done", "done\n"), "and it goes on still");
+	monitor = pidfd(keeper_monitor_pid(b.k));
+	keeper = pidfd(keeper_pid(b.k));
+	keeper_capture(b.k, paused, true, on_answer, fresh(&b));
+	is_int(answered(&b), 0, "a pause");
+	is_int(count_dir(sockets), 0, "its name is gone when that is answered");
+	ok(run_until(&b.ended), "its end is told");
+	ok(ends(monitor) && ends(keeper), "its processes are gone");
+	drop(&b);
+
+	make(&b, paused, true);
+	is_int(hand_out(&b, "source", 60000, NULL), 0, "resumed");
+	ok(says(&b, "cat /tmp/x; hostname", "before\nafter\nsource\n"), "it goes on as itself");
+	is_int(end(&b), 0, "and ends");
+	drop(&b);
+	for (int i = 0; i < 2; i++)
+		make(&forks[i], snap, false);
+	keeper_prepare(forks[0].k, on_answer, fresh(&forks[0]));
+	is_int(answered(&forks[0]), 0, "a spare of a snapshot");
+	ok(hand_out(&forks[0], "fork0", 60000, NULL) == 0 && hand_out(&forks[1], "fork1", 60000, NULL) == 0,
+		"two forks of it");
+	ok(says(&forks[0], "cat /tmp/x; hostname", "before\nfork0\n") &&
+			says(&forks[1], "cat /tmp/x; hostname", "before\nfork1\n"),
+		"are others, with what was in it");
+	for (int i = 0; i < 2; i++) {
+		end(&forks[i]);
+		drop(&forks[i]);
+	}
+	make(&b, "/nonexistent/capture", true);
+	keeper_ready(b.k, on_answer, fresh(&b));
+	is_int(answered(&b), ENOENT, "a capture that is not there");
+	ok(run_until(&b.ended), "ends it");
+	drop(&b);
+}
+
+/* A lease that ends in a pause, with nobody there; and one that cannot. */
+static void test_lease_pauses(void)
+{
+	cleanup_free char *dir = str_printf("%s/lease", at_rest), *no = str_printf("%s/no/dir", at_rest);
+	struct box b;
+	int monitor, keeper;
+
+	make(&b, NULL, false);
+	is_int(hand_out(&b, "sleeper", 60000, dir), 0, "handed out");
+	ok(says(&b, "echo kept >/tmp/x; echo done", "done\n"), "something is in it");
+	monitor = pidfd(keeper_monitor_pid(b.k));
+	keeper = pidfd(keeper_pid(b.k));
+	keeper_renew(b.k, 1, dir, NULL, on_answer, fresh(&b));
+	answered(&b);
+	drop(&b);
+	ok(ends(monitor) && ends(keeper), "its lease ends while nobody is there");
+	ok(is_capture(dir), "it is at rest");
+	ok(no_names(), "without a name");
+	make(&b, dir, true);
+	is_int(hand_out(&b, "sleeper", 60000, NULL), 0, "resumed");
+	ok(says(&b, "cat /tmp/x", "kept\n"), "nothing is lost");
+	keeper_renew(b.k, 1, no, NULL, on_answer, fresh(&b));
+	is_int(answered(&b), 0, "a lease that ends in a pause that cannot be");
+	ok(says(&b, "cat /tmp/x", "kept\n"), "it runs on");
+	keeper_renew(b.k, 60000, NULL, NULL, on_answer, fresh(&b));
+	is_int(answered(&b), 0, "and is renewed");
+	is_int(end(&b), 0, "and killed");
+	drop(&b);
+}
+
 /* ---- many ---------------------------------------------------------------------------------- */
 
 #define ROUNDS 5
@@ -564,14 +711,15 @@ static void test_many(void)
 
 int main(int argc, char **argv)
 {
-	if (argc != 5) {
-		fprintf(stderr, "usage: keeper_driver NAME TAG DIGEST SOCKETS\n");
+	if (argc != 6) {
+		fprintf(stderr, "usage: keeper_driver NAME TAG DIGEST SOCKETS CAPTURES\n");
 		return 2;
 	}
 	name = argv[1];
 	tag = argv[2];
 	digest = argv[3];
 	sockets = argv[4];
+	at_rest = argv[5];
 	signal(SIGPIPE, SIG_IGN);
 	if (loop_new(&l, &err) < 0)
 		return 1;
@@ -584,8 +732,11 @@ int main(int argc, char **argv)
 	test_stopped();
 	test_kill_early();
 	test_refused();
+	test_pager_killed();
 	test_nursery_killed();
 	test_no_template();
+	test_capture();
+	test_lease_pauses();
 	test_many();
 	nursery_free(nursery);
 	loop_free(l);

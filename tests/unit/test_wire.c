@@ -183,6 +183,11 @@ static void test_gone(void)
 	client_leave(&c);
 	until(NULL, !runs("sleep 32[12]"));
 	ok(!runs("sleep 32[12]"), "its client goes, and with it the whole tree");
+	c = ask_json("/exec", "{\"cmd\":\"sleep 323 & sleep 324\"}");
+	ok(until(&c, runs("sleep 324")), "one whose answer comes at its end");
+	client_leave(&c);
+	until(NULL, !runs("sleep 32[34]"));
+	ok(!runs("sleep 32[34]"), "goes with its client too");
 }
 
 static void test_sandbox(void)
@@ -260,6 +265,7 @@ static void test_start(void)
 	lines = start_lines(CONNECT "Connect-Timeout-Ms: 200\r\n",
 		"{\"process\":{\"cmd\":\"sleep\",\"args\":[\"333\"]}}", &a);
 	has_str(lines, "\"timedOut\":true", "a timeout");
+	has_str(lines, "\"status\":\"signal: killed\"", "its status");
 	has_str(lines, "deadline_exceeded", "is told as SDKs know it");
 	free(lines);
 	answer_free(&a);
