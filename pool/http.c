@@ -343,8 +343,13 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *mhd, const char 
 		http_body_end(rq);
 	if (rq->answer != HTTP_NO_ANSWER)
 		return http_answer_queue(rq);
-	if (rq->ended)
+	if (rq->gone) /* it hung up while it waited */
+		return MHD_NO;
+	if (rq->ended) {
 		http_suspend(rq);
+		if (rq->watched)
+			http_watch_hangup(rq);
+	}
 	return MHD_YES;
 }
 
@@ -366,7 +371,9 @@ static void said(void *cls, const char *fmt, va_list args)
 	char text[512];
 
 	(void)cls;
-	if (log_get_level() < LOG_LEVEL_DEBUG)
+	/* on a unix socket it tries TCP's options with every answer */
+	if (log_get_level() < LOG_LEVEL_DEBUG || strstr(fmt, "Setting %s option") ||
+		strstr(fmt, "Failed to push"))
 		return;
 	vsnprintf(text, sizeof(text), fmt, args);
 	text[strcspn(text, "\n")] = '\0';

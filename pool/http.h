@@ -56,9 +56,12 @@ void *http_user(const struct http_request *rq);
  * Call @fn (once) when the client is gone or the answer has been sent (@complete: all of it): @rq is
  * invalid after it. Without it a request whose client is gone stays valid until it is answered to its end
  * (its headers read as absent). Who uploads must ask for it: no end() comes of an upload that was cut.
- * Clients that wait for an answer are not watched; of a stream their hang-up is seen at once.
+ * Clients that wait for an answer are not watched, unless asked for; of a stream their hang-up is seen at
+ * once.
  */
 void http_on_end(struct http_request *rq, void (*fn)(void *user, bool complete), void *user);
+/* See also a hang-up of the client while it waits for the answer, once all of its body is here. */
+void http_watch_client(struct http_request *rq);
 
 /* ---- its body ------------------------------------------------------------------------------ */
 

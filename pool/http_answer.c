@@ -87,6 +87,12 @@ static void hung_up(void *user, short revents)
 	http_resume(rq);
 }
 
+void http_watch_hangup(struct http_request *rq)
+{
+	if (!rq->hangup && !rq->gone)
+		rq->hangup = loop_add(rq->s->loop, rq->conn->fd, POLLRDHUP, hung_up, rq, NULL);
+}
+
 static void tell_room(void *user)
 {
 	struct http_request *rq = user;
@@ -238,6 +244,7 @@ static struct MHD_Response *make_response(struct http_request *rq)
 	size_t len = rq->whole_len;
 
 	if (rq->answer == HTTP_WHOLE) {
+		loop_remove(steal_ptr(&rq->hangup));
 		rq->conn->deadline = clock_now_ns() + rq->s->idle_ns +
 			(int64_t)(len / LIMIT_HTTP_RATE) * 1000000000LL;
 		return MHD_create_response_from_buffer(
@@ -245,8 +252,7 @@ static struct MHD_Response *make_response(struct http_request *rq)
 	}
 	rq->conn->deadline = clock_now_ns() + rq->s->stall_ns;
 	if (!is_head(rq))
-		rq->hangup = loop_add(
-			rq->s->loop, rq->conn->fd, POLLRDHUP, hung_up, rq, NULL);
+		http_watch_hangup(rq);
 	return MHD_create_response_from_callback(
 		MHD_SIZE_UNKNOWN, 16 * KIB, more, rq, NULL);
 }

@@ -213,6 +213,11 @@ void *http_user(const struct http_request *rq)
 	return rq->user;
 }
 
+void http_watch_client(struct http_request *rq)
+{
+	rq->watched = true;
+}
+
 void http_on_end(struct http_request *rq, void (*fn)(void *user, bool complete), void *user)
 {
 	rq->on_end = fn;

@@ -112,7 +112,8 @@ static int state_lock(struct pool *p, struct err *err)
 		who[n < 0 ? 0 : n] = '\0';
 		who[strcspn(who, "\n")] = '\0';
 		return err_set(err, EWOULDBLOCK,
-			"%s is in use by another pool (process %s): give this one a state directory of "
+			"%s is in use by another pool (process %s): give this one a state "
+			"directory of "
 			"its own, or end that one",
 			p->state, who[0] ? who : "unknown");
 	}
@@ -290,7 +291,6 @@ size_t pool_size(const struct pool *p)
 void pool_facts(const struct pool_sandbox *sb, struct pool_facts *ret)
 {
 	const struct pool_notes *n = &sb->notes;
-	int64_t left_ms = (sb->end_ns - clock_now_ns()) / 1000000;
 
 	*ret = (struct pool_facts){
 		.id = n->id,
@@ -300,8 +300,7 @@ void pool_facts(const struct pool_sandbox *sb, struct pool_facts *ret)
 		.key = n->key,
 		.state = sb->state,
 		.started_ms = n->started_ms,
-		.end_ms = sb->state == POOL_PAUSED ? sb->paused_ms
-						   : clock_realtime_ns() / 1000000 + left_ms,
+		.end_ms = sb->state == POOL_PAUSED ? sb->paused_ms : sb->end_ms,
 		.metadata = n->metadata,
 		.env = sb->egress_env ? sb->egress_env : n->env,
 		.allow = n->allow,
@@ -321,7 +320,8 @@ void pool_facts(const struct pool_sandbox *sb, struct pool_facts *ret)
 }
 
 void pool_on_create(struct pool *p,
-	void (*fn)(void *user, const struct pool_facts *f, bool ok, const json_t *parts), void *user)
+	void (*fn)(void *user, const struct pool_facts *f, bool ok, const json_t *parts),
+	void *user)
 {
 	p->on_create = fn;
 	p->on_create_user = user;

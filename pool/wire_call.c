@@ -31,10 +31,11 @@ void wire_call_release(struct wire_call *c)
 		return;
 	loop_timer_cancel(c->timer);
 	loop_timer_cancel(c->keepalive);
+	wire_buf_free(&c->pending);
 	if (c->route->destroy)
 		c->route->destroy(c);
-	wire_buf_free(&c->pending);
 	free(c->rest);
+	wire_release(c->w);
 	free(c);
 }
 
@@ -53,6 +54,12 @@ static void call_timers_stop(struct wire_call *c)
 	loop_timer_cancel(c->timer);
 	loop_timer_cancel(c->keepalive);
 	c->timer = c->keepalive = NULL;
+}
+
+void wire_call_quiet(struct wire_call *c)
+{
+	call_timers_stop(c);
+	wire_buf_free(&c->pending);
 }
 
 /* ---- answering ---------------------------------------------------------------------------- */
@@ -237,9 +244,18 @@ json_t *wire_error_object(enum wire_code code, const char *text)
 	return object;
 }
 
+static json_t *fail_object(const struct wire_call *c, enum wire_code code, const char *text)
+{
+	json_t *object = wire_error_object(code, text);
+
+	if (c->reason)
+		json_object_set_new(object, "reason", json_string(c->reason));
+	return object;
+}
+
 static void fail_stream(struct wire_call *c, enum wire_code code, const char *text)
 {
-	json_t *end = json_pack("{s:o}", "error", wire_error_object(code, text));
+	json_t *end = json_pack("{s:o}", "error", fail_object(c, code, text));
 	uint8_t head[WIRE_ENVELOPE_HEAD];
 	char *body;
 
@@ -266,7 +282,7 @@ static void call_fail(struct wire_call *c, enum wire_code code, const char *text
 		fail_stream(c, code, text);
 		return;
 	}
-	body = wire_error_object(code, text);
+	body = fail_object(c, code, text);
 	if (c->begun && c->style == WIRE_LINES) {
 		json_object_set_new(body, "type", json_string("error"));
 		wire_line(c, body);
