@@ -22,6 +22,8 @@ say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(2)')
 
 B := build$(if $(SAN),-$(SAN))
 LIBDIR := $(PREFIX)/lib/parbake
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+SYSCONFDIR ?= /etc
 
 CFLAGS ?= -O2 -g
 WARN := -Wall -Wextra -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
@@ -38,6 +40,7 @@ CLI_SRC := $(wildcard cli/*.c)
 AGENT_SRC := $(wildcard agent/*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 PEERS_SRC := $(wildcard benches/peers/*.c)
+DRIVE_SRC := $(wildcard tests/e2e/*_driver.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 HEADERS := $(wildcard common/*.h agent/*.h store/*.h vmm/*.h bake/*.h restore/*.h pool/*.h benches/*.h benches/peers/*.h cli/*.h)
 
@@ -45,6 +48,7 @@ LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o)
 PEERS_OBJ := $(PEERS_SRC:%.c=$(B)/%.o)
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
+DRIVE_BIN := $(DRIVE_SRC:tests/e2e/%.c=$(B)/e2e/%)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/fuzz/%)
 
 PARBAKE := $(if $(SAN),$(B)/parbake,parbake)
@@ -67,6 +71,8 @@ help:
 	@echo '  make check       setup, build, all tests; ends with "N passed, N failed, N skipped"'
 	@echo '  make check-unit  the unit tests, fuzz corpora and source rules alone'
 	@echo '  make check-kvm   the KVM rig: an emulated KVM host restores with accel=kvm'
+	@echo '  make soak        the tests of the pool at length: 1,000 cycles, 100 kill -9 of the daemon (an hour)'
+	@echo '  make bench-pool  measure a running pool, and 100 idle spares of base'
 	@echo '  make bench       measure all of it, into bench.html and bench.json (10 minutes)'
 	@echo '  make install     into DESTDIR and PREFIX ($(PREFIX))'
 	@echo '  make asan tsan   the unit tests under AddressSanitizer+UBSan, ThreadSanitizer'
@@ -136,16 +142,16 @@ $(B)/tests/%: tests/unit/%.c $(LIB_OBJ) tests/unit/tap.h
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< $(LIB_OBJ) $(LIBS)
 
+# Programs that end-to-end tests drive the library with.
+$(B)/e2e/%: tests/e2e/%.c $(LIB_OBJ) tests/unit/tap.h
+	$(call say,DRIVE,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< $(LIB_OBJ) $(LIBS)
+
 $(B)/fuzz/%: tests/fuzz/%.c tests/fuzz/replay.c $(LIB_OBJ)
 	$(call say,FUZZ,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< tests/fuzz/replay.c $(LIB_OBJ) $(LIBS)
-
-# What a shell test runs sandboxes with; made when a test asks for it.
-$(B)/e2e/%: tests/e2e/%.c $(LIB_OBJ)
-	$(call say,TEST,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< $(LIB_OBJ) $(LIBS)
 
 # The agent's parsers belong to no library: compiled in, with the sanitizers of this build.
 FRAMES_SRC := agent/wire.c agent/stream.c agent/request.c
@@ -155,9 +161,9 @@ $(B)/fuzz/fuzz_frames: tests/fuzz/fuzz_frames.c tests/fuzz/replay.c $(FRAMES_SRC
 	$(Q)$(CC) $(filter-out -MMD -MP,$(BASE_CFLAGS)) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^)
 
 .PHONY: tests
-tests: all $(PEERS) $(UNIT_BIN) $(FUZZ_BIN)
+tests: all $(PEERS) $(UNIT_BIN) $(FUZZ_BIN) $(DRIVE_BIN)
 
-.PHONY: check check-unit check-kvm check-cli check-e2e
+.PHONY: check check-unit check-kvm check-cli check-e2e soak
 check: setup
 	@$(MAKE) --no-print-directory tests
 	@$(MAKE) --no-print-directory kernel monitor
@@ -172,8 +178,12 @@ check-kvm: all kernel
 check-cli: all kernel
 	@bash tests/run.sh cli
 
-check-e2e: all kernel
+check-e2e: all kernel $(DRIVE_BIN)
 	@bash tests/run.sh e2e
+
+# What CI has small, large: an hour or so.
+soak: all kernel monitor
+	@bash tests/run.sh soak
 
 .PHONY: asan tsan
 asan:
@@ -210,6 +220,10 @@ demo: setup
 bench: all kernel monitor $(PEERS)
 	@bash benches/run.sh
 
+.PHONY: bench-pool
+bench-pool: all kernel monitor
+	@bash benches/pool.sh
+
 # What a template's peers take in the same run; a program of its own, for it uses what the driver keeps to itself.
 $(PEERS): $(LIB_OBJ) $(PEERS_OBJ)
 	$(call say,LD,$@)
@@ -229,9 +243,14 @@ install: all kernel
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5
 	install -m 644 docs/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	install -m 644 docs/*.5 $(DESTDIR)$(PREFIX)/share/man/man5/
+	install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONFDIR)/parbake
+	sed 's|@BINDIR@|$(PREFIX)/bin|' pool/parbake-pool.service >$(B)/parbake-pool.service
+	install -m 644 $(B)/parbake-pool.service $(DESTDIR)$(UNITDIR)/
+	[ -e $(DESTDIR)$(SYSCONFDIR)/parbake/pool.conf ] || \
+		install -m 600 pool/pool.conf $(DESTDIR)$(SYSCONFDIR)/parbake/pool.conf
 
 .PHONY: clean
 clean:
 	rm -rf build build-* parbake
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(PEERS_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d) $(B)/preload.d
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(PEERS_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d) $(DRIVE_BIN:%=%.d) $(B)/preload.d

@@ -57,6 +57,7 @@ static void check_monitor(struct report *rep)
 	struct err err = {0};
 	int r;
 
+	monitor_forget();
 	if (monitor_probe(&first, &err) < 0) {
 		say(rep, BAD, "monitor", "%s", err.text);
 		return;

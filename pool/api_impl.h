@@ -10,6 +10,10 @@ struct api {
 	struct pool *pool;
 	const struct config *config;
 	struct metrics *metrics;
+	struct api_numbers *numbers; /* api_numbers.c: what /metrics shows */
+	int64_t started_ns; /* CLOCK_MONOTONIC */
+	bool draining;
+	struct wire *wire; /* wire.h; made by api_wire(), api_free() frees it; NULL: not used yet */
 };
 
 /* Who asks: the key found in X-API-Key or Authorization: Bearer; NULL where no keys are configured. */
@@ -22,6 +26,12 @@ void api_error(struct http_request *rq, unsigned status, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* The status for an errno of struct pool's. */
 unsigned api_status(int error);
+
+/* api_numbers.c: /metrics, GET /v1/pool. */
+void api_numbers_new(struct api *a);
+void api_numbers_free(struct api *a);
+void api_metrics(struct api *a, struct http_request *rq);
+void api_pool(struct api *a, struct http_request *rq);
 
 /* api_control.c and its kin: false: no such route (404 is the caller's). */
 bool api_control(struct api *a, const struct api_caller *who, struct http_request *rq);

@@ -3,8 +3,11 @@
 #define PARBAKE_POOL_CONFIG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
+#include "common/cleanup.h"
 #include "common/digest.h"
 #include "common/err.h"
 #include "common/limits.h"
@@ -53,9 +56,19 @@ struct config {
 
 /* @path NULL: the defaults alone. */
 int config_read(const char *path, struct config **ret, struct err *err);
+/* The same of text in memory; @path is what errors name. */
+int config_parse(const char *path, const char *text, size_t len, struct config **ret,
+	struct err *err);
 void config_free(struct config *c);
+DEFINE_CLEANUP(struct config *, config_free)
+#define cleanup_config cleanup_with(config_free_p_)
 /* What may not change while it runs (socket, listen, state, store): -EINVAL names it. */
 int config_may_replace(const struct config *old, const struct config *new, struct err *err);
+/* config.listen as it is to be bound (a struct sockaddr_in or _in6 into @ret); -EINVAL. */
+int config_listen_addr(const char *listen, struct sockaddr_storage *ret, socklen_t *ret_len);
+/* A fresh key: 160 random bits, in the form that the ecosystem's SDKs insist on ("e2b_" and 40 digits). */
+#define CONFIG_KEY_SIZE (4 + 40 + 1)
+int config_make_key(char ret[static CONFIG_KEY_SIZE], struct err *err);
 /* Which key is @text? Takes the same time whichever, and whether there is one. NULL: none. */
 const struct config_key *config_find_key(const struct config *c, const char *text);
 

@@ -22,8 +22,8 @@ struct http_request;
 
 /*
  * A request's headers have come. The handler must, now, choose one of http_collect(), http_upload() or an
- * answer (a body not asked for is then discarded). @rq is valid until the answer has been sent or its
- * client is gone: after the final call of an answer do not use it.
+ * answer (a body not asked for is then discarded). @rq is valid until its answer has been given to
+ * its end (after that call do not use it); or, where http_on_end() was asked for, until that is called.
  */
 typedef void http_handler_fn(void *user, struct http_request *rq);
 
@@ -52,9 +52,16 @@ int64_t http_began(const struct http_request *rq); /* CLOCK_MONOTONIC ns: its he
 /* One pointer of the handler's own. */
 void http_set_user(struct http_request *rq, void *user);
 void *http_user(const struct http_request *rq);
-/* Call @fn (once) when the client is gone or the answer has been sent: @rq is invalid after it. Waiting
- * clients are noticed gone only where something is written to them. */
+/*
+ * Call @fn (once) when the client is gone or the answer has been sent (@complete: all of it): @rq is
+ * invalid after it. Without it a request whose client is gone stays valid until it is answered to its end
+ * (its headers read as absent). Who uploads must ask for it: no end() comes of an upload that was cut.
+ * Clients that wait for an answer are not watched, unless asked for; of a stream their hang-up is seen at
+ * once.
+ */
 void http_on_end(struct http_request *rq, void (*fn)(void *user, bool complete), void *user);
+/* See also a hang-up of the client while it waits for the answer, once all of its body is here. */
+void http_watch_client(struct http_request *rq);
 
 /* ---- its body ------------------------------------------------------------------------------ */
 

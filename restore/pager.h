@@ -117,6 +117,8 @@ struct pagerd_spec {
 /* Connect to the template's pager, starting it where none runs. */
 int pagerd_connect(const struct pagerd_spec *spec, struct pagerd **ret, struct err *err);
 void pagerd_free(struct pagerd *d);
+/* In a fork of the process that connected: let go of what was inherited; the other's stays as it is. */
+void pagerd_forget(struct pagerd *d);
 DEFINE_CLEANUP(struct pagerd *, pagerd_free)
 #define cleanup_pagerd cleanup_with(pagerd_free_p_)
 /* The memfd (borrowed) and the way it works here. */

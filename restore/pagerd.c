@@ -54,27 +54,6 @@ static char *options_text(const struct pagerd_spec *spec)
 	return json_text(obj);
 }
 
-/* PARBAKE_EXE, else this program where it is parbake, else the one in PATH. */
-static const char *program(void)
-{
-	const char *exe = getenv("PARBAKE_EXE"), *base;
-	char link[4096];
-	ssize_t n;
-
-	if (exe && *exe)
-		return exe;
-	n = readlink("/proc/self/exe", link, sizeof(link) - 1);
-	if (n > 0) {
-		link[n] = '\0';
-		base = strrchr(link, '/');
-		/* an upgrade replaced the file under us: this one is still the right one */
-		if (base &&
-			(strcmp(base, "/parbake") == 0 || strcmp(base, "/parbake (deleted)") == 0))
-			return "/proc/self/exe";
-	}
-	return "parbake";
-}
-
 static int wset_fd(const struct snapshot_wset *wset, struct err *err)
 {
 	cleanup_json json_t *obj = snapshot_wset_to_json(wset);
@@ -91,7 +70,7 @@ static int wset_fd(const struct snapshot_wset *wset, struct err *err)
 static int start(const struct pagerd_spec *spec, const char *options, const char *dir,
 	const char *name, int sock, struct proc *ret, struct err *err)
 {
-	const char *argv[] = {program(), "pager", options, dir, name, NULL};
+	const char *argv[] = {proc_program(), "pager", options, dir, name, NULL};
 	struct proc_spec ps = {
 		.argv = argv, .new_session = true, .cwd = "/", .keep_stderr = spec->own};
 	cleanup_fd int wset = -1;
@@ -125,7 +104,7 @@ static int start_shared(const struct pagerd_spec *spec, const char *options, con
 		return err_sys(err, -r, "start a pager");
 	if (status != 0)
 		return err_set(err, EIO, "the pager did not start (%s pager: status %#x)",
-			program(), (unsigned)status);
+			proc_program(), (unsigned)status);
 	return 0;
 }
 
@@ -318,6 +297,15 @@ void pagerd_free(struct pagerd *d)
 		proc_kill(&d->proc);
 	pthread_mutex_destroy(&d->lock);
 	free(d);
+}
+
+void pagerd_forget(struct pagerd *d)
+{
+	if (!d)
+		return;
+	close_fd(&d->proc.pidfd);
+	d->proc.pid = 0;
+	pagerd_free(d);
 }
 
 int pagerd_memory_fd(const struct pagerd *d)

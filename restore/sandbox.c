@@ -14,6 +14,7 @@
  * disk must cost the host disk space, which the template's size bounds, and not memory. It is gone
  * with its last descriptor, however we end.
  */
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -319,6 +320,20 @@ struct guest *sandbox_guest(struct sandbox *sb)
 	return sb->guest;
 }
 
+int sandbox_release_channel(struct sandbox *sb, struct err *err)
+{
+	int fd;
+
+	if (sb->stage != SANDBOX_ACTIVE || !sb->guest)
+		return err_set(err, EINVAL, "it is not handed out, or its channel is gone already");
+	fd = fcntl(guest_fd(sb->guest), F_DUPFD_CLOEXEC, 3);
+	if (fd < 0)
+		return err_sys(err, errno, "the agent's channel");
+	guest_free(sb->guest);
+	sb->guest = NULL;
+	return fd;
+}
+
 struct machine *sandbox_machine(struct sandbox *sb)
 {
 	return sb->machine;
@@ -343,10 +358,15 @@ int sandbox_overlay_fd(const struct sandbox *sb)
 void sandbox_explain(struct sandbox *sb, struct err *err)
 {
 	cleanup_free char *console = NULL;
+	bool ended;
 	size_t len;
 
-	/* a channel that ended is a machine that does, or is about to */
-	template_explain(sb->t, sb->guest && guest_dispatch(sb->guest, NULL) < 0, err);
+	/* a channel that ended is a machine that does, or is about to; a pager's end is a signal's */
+	if (sb->guest)
+		ended = guest_dispatch(sb->guest, NULL) < 0;
+	else
+		ended = sb->machine && machine_end_signal(sb->machine);
+	template_explain(sb->t, ended, err);
 	/* of a machine that has ended the error has them already */
 	if (!sb->machine || strstr(err->text, " said last:"))
 		return;

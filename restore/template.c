@@ -277,6 +277,16 @@ static bool pager_gone(const struct template *t, int wait_ms)
 	return poll(&pfd, 1, wait_ms) > 0;
 }
 
+/* Connect where nobody is there (any more). With the lock. */
+static int need_pager(struct template *t, struct err *err)
+{
+	if (t->pager && !pager_gone(t, 0))
+		return 0;
+	pagerd_free(t->pager);
+	t->pager = NULL;
+	return connect_pager(t, err);
+}
+
 /* Without userfaultfd: the template's memory with the difference over it, in a file of the machine's own. */
 static int private_memory(struct template *t, struct difference *own, int *ret, struct err *err)
 {
@@ -302,14 +312,10 @@ int template_memory(struct template *t, const struct template_own *own, int *ret
 	int *ret_pager, struct err *err)
 {
 	cleanup_fd int memory = -1, sock = -1;
-	int r = 0;
+	int r;
 
 	pthread_mutex_lock(&t->lock);
-	if (!t->pager || pager_gone(t, 0)) {
-		pagerd_free(t->pager);
-		t->pager = NULL;
-		r = connect_pager(t, err);
-	}
+	r = need_pager(t, err);
 	if (r == 0 && pagerd_way(t->pager) == PAGER_UFFD)
 		r = pagerd_attach(t->pager, own ? own->image_fd : -1, own ? own->ranges : NULL,
 			&sock, err);
@@ -326,6 +332,23 @@ int template_memory(struct template *t, const struct template_own *own, int *ret
 	*ret_memory = steal_fd(&memory);
 	*ret_pager = steal_fd(&sock);
 	return 0;
+}
+
+int template_before_fork(struct template *t, struct err *err)
+{
+	int r = monitor_prepare(t->monitor, err);
+
+	pthread_mutex_lock(&t->lock);
+	if (r == 0)
+		r = need_pager(t, err);
+	pthread_mutex_unlock(&t->lock);
+	return r;
+}
+
+void template_after_fork(struct template *t)
+{
+	pagerd_forget(t->pager);
+	t->pager = NULL;
 }
 
 void template_explain(struct template *t, bool ended, struct err *err)

@@ -78,7 +78,7 @@ static int make_fds(struct machine *m, bool pager, struct child_fds *child, stru
 {
 	struct qemu *q = m->driver;
 	cleanup_fd int qmp_fd = -1;
-	int pair[2];
+	int pair[2] = {-1, -1};
 	int r = console_new(LIMIT_CONSOLE_BYTES, &m->console, &child->console, err);
 
 	if (r == 0)
@@ -419,7 +419,9 @@ static void qemu_poll(struct machine *m)
 const struct monitor_ops monitor_qemu = {
 	.name = "qemu",
 	.probe = qemu_probe,
+	.forget = qemu_forget,
 	.confined = qemu_confined,
+	.prepare = qemu_prepare,
 	.start = qemu_start,
 	.ready = qemu_ready,
 	.restore = qemu_restore,

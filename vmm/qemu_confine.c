@@ -236,6 +236,15 @@ int qemu_confine_make(const char *program, const struct machine_shape *shape, ui
 	return 0;
 }
 
+int qemu_prepare(const struct monitor_facts *facts, struct err *err)
+{
+	const struct program *p;
+	int preload, r = qemu_preload(facts, &preload, err);
+
+	confine_host();
+	return r < 0 ? r : find_program(facts->program, &p, err);
+}
+
 int qemu_confined(struct err *err)
 {
 	static const struct machine_shape shape = {.memory_bytes = 256 * MIB, .vcpus = 1};

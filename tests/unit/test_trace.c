@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 
-#include "benches/smaps.h"
+#include "vmm/smaps.h"
 #include "benches/symbols.h"
 #include "benches/trace.h"
 #include "common/digest.h"

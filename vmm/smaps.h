@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PARBAKE_BENCHES_SMAPS_H
-#define PARBAKE_BENCHES_SMAPS_H
+#ifndef PARBAKE_VMM_SMAPS_H
+#define PARBAKE_VMM_SMAPS_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The INI side of recipes, by inih.
+ * The INI side of recipes and configurations, by inih.
  *
  * inih reads through a stream reader of ours, which knows what inih does not tell: the number of
  * the line and its text as written, so that a continued value (a shell loop, Python code) keeps
@@ -8,20 +8,26 @@
  * before it sees the text (long lines, NUL and control bytes) or switched off (comments inside a
  * line: `a ; b` is shell).
  */
-#include "bake/template_ini.h"
+#include "common/inifile.h"
 
 #include <fcntl.h>
 #include <ini.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/file.h"
 #include "common/json.h"
 #include "common/limits.h"
+#include "common/nearest.h"
 
 #define INI_ENTRIES_MAX 8192
+#define INIH_SECTION 49 /* bytes that inih keeps of a section's name */
 
 struct reading {
-	struct template_ini *ini;
+	struct inifile *ini;
 	const char *text, *end; /* what is still to be read */
 	const char *line; /* the one inih works on, as written */
 	size_t line_len;
@@ -32,15 +38,15 @@ struct reading {
 	struct err *err;
 };
 
-static void add_entry(struct template_entry **list, size_t *n, const char *section, const char *key,
+static void add_entry(struct inifile_entry **list, size_t *n, const char *section, const char *key,
 	const char *value, unsigned line)
 {
-	struct template_entry *grown = reallocarray(*list, *n + 1, sizeof(**list));
+	struct inifile_entry *grown = reallocarray(*list, *n + 1, sizeof(**list));
 
 	if (!grown)
 		abort();
 	*list = grown;
-	grown[(*n)++] = (struct template_entry){
+	grown[(*n)++] = (struct inifile_entry){
 		.section = str_dup(section),
 		.key = str_dup(key),
 		.value = str_dup(value),
@@ -100,7 +106,7 @@ static size_t blank_prefix(const char *s, size_t len)
 /* A line that begins with blanks carries on the value before it. */
 static int append_line(struct reading *r)
 {
-	struct template_entry *e = &r->ini->entries[r->ini->n - 1];
+	struct inifile_entry *e = &r->ini->entries[r->ini->n - 1];
 	size_t blanks = blank_prefix(r->line, r->line_len), skip, len = r->line_len;
 	char *joined;
 
@@ -116,11 +122,22 @@ static int append_line(struct reading *r)
 	return 1;
 }
 
+/* inih cuts the name of a section; we have the whole. */
+static const char *whole_section(const struct reading *r, const char *section)
+{
+	const struct inifile *ini = r->ini;
+	const char *last = ini->n_sections ? ini->sections[ini->n_sections - 1].section : "";
+	size_t len = strlen(section);
+
+	return len >= INIH_SECTION && !strncmp(last, section, len) ? last : section;
+}
+
 static int handle(void *user, const char *section, const char *name, const char *value)
 {
 	struct reading *r = user;
-	struct template_ini *ini = r->ini;
+	struct inifile *ini = r->ini;
 
+	section = whole_section(r, section);
 	if (r->line_len && strchr(" \t", r->line[0]) && ini->n && r->number > 1 &&
 		!strcmp(ini->entries[ini->n - 1].section, section) &&
 		ini->entries[ini->n - 1].line < r->number)
@@ -149,7 +166,7 @@ static int handle(void *user, const char *section, const char *name, const char 
 	return 1;
 }
 
-/* What may not be in a recipe at all, line by line. */
+/* What may not be in such a file at all, line by line. */
 static int check_lines(const char *path, const char *text, size_t len, struct err *err)
 {
 	unsigned number = 1;
@@ -170,7 +187,7 @@ static int check_lines(const char *path, const char *text, size_t len, struct er
 					"%s:%u: control character 0x%02x in column %zu", path,
 					number, c, i + 1);
 		}
-		/* the recipe's text goes into JSON, so jansson's judgement is the right one */
+		/* the text goes into JSON, so jansson's judgement is the right one */
 		utf8 = json_stringn(p, n);
 		if (!utf8)
 			return err_set(err, EINVAL, "%s:%u: not UTF-8", path, number);
@@ -179,10 +196,10 @@ static int check_lines(const char *path, const char *text, size_t len, struct er
 	return 0;
 }
 
-int template_ini_parse(
-	const char *path, const char *text, size_t len, struct template_ini *ret, struct err *err)
+int inifile_parse(
+	const char *path, const char *text, size_t len, struct inifile *ret, struct err *err)
 {
-	cleanup_template_ini struct template_ini ini = {.path = str_dup(path)};
+	cleanup_inifile struct inifile ini = {.path = str_dup(path)};
 	struct reading r = {.ini = &ini, .text = text, .end = text + len, .err = err};
 	int rc;
 
@@ -207,11 +224,11 @@ int template_ini_parse(
 	if (rc < 0)
 		return err_set(err, ENOMEM, "%s: out of memory", path);
 	*ret = ini;
-	ini = (struct template_ini){0};
+	ini = (struct inifile){0};
 	return 0;
 }
 
-int template_ini_read(const char *path, struct template_ini *ret, struct err *err)
+int inifile_read(const char *path, struct inifile *ret, struct err *err)
 {
 	cleanup_free char *text = NULL;
 	size_t len;
@@ -219,10 +236,10 @@ int template_ini_read(const char *path, struct template_ini *ret, struct err *er
 
 	if (rc)
 		return rc;
-	return template_ini_parse(path, text, len, ret, err);
+	return inifile_parse(path, text, len, ret, err);
 }
 
-static void clear_entries(struct template_entry *list, size_t n)
+static void clear_entries(struct inifile_entry *list, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		free(list[i].section);
@@ -232,10 +249,72 @@ static void clear_entries(struct template_entry *list, size_t n)
 	free(list);
 }
 
-void template_ini_clear(struct template_ini *ini)
+void inifile_clear(struct inifile *ini)
 {
 	clear_entries(ini->entries, ini->n);
 	clear_entries(ini->sections, ini->n_sections);
 	free(ini->path);
-	*ini = (struct template_ini){0};
+	*ini = (struct inifile){0};
+}
+
+/* ---- what is wrong with it ------------------------------------------------------------------ */
+
+int inifile_bad(const struct inifile *ini, const struct inifile_entry *e, struct err *err,
+	const char *fmt, ...)
+{
+	cleanup_free char *why = NULL;
+	size_t len = strcspn(e->value, "\n");
+	va_list args;
+
+	va_start(args, fmt);
+	if (vasprintf(&why, fmt, args) < 0)
+		abort();
+	va_end(args);
+	return err_set(err, EINVAL, "%s:%u: [%s] %s = %.*s%s: %s", ini->path, e->line, e->section,
+		e->key, (int)(len > 80 ? 80 : len), e->value, len > 80 || e->value[len] ? "…" : "",
+		why);
+}
+
+static bool first_of_its_name(const char *const *names, size_t i)
+{
+	for (size_t k = 0; k < i; k++)
+		if (names[k] && !strcmp(names[k], names[i]))
+			return false;
+	return true;
+}
+
+int inifile_unknown_section(const struct inifile *ini, const struct inifile_entry *e,
+	const char *const *names, size_t n, struct err *err)
+{
+	const char *near = nearest_name(e->section, names, n);
+	size_t last = 0;
+
+	if (near)
+		return err_set(err, EINVAL, "%s:%u: unknown section [%s]; did you mean [%s]?",
+			ini->path, e->line, e->section, near);
+	err_set(err, EINVAL, "%s:%u: unknown section [%s]; there are", ini->path, e->line,
+		e->section);
+	for (size_t i = 0; i < n; i++)
+		last = first_of_its_name(names, i) ? i : last;
+	for (size_t i = 0; i < n; i++)
+		if (first_of_its_name(names, i))
+			err_append(err, "%s %s", !i ? "" : i == last ? " and" : ",", names[i]);
+	return -EINVAL;
+}
+
+int inifile_unknown_key(const struct inifile *ini, const struct inifile_entry *e,
+	const char *const *names, size_t n, const char *others, struct err *err)
+{
+	const char *near = nearest_name(e->key, names, n);
+
+	err_set(err, EINVAL, "%s:%u: [%s] %s: unknown key", ini->path, e->line, e->section, e->key);
+	if (near) {
+		err_append(err, "; did you mean %s?", near);
+		return -EINVAL;
+	}
+	err_append(err, "; there %s", others ? others : "is");
+	for (size_t i = 0, said = others != NULL; i < n; i++)
+		if (names[i])
+			err_append(err, "%s %s", said++ ? "," : "", names[i]);
+	return -EINVAL;
 }

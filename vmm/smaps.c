@@ -3,7 +3,7 @@
  * /proc/PID/smaps (Documentation/filesystems/proc.rst), added up; guest memory is what maps a
  * memfd.
  */
-#include "benches/smaps.h"
+#include "vmm/smaps.h"
 
 #include <fcntl.h>
 #include <stdbool.h>
