@@ -218,12 +218,14 @@ static void inside(struct api *a, const struct api_caller *who, struct http_requ
 		api_error(rq, 404, "there is no %s %.200s in a sandbox", http_method(rq), path);
 }
 
-/* /sandboxes/ID/REST: REST with its slash, the id into @ret; NULL: no such. */
+/* /sandboxes/ID/REST, also below /v1: REST with its slash, the id into @ret; NULL: no such. */
 static const char *below_sandbox(const char *path, char ret[static LIMIT_NAME_SIZE])
 {
 	static const char above[] = "/sandboxes/";
 	const char *id, *slash;
 
+	if (!strncmp(path, "/v1/", 4))
+		path += 3;
 	if (strncmp(path, above, sizeof(above) - 1))
 		return NULL;
 	id = path + sizeof(above) - 1;
