@@ -173,7 +173,5 @@ try:
     tap.ok(second.returncode != 0 and d.process.poll() is None, "a second daemon on one state directory refuses", second)
 except Exception as e:
     tap.ok(False, "goes to its end", repr(e), open(d.log).read()[-3000:])
-finally:
-    d.stop()
-tap.equal(d.processes(), {}, "when it has stopped, nothing of it runs")
+tap.equal(d.stop(), {}, "when it has stopped, nothing of it runs")
 tap.finish()

@@ -163,7 +163,7 @@ class Daemon:
         self.process.wait()
 
     def stop(self):
-        """SIGTERM: sandboxes go on, so they are ended first."""
+        """SIGTERM: sandboxes go on, so they are ended first. What runs of it all the same, which is ended by force."""
         if self.process and self.process.poll() is None:
             for sid in self.api.list():
                 try:
@@ -172,8 +172,21 @@ class Daemon:
                     pass
             self.process.send_signal(signal.SIGTERM)
             self.process.wait(60)
-        for pid in self.processes():
-            os.kill(pid, signal.SIGKILL)
+        left = self.gone(15)
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        return left
+
+    def gone(self, seconds):
+        """What still runs of it, at most so much later."""
+        try:
+            until(seconds, "nothing runs", lambda: not self.processes())
+        except TimeoutError:
+            pass
+        return self.processes()
 
     def settled(self):
         for t in self.api("GET", "/v1/pool")["templates"]:
