@@ -54,6 +54,11 @@ void api_drain(struct api *a)
 	a->draining = true;
 }
 
+void api_pool_gone(struct api *a)
+{
+	a->pool = NULL;
+}
+
 void api_free(struct api *a)
 {
 	if (!a)

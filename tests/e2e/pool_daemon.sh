@@ -84,9 +84,9 @@ is "$(field '[(t["name"], t["sandboxes"], t["hits_spare"]) for t in d["templates
 	>"$scratch/exec" 2>"$scratch/exec.err" &
 exec=$!
 ok "a command runs" await 20 grep -q began "$scratch/exec"
-"$parbake" exec "$id" --shell 'sleep 1; touch /tmp/go' >/dev/null 2>&1 &
+"$parbake" exec "$id" --shell 'echo armed; sleep 2; touch /tmp/go' >"$scratch/armed" 2>&1 &
 pids+=($!)
-ok "and one that will end it" await 20 sh -c "'$parbake' exec '$id' --shell 'pgrep -f touch' | grep -q ."
+ok "and one that will end it" await 20 grep -q armed "$scratch/armed"
 kill -TERM "$daemon"
 ok "told to end, it refuses others" await 10 sh -c "! '$parbake' pool status"
 wait "$exec"
