@@ -69,14 +69,32 @@ void wire_free(struct wire *w)
 
 /* ---- routes ------------------------------------------------------------------------------- */
 
-/* It runs, and its agent has been heard: that is what the SDKs ask here. */
+/* It is well where its agent answers: that is what the SDKs ask here. */
+static void health_done(void *user, const struct guest_reply *reply)
+{
+	struct wire_call *c = user;
+
+	if (reply->error)
+		wire_fail(c, WIRE_UNAVAILABLE, "the sandbox %s: %s", c->id, reply->text);
+	else
+		wire_reply(c, 204, NULL);
+	wire_call_release(c);
+}
+
+static void health_late(struct wire_call *c)
+{
+	wire_fail(c, WIRE_UNAVAILABLE, "the agent of the sandbox %s has not answered for %d s", c->id,
+		LIMIT_WIRE_HEALTH_MS / 1000);
+}
+
 static void health_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
 {
+	static const struct guest_stream_ops ops = {.done = health_done};
+
+	(void)t;
 	(void)body;
-	if (guest_synced(t->guest, NULL))
-		wire_reply(c, 204, NULL);
-	else
-		wire_fail(c, WIRE_UNAVAILABLE, "the sandbox %s has not answered yet", c->id);
+	if (wire_request(c, PROTO_INFO, &(struct proto_out){0}, &ops, c))
+		wire_call_limit(c, LIMIT_WIRE_HEALTH_MS, health_late);
 }
 
 static const struct wire_route routes_health[] = {
