@@ -1,61 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Creates: what is asked for is checked against the limits, a record is made, and a job hands out a
- * machine. One whose lease pauses it gets its place in STATE/paused before the answer, since its keeper
- * may need it when there is no daemon.
+ * machine. One whose lease pauses it has its record written to STATE/paused before the answer, since its
+ * keeper may pause it when there is no daemon.
  */
 #include "pool/pool_impl.h"
 
 #include <string.h>
 
-#include "common/fault.h"
 #include "common/file.h"
-#include "common/log.h"
-
-/* ---- a sandbox's place in STATE/paused ---------------------------------------------------------- */
-
-struct resting {
-	char *dir, *text;
-	int error;
-	struct err err;
-	void (*done)(void *user, int error, const char *text);
-	void *user;
-};
-
-static void rest_run(void *arg)
-{
-	struct resting *r = arg;
-
-	r->error = -file_mkdir_p(r->dir, 0700, &r->err);
-	if (!r->error)
-		r->error = -file_publish(
-			r->dir, "sandbox.json", r->text, strlen(r->text), 0600, &r->err);
-}
-
-static void rest_done(void *arg)
-{
-	struct resting *r = arg;
-
-	fault_point("pool.rest.noted");
-	r->done(r->user, r->error, r->error ? r->err.text : "");
-	free(r->dir);
-	free(r->text);
-	free(r);
-}
-
-void pool_rest_note(
-	struct pool_sandbox *sb, void (*done)(void *user, int error, const char *text), void *user)
-{
-	struct resting *r = calloc(1, sizeof(*r));
-
-	if (!r)
-		abort();
-	r->dir = pool_path(sb->pool, "paused", sb->notes.id);
-	r->text = json_text(sb->record);
-	r->done = done;
-	r->user = user;
-	pool_work(sb->pool->works, rest_run, rest_done, r);
-}
 
 /* ---- creates ---------------------------------------------------------------------------------- */
 
