@@ -41,7 +41,7 @@
 #include "common/file.h"
 #include "common/log.h"
 
-#define ADOPT_MS 4000 /* for all together, before the daemon goes on without the rest */
+#define ADOPT_MS 3000 /* for all together, before the daemon goes on without the rest */
 #define STUCK_MS 60000
 
 /* ---- what rests ------------------------------------------------------------------------------- */
@@ -315,8 +315,10 @@ static void described(
 		if (fds[i] != channel)
 			close(fds[i]);
 	}
-	if (error == ECONNRESET || m->use != POOL_USE_ADOPTED)
+	if (error == ECONNRESET || m->use != POOL_USE_ADOPTED) {
+		close_fd(&channel);
 		return; /* its end is about to be told */
+	}
 	loop_timer_cancel(m->timer);
 	m->timer = NULL;
 	if (error) {

@@ -128,9 +128,10 @@ void pool_change_rested(struct pool_sandbox *sb)
 	struct pool_change *c = sb->change;
 
 	if (c && c->lost == pause_lost) {
+		pool_change_release(c);
 		c->fn(c->user, sb, 0, "");
-		c->lost = NULL;
-		pool_change_free(c);
+		if (!c->pending)
+			pool_change_free(c);
 	} else {
 		pool_change_lost(sb, "the sandbox's lease has ended, and it was paused");
 	}
@@ -235,6 +236,57 @@ void pool_pause(struct pool *p, const char *id, pool_fn *fn, void *user)
 	c->channel = pool_guest_close(c->sb, true);
 	c->pending++;
 	pool_rest_note(c->sb, pause_noted, c);
+}
+
+/* ---- waiting for the end of one ----------------------------------------------------------------- */
+
+struct pool_waiter {
+	struct pool_waiter *next;
+	struct pool *pool;
+	char id[POOL_ID_SIZE];
+	uint64_t timeout_ms;
+	int auto_pause;
+	pool_fn *fn;
+	void *user;
+};
+
+static void pool_wait(
+	struct pool_sandbox *sb, uint64_t timeout_ms, int auto_pause, pool_fn *fn, void *user)
+{
+	struct pool_waiter *w = malloc(sizeof(*w));
+
+	if (!w)
+		abort();
+	*w = (struct pool_waiter){.next = sb->waiters,
+		.pool = sb->pool,
+		.timeout_ms = timeout_ms,
+		.auto_pause = auto_pause,
+		.fn = fn,
+		.user = user};
+	memcpy(w->id, sb->notes.id, sizeof(w->id));
+	sb->waiters = w;
+}
+
+/* What it waited for has ended, one way or another: what is asked for is asked anew. */
+static void wait_over(void *user, struct pool_sandbox *none, int error, const char *text)
+{
+	struct pool_waiter *w = user;
+
+	(void)none;
+	(void)error;
+	(void)text;
+	pool_resume(w->pool, w->id, w->timeout_ms, w->auto_pause, w->fn, w->user);
+	free(w);
+}
+
+void pool_waiters_wake(struct pool_sandbox *sb)
+{
+	while (sb->waiters) {
+		struct pool_waiter *w = sb->waiters;
+
+		sb->waiters = w->next;
+		pool_later(sb->pool, wait_over, w, 0, "");
+	}
 }
 
 /* ---- resume ----------------------------------------------------------------------------------- */
@@ -359,9 +411,11 @@ void pool_resume(struct pool *p, const char *id, uint64_t timeout_ms, int auto_p
 		r = err_set(&err, ENOENT, "there is no such sandbox");
 	else if (sb->state == POOL_RUNNING)
 		pool_renew(p, id, timeout_ms, true, fn, user);
-	else if (sb->state != POOL_PAUSED || sb->change)
+	else if (sb->state == POOL_PAUSING || sb->state == POOL_RESUMING)
+		pool_wait(sb, timeout_ms, auto_pause, fn, user);
+	else if (sb->change)
 		r = err_set(&err, EBUSY,
-			"the sandbox is being paused, resumed, captured or forked: try again when "
+			"the sandbox is being captured or forked: try again when "
 			"that is done");
 	else if (p->draining)
 		r = err_set(&err, ESHUTDOWN, "the pool is shutting down");

@@ -70,7 +70,8 @@ struct source {
 	char *capture; /* NULL: a template */
 };
 
-static int source_find(struct pool *p, const char *ref, struct source *ret, struct err *err)
+static int source_find(
+	struct pool *p, const char *ref, const char *key, struct source *ret, struct err *err)
 {
 	cleanup_json json_t *record = NULL;
 	struct pool_notes n;
@@ -79,6 +80,9 @@ static int source_find(struct pool *p, const char *ref, struct source *ret, stru
 	*ret = (struct source){0};
 	if (pool_id_valid(ref) && pool_snapshot_find(p, ref, &record, &ret->capture, NULL) == 0) {
 		r = pool_notes_read(record, &n, err);
+		/* a key's snapshots are its own; who needs no key may use all */
+		if (r == 0 && *key && strcmp(key, n.key))
+			r = err_set(err, ENOENT, "there is no such template or snapshot");
 		if (r < 0)
 			return r;
 		ret->version = pool_version_of(p, &n);
@@ -115,7 +119,7 @@ static int create_begin(
 	int r = pool_lease_check(p, &timeout_ms, err);
 
 	if (r == 0)
-		r = source_find(p, spec->template, &from, err);
+		r = source_find(p, spec->template, spec->key, &from, err);
 	capture = from.capture;
 	if (r < 0)
 		return r;

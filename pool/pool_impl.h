@@ -185,6 +185,7 @@ struct pool_sandbox {
 	struct pool_egress *egress; /* its way out, NULL: none */
 	json_t *egress_env; /* notes.env with what leads there; NULL: notes.env */
 
+	struct pool_waiter *waiters; /* to resume it, once it is PAUSED, or RUNNING */
 	struct pool_change *change; /* a pause, snapshot or fork on its way; NULL: none */
 
 	uint64_t cpu_ns; /* at the last look, for the share since */
@@ -439,6 +440,8 @@ void pool_change_release(struct pool_change *c);
 void pool_change_free(struct pool_change *c);
 /* A pause, snapshot or fork has failed, as its sandbox is ending. */
 void pool_change_lost(struct pool_sandbox *sb, const char *text);
+/* Its state has changed: whoever wanted it to run asks again. */
+void pool_waiters_wake(struct pool_sandbox *sb);
 /* It ended, and rests in a whole capture. */
 void pool_change_rested(struct pool_sandbox *sb);
 void pool_change_free_all(struct pool *p);

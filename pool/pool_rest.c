@@ -3,7 +3,7 @@
  * What rests: a sandbox's record in STATE/paused and its captures in STATE/captures.
  *
  * The record goes first: without it captures are litter, so from that moment the sandbox does not come
- * back, whoever dies.
+ * back, whoever dies. One that was being written while its sandbox ended is removed again.
  */
 #include "pool/pool_impl.h"
 
@@ -14,6 +14,7 @@
 #include "common/log.h"
 
 struct resting {
+	struct pool_sandbox *sb;
 	char *dir, *name, *text;
 	int error;
 	struct err err;
@@ -33,6 +34,11 @@ static void rest_done(void *arg)
 	struct resting *r = arg;
 
 	fault_point("pool.rest.noted");
+	if (!pool_sandbox_put(r->sb)) {
+		cleanup_free char *path = str_printf("%s/%s", r->dir, r->name);
+
+		unlink(path);
+	}
 	r->done(r->user, r->error, r->error ? r->err.text : "");
 	free(r->dir);
 	free(r->name);
@@ -47,6 +53,8 @@ void pool_rest_note(
 
 	if (!r)
 		abort();
+	r->sb = sb;
+	pool_sandbox_hold(sb);
 	r->dir = str_printf("%s/paused", sb->pool->state);
 	r->name = str_printf("%s.json", sb->notes.id);
 	r->text = json_text(sb->record);

@@ -85,6 +85,8 @@ void pool_sandbox_set(struct pool_sandbox *sb, enum pool_state state)
 	p->counts[sb->state]--;
 	p->counts[state]++;
 	sb->state = state;
+	if (state == POOL_PAUSED || state == POOL_RUNNING)
+		pool_waiters_wake(sb);
 }
 
 int pool_sandbox_note(struct pool_sandbox *sb, json_t *record, struct err *err)
@@ -187,6 +189,7 @@ void pool_sandbox_rest(struct pool_sandbox *sb, unsigned capture)
 void pool_sandbox_remove(struct pool_sandbox *sb)
 {
 	pool_change_lost(sb, "the sandbox has ended");
+	pool_waiters_wake(sb);
 	sandbox_stop(sb);
 	sb->pool->counts[sb->state]--;
 	unlist(sb);
