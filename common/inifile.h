@@ -7,7 +7,8 @@
 #include "common/cleanup.h"
 #include "common/err.h"
 
-/* An INI file (a recipe, a configuration) as sections, keys and values, before any of them means something. */
+/* An INI file (a recipe, a configuration) as sections, keys and values, before any of them means
+ * something. */
 struct inifile_entry {
 	char *section, *key;
 	char *value; /* lines of a continued value joined by '\n', their common indent removed */
@@ -42,8 +43,10 @@ void inifile_clear(struct inifile *ini);
  */
 int inifile_bad(const struct inifile *ini, const struct inifile_entry *e, struct err *err,
 	const char *fmt, ...) __attribute__((format(printf, 4, 5)));
-/* A section, or a key, that is none of @names (which may repeat; of keys NULLs are passed over), with the
- * nearest of them, or all. @others: of keys that have no name ("are step numbers"), NULL: there are none. */
+/* A section, or a key, that is none of @names (which may repeat; of keys NULLs are passed over),
+ * with the
+ * nearest of them, or all. @others: of keys that have no name ("are step numbers"), NULL: there
+ * are none. */
 int inifile_unknown_section(const struct inifile *ini, const struct inifile_entry *e,
 	const char *const *names, size_t n, struct err *err);
 int inifile_unknown_key(const struct inifile *ini, const struct inifile_entry *e,

@@ -13,8 +13,10 @@
 #include "common/limits.h"
 
 /*
- * The daemon's configuration, an INI file (docs/parbake-pool.5): [pool], [template NAME], [key NAME].
- * As with recipes, errors name file, line, section and key, and an unknown key the nearest known one.
+ * The daemon's configuration, an INI file (docs/parbake-pool.5): [pool], [template NAME], [key
+ * NAME].
+ * As with recipes, errors name file, line, section and key, and an unknown key the nearest known
+ * one.
  * All values are checked here; `parbake pool check` is this and nothing else.
  */
 #define CONFIG_AUTO UINT32_MAX /* "auto" of shells and spares */
@@ -66,7 +68,8 @@ DEFINE_CLEANUP(struct config *, config_free)
 int config_may_replace(const struct config *old, const struct config *new, struct err *err);
 /* config.listen as it is to be bound (a struct sockaddr_in or _in6 into @ret); -EINVAL. */
 int config_listen_addr(const char *listen, struct sockaddr_storage *ret, socklen_t *ret_len);
-/* A fresh key: 160 random bits, in the form that the ecosystem's SDKs insist on ("e2b_" and 40 digits). */
+/* A fresh key: 160 random bits, in the form that the ecosystem's SDKs insist on ("e2b_" and 40
+ * digits). */
 #define CONFIG_KEY_SIZE (4 + 40 + 1)
 int config_make_key(char ret[static CONFIG_KEY_SIZE], struct err *err);
 /* Which key is @text? Takes the same time whichever, and whether there is one. NULL: none. */

@@ -2,9 +2,12 @@
 /*
  * The daemon's frame: it puts the parts together, answers signals, and takes them apart again.
  *
- * The order matters at both ends. The pool comes before the sockets: its lock on the state directory
- * decides which of two daemons this is, before anything of the other's is touched. At the end the pool
- * goes first: what it still had to answer is then dropped, not called back; the server next, which tells
+ * The order matters at both ends. The pool comes before the sockets: its lock on the state
+ * directory
+ * decides which of two daemons this is, before anything of the other's is touched. At the end the
+ * pool
+ * goes first: what it still had to answer is then dropped, not called back; the server next, which
+ * tells
  * who streams; then what they stood on.
  *
  * Nothing of the sandboxes is taken apart. Their keepers see the connection close, and carry on.
@@ -60,7 +63,8 @@ static void reload(struct daemon *d)
 		log_info("there is no configuration file to read anew");
 		return;
 	}
-	notify_send(d->notify, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)(clock_now_ns() / 1000));
+	notify_send(
+		d->notify, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)(clock_now_ns() / 1000));
 	r = config_read(d->path, &new, &err);
 	if (!r)
 		r = config_may_replace(d->config, new, &err);

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers. One is remembered with its request and goes to MHD when that next asks, which is at once:
+ * Answers. One is remembered with its request and goes to MHD when that next asks, which is at
+ * once:
  * either its handler is what is running, or the request is suspended and is resumed here.
  *
- * A stream has a ring of bytes between its writer and MHD's reader, which grows as it is needed up to
- * LIMIT_HTTP_BUFFER and no further: the writer is told that less was taken, and again when half of it is
- * free. Where the ring is empty the connection is suspended; so MHD would not see that its client hung
+ * A stream has a ring of bytes between its writer and MHD's reader, which grows as it is needed up
+ * to
+ * LIMIT_HTTP_BUFFER and no further: the writer is told that less was taken, and again when half of
+ * it is
+ * free. Where the ring is empty the connection is suspended; so MHD would not see that its client
+ * hung
  * up, and we watch for that ourselves.
  */
 #include <poll.h>
@@ -44,7 +48,8 @@ static void ready(struct http_request *rq)
 static void answer_whole(
 	struct http_request *rq, unsigned status, const char *type, char *text, size_t len)
 {
-	if (rq->answer != HTTP_NO_ANSWER) { /* one was given here (413), which its handler did not see */
+	if (rq->answer !=
+		HTTP_NO_ANSWER) { /* one was given here (413), which its handler did not see */
 		free(text);
 		return;
 	}
@@ -245,10 +250,8 @@ static struct MHD_Response *make_response(struct http_request *rq)
 	}
 	rq->conn->deadline = clock_now_ns() + rq->s->stall_ns;
 	if (!is_head(rq))
-		rq->hangup = loop_add(
-			rq->s->loop, rq->conn->fd, POLLRDHUP, hung_up, rq, NULL);
-	return MHD_create_response_from_callback(
-		MHD_SIZE_UNKNOWN, 16 * KIB, more, rq, NULL);
+		rq->hangup = loop_add(rq->s->loop, rq->conn->fd, POLLRDHUP, hung_up, rq, NULL);
+	return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16 * KIB, more, rq, NULL);
 }
 
 enum MHD_Result http_answer_queue(struct http_request *rq)

@@ -58,7 +58,8 @@ enum http_part { HTTP_PART_NONE, HTTP_PART_FILE, HTTP_PART_OVER };
 struct http_request {
 	struct http_server *s;
 	struct http_request *next, *prev;
-	struct http_conn *conn; /* NULL: the client is gone; it waits for its handler's answer to be freed */
+	struct http_conn
+		*conn; /* NULL: the client is gone; it waits for its handler's answer to be freed */
 	struct MHD_Connection *mhd;
 	int64_t began;
 	char *method, *uri, *path; /* uri: query[] points into it */
@@ -131,7 +132,8 @@ void http_request_free(struct http_request *rq);
 /* Decode in place: %XX, and + where @plus. false: malformed, or a NUL. */
 bool http_decode(char *text, bool plus);
 
-/* http_upload.c: *@len of @bytes came; *@len becomes what was not taken. false: end the connection. */
+/* http_upload.c: *@len of @bytes came; *@len becomes what was not taken. false: end the
+ * connection. */
 bool http_body_data(struct http_request *rq, const char *bytes, size_t *len);
 /* All has come, and what is held may go on. */
 void http_body_end(struct http_request *rq);
