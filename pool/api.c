@@ -4,14 +4,11 @@
  *
  * A key comes as X-API-Key or as Authorization: Bearer. Over TCP there must be one. At the unix
  * socket the kernel says who connected: root and the daemon's own user may do all; others need a
- * key where
- * keys are configured, and where none are, who may open the socket may use it. A key that is wrong
- * is refused
- * wherever it comes from.
+ * key where keys are configured, and where none are, who may open the socket may use it. A key that
+ * is wrong is refused wherever it comes from.
  *
  * What runs in a sandbox is asked for by its host name, by a header or below /sandboxes/ID/; the
- * last has the
- * control plane's routes before it. A key sees its own sandboxes alone.
+ * last has the control plane's routes before it. A key sees its own sandboxes alone.
  */
 #include "pool/api.h"
 
@@ -239,12 +236,14 @@ static void inside(struct api *a, const struct api_caller *who, struct http_requ
 		api_error(rq, 404, "there is no %s %.200s in a sandbox", http_method(rq), path);
 }
 
-/* /sandboxes/ID/REST: REST with its slash, the id into @ret; NULL: no such. */
+/* /sandboxes/ID/REST, also below /v1: REST with its slash, the id into @ret; NULL: no such. */
 static const char *below_sandbox(const char *path, char ret[static LIMIT_NAME_SIZE])
 {
 	static const char above[] = "/sandboxes/";
 	const char *id, *slash;
 
+	if (!strncmp(path, "/v1/", 4))
+		path += 3;
 	if (strncmp(path, above, sizeof(above) - 1))
 		return NULL;
 	id = path + sizeof(above) - 1;

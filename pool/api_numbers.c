@@ -3,10 +3,8 @@
  * What the pool's numbers are: /metrics, GET /v1/pool.
  *
  * Creates are observed as they end. All else is asked when the page is: the pool for its counts,
- * the keepers
- * of up to LIMIT_METRICS_SAMPLED sandboxes for their memory. The page waits for them a little
- * while; one that
- * is stuck is left out.
+ * the keepers of up to LIMIT_METRICS_SAMPLED sandboxes for their memory. The page waits for them a
+ * little while; one that is stuck is left out.
  */
 #include <dirent.h>
 #include <stdio.h>

@@ -3,11 +3,9 @@
  * The daemon's configuration.
  *
  * As with recipes one table names every key with the function that reads it, and the errors for
- * words that are not in it come from the same table. [template NAME] and [key NAME] stand for
- * many: the
- * entry at hand's section says which of them is meant. Values are checked where they are read,
- * with file
- * and line at hand; what concerns several of them, when all have been.
+ * words that are not in it come from the same table. [template NAME] and [key NAME] stand for many:
+ * the entry at hand's section says which of them is meant. Values are checked where they are read,
+ * with file and line at hand; what concerns several of them, when all have been.
  */
 #include "pool/config.h"
 

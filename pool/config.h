@@ -14,10 +14,8 @@
 
 /*
  * The daemon's configuration, an INI file (docs/parbake-pool.5): [pool], [template NAME], [key
- * NAME].
- * As with recipes, errors name file, line, section and key, and an unknown key the nearest known
- * one.
- * All values are checked here; `parbake pool check` is this and nothing else.
+ * NAME]. As with recipes, errors name file, line, section and key, and an unknown key the nearest
+ * known one. All values are checked here; `parbake pool check` is this and nothing else.
  */
 #define CONFIG_AUTO UINT32_MAX /* "auto" of shells and spares */
 
@@ -48,7 +46,8 @@ struct config {
 	uint64_t memory_budget; /* bytes of host memory for spares and sandboxes; 0: 3/4 of the host's */
 	uint64_t max_disk; /* bytes an overlay may grow to; 0: the template's disk */
 	uint32_t refill_per_s; /* shells and spares made a second at most; default 20 */
-	char *cgroup; /* below which each machine gets a cgroup of its own; NULL: the daemon's own, where delegated */
+	/* below which each machine gets a cgroup; NULL: the daemon's own, where delegated */
+	char *cgroup;
 	uint64_t machine_pids; /* of a machine's cgroup; default 64 */
 	struct config_template *templates;
 	size_t n_templates;

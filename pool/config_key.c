@@ -2,11 +2,9 @@
 /*
  * Keys, and what a new configuration may change.
  *
- * Of a key there is only its digest. Keys are long and random, so a plain SHA-256 keeps them:
- * there is
- * nothing to guess. A key that is asked for is digested and compared with all there are, every
- * byte of each,
- * so that the time tells neither which was nearest nor where in the list it stands.
+ * Of a key there is only its digest. Keys are long and random, so a plain SHA-256 keeps them: there
+ * is nothing to guess. A key that is asked for is digested and compared with all there are, every
+ * byte of each, so that the time tells neither which was nearest nor where in the list it stands.
  */
 #include <stdlib.h>
 #include <string.h>

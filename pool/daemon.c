@@ -3,12 +3,10 @@
  * The daemon's frame: it puts the parts together, answers signals, and takes them apart again.
  *
  * The order matters at both ends. The pool comes before the sockets: its lock on the state
- * directory
- * decides which of two daemons this is, before anything of the other's is touched. At the end the
- * pool
- * goes first: what it still had to answer is then dropped, not called back; the server next, which
- * tells
- * who streams; then what they stood on.
+ * directory decides which of two daemons this is, before anything of the other's is touched. At the
+ * end connections are cut first, with the pool still there, so that what ran for them in a guest is
+ * ended; the pool next: what it still had to answer is dropped; then the server, and what they all
+ * stood on.
  *
  * Nothing of the sandboxes is taken apart. Their keepers see the connection close, and carry on.
  */
@@ -34,6 +32,7 @@
 #include "pool/pool.h"
 
 #define DRAIN_LOOK_MS 10
+#define LAST_ROUNDS 3
 
 struct daemon {
 	const char *path; /* of the configuration; NULL: none */
@@ -206,6 +205,11 @@ static int begin(struct daemon *d, struct err *err)
 static void finish(struct daemon *d)
 {
 	loop_timer_cancel(d->drain);
+	if (d->http)
+		http_server_stop(d->http);
+	/* what was said to guests about that goes out */
+	for (int i = 0; d->loop && i < LAST_ROUNDS; i++)
+		loop_once(d->loop, 0, NULL);
 	pool_free(d->pool);
 	http_server_free(d->http);
 	if (d->bound)

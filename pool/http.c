@@ -4,17 +4,14 @@
  *
  * MHD runs without threads and without a listening socket. Its epoll descriptor is watched by our
  * loop; connections are accepted here and given to it, so that one MHD has those of all listeners,
- * and we know of each who is at its other end. A request whose answer is not there, whose upload
- * is not
- * wanted for the moment or whose stream has nothing to say is suspended: MHD then does not look at
- * it
- * until http_resume(), which also has MHD run in the loop's next round, never from within the
+ * and we know of each who is at its other end. A request whose answer is not there, whose upload is
+ * not wanted for the moment or whose stream has nothing to say is suspended: MHD then does not look
+ * at it until http_resume(), which also has MHD run in the loop's next round, never from within the
  * caller.
  *
  * Patience is ours, not MHD's, which measures only silence: each connection has a deadline by which
  * its request must have come, its upload have got on, its answer have gone. One that is late is
- * shut
- * down, which MHD sees as a hang-up. Suspended ones wait for us and are not late.
+ * shut down, which MHD sees as a hang-up. Suspended ones wait for us and are not late.
  *
  * Requests outlive their connection where they must: http_request.c.
  */
@@ -349,8 +346,13 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *mhd, const char 
 		http_body_end(rq);
 	if (rq->answer != HTTP_NO_ANSWER)
 		return http_answer_queue(rq);
-	if (rq->ended)
+	if (rq->gone) /* it hung up while it waited */
+		return MHD_NO;
+	if (rq->ended) {
 		http_suspend(rq);
+		if (rq->watched)
+			http_watch_hangup(rq);
+	}
 	return MHD_YES;
 }
 

@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Answers. One is remembered with its request and goes to MHD when that next asks, which is at
- * once:
- * either its handler is what is running, or the request is suspended and is resumed here.
+ * once: either its handler is what is running, or the request is suspended and is resumed here.
  *
  * A stream has a ring of bytes between its writer and MHD's reader, which grows as it is needed up
- * to
- * LIMIT_HTTP_BUFFER and no further: the writer is told that less was taken, and again when half of
- * it is
- * free. Where the ring is empty the connection is suspended; so MHD would not see that its client
- * hung
- * up, and we watch for that ourselves.
+ * to LIMIT_HTTP_BUFFER and no further: the writer is told that less was taken, and again when half
+ * of it is free. Where the ring is empty the connection is suspended; so MHD would not see that its
+ * client hung up, and we watch for that ourselves.
  */
 #include <poll.h>
 #include <stdlib.h>
@@ -90,6 +86,12 @@ static void hung_up(void *user, short revents)
 	loop_remove(steal_ptr(&rq->hangup));
 	rq->gone = true;
 	http_resume(rq);
+}
+
+void http_watch_hangup(struct http_request *rq)
+{
+	if (!rq->hangup && !rq->gone)
+		rq->hangup = loop_add(rq->s->loop, rq->conn->fd, POLLRDHUP, hung_up, rq, NULL);
 }
 
 static void tell_room(void *user)
@@ -243,6 +245,7 @@ static struct MHD_Response *make_response(struct http_request *rq)
 	size_t len = rq->whole_len;
 
 	if (rq->answer == HTTP_WHOLE) {
+		loop_remove(steal_ptr(&rq->hangup));
 		rq->conn->deadline = clock_now_ns() + rq->s->idle_ns +
 			(int64_t)(len / LIMIT_HTTP_RATE) * 1000000000LL;
 		return MHD_create_response_from_buffer(
@@ -250,7 +253,7 @@ static struct MHD_Response *make_response(struct http_request *rq)
 	}
 	rq->conn->deadline = clock_now_ns() + rq->s->stall_ns;
 	if (!is_head(rq))
-		rq->hangup = loop_add(rq->s->loop, rq->conn->fd, POLLRDHUP, hung_up, rq, NULL);
+		http_watch_hangup(rq);
 	return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16 * KIB, more, rq, NULL);
 }
 

@@ -114,6 +114,7 @@ struct http_request {
 	void *stream_user;
 	struct loop_timer *tell; /* writable() is to be called */
 	struct loop_watch *hangup;
+	bool watched; /* http_watch_client() */
 };
 
 /* http.c: MHD_run() in the next round (or once more, from within it). */
@@ -140,6 +141,8 @@ void http_body_end(struct http_request *rq);
 void http_body_free(struct http_request *rq);
 
 /* http_answer.c */
+/* From now on its client's hang-up is seen. */
+void http_watch_hangup(struct http_request *rq);
 void http_answer_error(struct http_request *rq, unsigned status, const char *why);
 enum MHD_Result http_answer_queue(struct http_request *rq);
 /* writable() is called in the next round. */

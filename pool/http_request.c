@@ -2,10 +2,9 @@
 /*
  * One request: what stands in it, and how long it lives.
  *
- * It lives until MHD is done with it and its handler owes no answer any more. Where the client
- * goes first,
- * a handler that asked for it (http_on_end()) is told and the request is gone; one that did not
- * will answer some time, without looking: until then the request stays, without a connection.
+ * It lives until MHD is done with it and its handler owes no answer any more. Where the client goes
+ * first, a handler that asked for it (http_on_end()) is told and the request is gone; one that did
+ * not will answer some time, without looking: until then the request stays, without a connection.
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -213,6 +212,11 @@ void http_set_user(struct http_request *rq, void *user)
 void *http_user(const struct http_request *rq)
 {
 	return rq->user;
+}
+
+void http_watch_client(struct http_request *rq)
+{
+	rq->watched = true;
 }
 
 void http_on_end(struct http_request *rq, void (*fn)(void *user, bool complete), void *user)

@@ -2,10 +2,9 @@
 /*
  * Bodies of requests: thrown away, collected, or passed on as they come.
  *
- * Whoever takes an upload may take less than came. The connection is then suspended, what was
- * not taken stays in MHD's buffer, and that buffer is all there is: the client waits in its
- * send(2). A form has one more: MHD's parser takes all it is given, so it is given little at a
- * time, and
+ * Whoever takes an upload may take less than came. The connection is then suspended, what was not
+ * taken stays in MHD's buffer, and that buffer is all there is: the client waits in its send(2). A
+ * form has one more: MHD's parser takes all it is given, so it is given little at a time, and
  * nothing while the last piece is not taken.
  *
  * What is too much, or no form, is answered here; what still comes of it is thrown away, up to a
@@ -140,8 +139,8 @@ static bool same(const char *a, const char *b)
 	return a && b ? !strcmp(a, b) : a == b;
 }
 
-/* MHD's parser has more of a part. It tells of a part once at offset 0 without bytes where none
- * are there yet. */
+/* MHD's parser has more of a part. It tells of a part once at offset 0 without bytes where none are
+ * there yet. */
 static enum MHD_Result form_piece(void *cls, enum MHD_ValueKind kind, const char *field,
 	const char *filename, const char *type, const char *encoding, const char *bytes,
 	uint64_t offset, size_t len)

@@ -176,7 +176,8 @@ int nursery_main(int argc, char **argv)
 	int r;
 
 	if (argc != 6 || flags < 0 || fcntl(NURSERY_FD_SOCKETS, F_GETFD) < 0) {
-		log_error("nursery: this command is parbake's own; it is started when it is needed");
+		log_error(
+			"nursery: this command is parbake's own; it is started when it is needed");
 		return 2;
 	}
 	prctl(PR_SET_NAME, "parbake-nursery");

@@ -290,7 +290,6 @@ size_t pool_size(const struct pool *p)
 void pool_facts(const struct pool_sandbox *sb, struct pool_facts *ret)
 {
 	const struct pool_notes *n = &sb->notes;
-	int64_t left_ms = (sb->end_ns - clock_now_ns()) / 1000000;
 
 	*ret = (struct pool_facts){
 		.id = n->id,
@@ -300,8 +299,7 @@ void pool_facts(const struct pool_sandbox *sb, struct pool_facts *ret)
 		.key = n->key,
 		.state = sb->state,
 		.started_ms = n->started_ms,
-		.end_ms = sb->state == POOL_PAUSED ? sb->paused_ms
-						   : clock_realtime_ns() / 1000000 + left_ms,
+		.end_ms = sb->state == POOL_PAUSED ? sb->paused_ms : sb->end_ms,
 		.metadata = n->metadata,
 		.env = sb->egress_env ? sb->egress_env : n->env,
 		.allow = n->allow,

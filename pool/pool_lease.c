@@ -58,6 +58,7 @@ void pool_lease_set(struct pool_sandbox *sb, int64_t end_ns)
 {
 	loop_timer_cancel(sb->lease_timer);
 	sb->end_ns = end_ns;
+	sb->end_ms = (clock_realtime_ns() + (end_ns - clock_now_ns())) / 1000000;
 	sb->lease_timer = loop_timer(sb->pool->loop, end_ns, lease_ended, sb);
 }
 

@@ -25,27 +25,76 @@ struct wire *wire_new(struct loop *l, const struct wire_ops *ops, void *user)
 	w->loop = l;
 	w->ops = ops;
 	w->user = user;
+	w->refs = 1;
 	return w;
 }
 
-void wire_free(struct wire *w)
+void wire_hold(struct wire *w)
 {
-	if (!w)
+	w->refs++;
+}
+
+void wire_release(struct wire *w)
+{
+	if (--w->refs)
 		return;
 	wire_contexts_free(w);
 	free(w);
 }
 
+static bool gone_find(void *user, const char *id, struct wire_target *ret)
+{
+	(void)user;
+	(void)id;
+	(void)ret;
+	return false;
+}
+
+static void gone_kick(void *user, const char *id)
+{
+	(void)user;
+	(void)id;
+}
+
+void wire_free(struct wire *w)
+{
+	static const struct wire_ops gone = {.find = gone_find, .kick = gone_kick};
+
+	if (!w)
+		return;
+	w->ops = &gone;
+	wire_processes_unguard(w);
+	wire_release(w);
+}
+
 /* ---- routes ------------------------------------------------------------------------------- */
 
-/* It runs, and its agent has been heard: that is what the SDKs ask here. */
+/* It is well where its agent answers: that is what the SDKs ask here. */
+static void health_done(void *user, const struct guest_reply *reply)
+{
+	struct wire_call *c = user;
+
+	if (reply->error)
+		wire_fail(c, WIRE_UNAVAILABLE, "the sandbox %s: %s", c->id, reply->text);
+	else
+		wire_reply(c, 204, NULL);
+	wire_call_release(c);
+}
+
+static void health_late(struct wire_call *c)
+{
+	wire_fail(c, WIRE_UNAVAILABLE, "the agent of the sandbox %s has not answered for %d s", c->id,
+		LIMIT_WIRE_HEALTH_MS / 1000);
+}
+
 static void health_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
 {
+	static const struct guest_stream_ops ops = {.done = health_done};
+
+	(void)t;
 	(void)body;
-	if (guest_synced(t->guest, NULL))
-		wire_reply(c, 204, NULL);
-	else
-		wire_fail(c, WIRE_UNAVAILABLE, "the sandbox %s has not answered yet", c->id);
+	if (wire_request(c, PROTO_INFO, &(struct proto_out){0}, &ops, c))
+		wire_call_limit(c, LIMIT_WIRE_HEALTH_MS, health_late);
 }
 
 static const struct wire_route routes_health[] = {
@@ -156,7 +205,7 @@ static void call_end(void *user, bool complete)
 	(void)complete;
 	c->rq = NULL;
 	c->answered = true;
-	wire_buf_free(&c->pending);
+	wire_call_quiet(c);
 	if (c->route->gone)
 		c->route->gone(c);
 	wire_call_release(c);
@@ -184,6 +233,7 @@ bool wire_handle(struct wire *w, const char *id, struct http_request *rq, const 
 	if (!c)
 		abort();
 	c->w = w;
+	wire_hold(w);
 	c->route = r;
 	c->style = r->style;
 	c->rq = rq;
@@ -191,6 +241,7 @@ bool wire_handle(struct wire *w, const char *id, struct http_request *rq, const 
 	c->rest = strdup(rest);
 	snprintf(c->id, sizeof(c->id), "%s", id);
 	http_on_end(rq, call_end, c);
+	http_watch_client(rq);
 	wire_call_hold(c);
 	if (!type_check(c)) {
 		wire_call_release(c);

@@ -11,6 +11,7 @@
  */
 #include "pool/wire_impl.h"
 
+#include <ctype.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,6 +77,8 @@ static void start_ended(struct wire_call *c, const struct wire_end *end)
 		snprintf(status, sizeof(status), "exit status %u", end->exit_code);
 	else
 		snprintf(status, sizeof(status), "signal: %s", strsignal((int)end->exit_signal));
+	if (!end->exited)
+		status[8] = (char)tolower((unsigned char)status[8]); /* "killed", as there */
 	e = json_pack("{s:i,s:b,s:s}", "exitCode", end->exited ? (int)end->exit_code : -1, "exited",
 		end->exited, "status", status);
 	if (!e)
