@@ -22,6 +22,8 @@ say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(2)')
 
 B := build$(if $(SAN),-$(SAN))
 LIBDIR := $(PREFIX)/lib/parbake
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+SYSCONFDIR ?= /etc
 
 CFLAGS ?= -O2 -g
 WARN := -Wall -Wextra -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
@@ -248,6 +250,11 @@ install: all kernel
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5
 	install -m 644 docs/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	install -m 644 docs/*.5 $(DESTDIR)$(PREFIX)/share/man/man5/
+	install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONFDIR)/parbake
+	sed 's|@BINDIR@|$(PREFIX)/bin|' pool/parbake-pool.service >$(B)/parbake-pool.service
+	install -m 644 $(B)/parbake-pool.service $(DESTDIR)$(UNITDIR)/
+	[ -e $(DESTDIR)$(SYSCONFDIR)/parbake/pool.conf ] || \
+		install -m 600 pool/pool.conf $(DESTDIR)$(SYSCONFDIR)/parbake/pool.conf
 
 .PHONY: clean
 clean:

@@ -58,7 +58,8 @@ static int check_main(int argc, char **argv)
 	for (size_t i = 0; i < c->n_templates; i++) {
 		printf("  template %s:%s:", c->templates[i].name, c->templates[i].tag);
 		print_ready("shells", c->templates[i].shells, c->templates[i].max_shells);
-		print_ready(", spares", c->templates[i].spares, c->templates[i].max_spares);
+		printf(",");
+		print_ready("spares", c->templates[i].spares, c->templates[i].max_spares);
 		printf("\n");
 	}
 	for (size_t i = 0; i < c->n_keys; i++)

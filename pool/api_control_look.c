@@ -23,9 +23,10 @@ static json_t *metrics_json(const struct pool_facts *f, const json_t *reply)
 
 	control_time_text(now_ms, at);
 	/* memPrivate, memShared and memMonitor are ours, beside what SDKs know */
-	return json_pack("{s:s, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "timestamp", at,
-		"timestampUnix", (json_int_t)(now_ms / 1000), "cpuCount", (json_int_t)f->vcpus,
-		"cpuUsedPct", json_number_value(json_object_get(reply, "cpu_pct")), "memUsed",
+	return json_pack("{s:s, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+		"timestamp", at, "timestampUnix", (json_int_t)(now_ms / 1000), "cpuCount",
+		(json_int_t)f->vcpus, "cpuUsedPct",
+		json_number_value(json_object_get(reply, "cpu_pct")), "memUsed",
 		(json_int_t)(private + shared), "memTotal", (json_int_t)f->memory_bytes, "memCache",
 		(json_int_t)0, "diskUsed", (json_int_t)number(reply, "disk_bytes"), "diskTotal",
 		(json_int_t)f->disk_bytes, "memPrivate", (json_int_t) private, "memShared",
@@ -33,8 +34,8 @@ static json_t *metrics_json(const struct pool_facts *f, const json_t *reply)
 		(json_int_t)(number(reply, "monitor_private") + number(reply, "keeper_private")));
 }
 
-static void measured(void *user, int error, const char *text, const json_t *reply, int *fds,
-	unsigned n_fds)
+static void measured(
+	void *user, int error, const char *text, const json_t *reply, int *fds, unsigned n_fds)
 {
 	struct control_call *c = user;
 	struct pool_sandbox *sb = pool_find(c->api->pool, c->id);
@@ -89,8 +90,8 @@ static json_t *log_lines(const char *text, const char *at, bool entries)
 	return list;
 }
 
-static void console_read(void *user, int error, const char *text, const json_t *reply, int *fds,
-	unsigned n_fds)
+static void console_read(
+	void *user, int error, const char *text, const json_t *reply, int *fds, unsigned n_fds)
 {
 	struct control_call *c = user;
 	struct pool_sandbox *sb = pool_find(c->api->pool, c->id);

@@ -23,7 +23,7 @@ struct api_numbers {
 	struct metrics_family *create, *part, *creates;
 	struct metrics_family *sandboxes, *shells, *spares, *wanted, *making, *running;
 	struct metrics_family *found, *failures, *arrivals;
-	struct metrics_family *memory, *sampled, *disk;
+	struct metrics_family *memory, *sampled, *disk, *faults;
 	struct metrics_family *info, *uptime, *cpu, *resident, *fds;
 	struct scrape *scrapes; /* pages that wait */
 };
@@ -101,6 +101,8 @@ void api_numbers_new(struct api *a)
 	n->memory = FAMILY(GAUGE, "memory_bytes", "template,kind",
 		"Memory of the sampled sandboxes: proportional set sizes, the guests' and the rest.");
 	n->disk = FAMILY(GAUGE, "overlay_bytes", "template", "What the sampled sandboxes have written to disk.");
+	n->faults = FAMILY(GAUGE, "monitor_faults", "template",
+		"Page faults of the sampled sandboxes' monitors since they began.");
 	n->sampled = FAMILY(GAUGE, "memory_sampled_sandboxes", "", "Sandboxes that memory_bytes is of.");
 	n->info = FAMILY(GAUGE, "info", "version", "Which parbake this is.");
 	n->uptime = FAMILY(GAUGE, "uptime_seconds", "", "Since the daemon began.");
@@ -195,7 +197,7 @@ struct sample {
 	struct scrape *scrape;
 	char template_name[LIMIT_NAME_SIZE];
 	bool came;
-	double private, shared, monitor, keeper, disk;
+	double private, shared, monitor, keeper, disk, faults;
 };
 
 static double number(const json_t *reply, const char *name)
@@ -210,6 +212,7 @@ static void gather_memory(struct scrape *s)
 
 	metrics_reset(n->memory);
 	metrics_reset(n->disk);
+	metrics_reset(n->faults);
 	for (size_t i = 0; i < s->n_samples; i++) {
 		const struct sample *one = &s->samples[i];
 
@@ -221,6 +224,7 @@ static void gather_memory(struct scrape *s)
 		metrics_add(n->memory, one->monitor, one->template_name, "monitor", NULL);
 		metrics_add(n->memory, one->keeper, one->template_name, "keeper", NULL);
 		metrics_add(n->disk, one->disk, one->template_name, NULL);
+		metrics_add(n->faults, one->faults, one->template_name, NULL);
 	}
 	metrics_set(n->sampled, sampled, NULL);
 }
@@ -285,6 +289,7 @@ static void stats_came(void *user, int error, const char *text, const json_t *re
 		one->monitor = number(reply, "monitor_private");
 		one->keeper = number(reply, "keeper_private");
 		one->disk = number(reply, "disk_bytes");
+		one->faults = number(reply, "faults");
 		one->came = true;
 	}
 	one_less(one->scrape);

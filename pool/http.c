@@ -371,7 +371,9 @@ static void said(void *cls, const char *fmt, va_list args)
 	char text[512];
 
 	(void)cls;
-	if (log_get_level() < LOG_LEVEL_DEBUG)
+	/* on a unix socket it tries TCP's options with every answer */
+	if (log_get_level() < LOG_LEVEL_DEBUG || strstr(fmt, "Setting %s option") ||
+		strstr(fmt, "Failed to push"))
 		return;
 	vsnprintf(text, sizeof(text), fmt, args);
 	text[strcspn(text, "\n")] = '\0';

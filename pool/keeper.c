@@ -1,89 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The daemon's end of a keeper.
+ * The daemon's end of a keeper: who it is, what it is asked, what it says.
  *
  * Requests go out in order and are answered in order, so an answer belongs to the oldest open one. What goes
  * wrong before a request is sent is answered as all else is: later, from the loop.
- *
- *     OPEN ──its word, its end, a kill──► ENDING ──both processes are gone──► GONE
- *
- * Whatever ends a keeper, ENDING is the same: SIGKILL by pidfd to it and to its machine, which does no harm
- * to who is gone already and ends who is stopped; wait for both pidfds; clear the name that a killed one
- * left. Only then is anybody told, so who is told may count on it. The pidfds come with the keeper's
- * greeting; of one that is adopted and silent the socket tells the process, and the kernel its child.
  */
-#include <assert.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
-#include "common/clock.h"
 #include "common/file.h"
-#include "common/log.h"
-#include "pool/keeper_impl.h"
-
-#define PROCS_MAX 4 /* keeper, machine, and who else is its child */
-
-struct keeper_call { /* a request */
-	struct keeper *k;
-	uint64_t n;
-	char *text; /* until it is sent */
-	keeper_fn *fn;
-	void *user;
-	bool names; /* it gives the keeper its name */
-	/* it failed here */
-	int error;
-	char *why;
-	struct loop_timer *later;
-	struct keeper_call *next;
-};
-
-struct keeper_proc {
-	int pidfd;
-	struct loop_watch *watch;
-};
-
-struct keeper {
-	struct loop *l;
-	int sock; /* -1: not OPEN any more */
-	struct loop_watch *on_sock;
-	const struct keeper_ops *ops;
-	void *user;
-	enum { KEEPER_OPEN, KEEPER_ENDING, KEEPER_GONE } state;
-	bool known; /* who it is */
-	int pid, monitor_pid; /* -1: not known yet */
-	struct keeper_proc procs[PROCS_MAX]; /* [0] the keeper, [1] the machine; pidfd -1: none */
-	char *sockets; /* the directory; NULL: adopted */
-	char *path; /* of its socket; NULL: it has none */
-
-	struct keeper_call *first, **last; /* open, in order; sent up to … */
-	struct keeper_call *unsent; /* … this one; NULL: all are */
-	struct keeper_call *failed;
-	uint64_t n;
-
-	int end_error;
-	char *end_text;
-	struct loop_timer *timer; /* of the end */
-	bool killing;
-	keeper_fn *kill_fn;
-	void *kill_user;
-
-	unsigned busy; /* callbacks running */
-	bool freed; /* … by one of them */
-	char buf[KEEPER_BUFFER];
-};
-
-static void end(struct keeper *k, int error, const char *text);
+#include "pool/keeper_end_impl.h"
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
 static void hear(void *user, short revents);
 
-static struct keeper *new(struct loop *l, const struct keeper_ops *ops, void *user)
+static struct keeper *make(struct loop *l, const struct keeper_ops *ops, void *user)
 {
 	struct keeper *k = calloc(1, sizeof(*k));
 
@@ -94,7 +30,7 @@ static struct keeper *new(struct loop *l, const struct keeper_ops *ops, void *us
 	k->user = user;
 	k->sock = k->pid = k->monitor_pid = -1;
 	k->last = &k->first;
-	for (int i = 0; i < PROCS_MAX; i++)
+	for (int i = 0; i < KEEPER_PROCS; i++)
 		k->procs[i].pidfd = -1;
 	return k;
 }
@@ -115,7 +51,7 @@ static int watch(struct keeper *k, int sock, struct err *err)
 int keeper_new(struct loop *l, int sock, const char *sockets, const struct keeper_ops *ops,
 	void *user, struct keeper **ret, struct err *err)
 {
-	struct keeper *k = new(l, ops, user);
+	struct keeper *k = make(l, ops, user);
 	int r = watch(k, sock, err);
 
 	k->sockets = str_dup(sockets);
@@ -171,7 +107,7 @@ int keeper_adopt(struct loop *l, const char *path, const struct keeper_ops *ops,
 	sock = sock_connect_packets(by_fd, false, err);
 	if (sock < 0)
 		return sock;
-	k = new(l, ops, user);
+	k = make(l, ops, user);
 	k->path = str_dup(path);
 	r = find_peer(k, sock, err);
 	if (r == 0)
@@ -185,7 +121,7 @@ int keeper_adopt(struct loop *l, const char *path, const struct keeper_ops *ops,
 	return 0;
 }
 
-static void call_free(struct keeper_call *c)
+void keeper_call_free(struct keeper_call *c)
 {
 	loop_timer_cancel(c->later);
 	free(c->text);
@@ -198,19 +134,19 @@ static void calls_free(struct keeper_call *c)
 	while (c) {
 		struct keeper_call *next = c->next;
 
-		call_free(c);
+		keeper_call_free(c);
 		c = next;
 	}
 }
 
-static void proc_forget(struct keeper_proc *p)
+void keeper_proc_forget(struct keeper_proc *p)
 {
 	loop_remove(p->watch);
 	p->watch = NULL;
 	close_fd(&p->pidfd);
 }
 
-static void disconnect(struct keeper *k)
+void keeper_disconnect(struct keeper *k)
 {
 	loop_remove(k->on_sock);
 	k->on_sock = NULL;
@@ -225,10 +161,10 @@ void keeper_free(struct keeper *k)
 		k->freed = true;
 		return;
 	}
-	disconnect(k);
+	keeper_disconnect(k);
 	loop_timer_cancel(k->timer);
-	for (int i = 0; i < PROCS_MAX; i++)
-		proc_forget(&k->procs[i]);
+	for (int i = 0; i < KEEPER_PROCS; i++)
+		keeper_proc_forget(&k->procs[i]);
 	calls_free(k->first);
 	calls_free(k->failed);
 	free(k->sockets);
@@ -238,12 +174,12 @@ void keeper_free(struct keeper *k)
 }
 
 /* Around callbacks, which may free it. False: one did, and it is gone. */
-static void hold(struct keeper *k)
+void keeper_hold(struct keeper *k)
 {
 	k->busy++;
 }
 
-static bool release(struct keeper *k)
+bool keeper_release(struct keeper *k)
 {
 	if (--k->busy || !k->freed)
 		return !k->freed;
@@ -272,14 +208,14 @@ static void failed_later(void *user)
 	for (at = &k->failed; *at != c; at = &(*at)->next)
 		;
 	*at = c->next;
-	hold(k);
+	keeper_hold(k);
 	if (c->fn)
 		c->fn(c->user, c->error, c->why, NULL, NULL, 0);
-	call_free(c);
-	release(k);
+	keeper_call_free(c);
+	keeper_release(k);
 }
 
-static struct keeper_call *call_new(struct keeper *k, keeper_fn *fn, void *user)
+struct keeper_call *keeper_call_new(struct keeper *k, keeper_fn *fn, void *user)
 {
 	struct keeper_call *c = calloc(1, sizeof(*c));
 
@@ -292,7 +228,7 @@ static struct keeper_call *call_new(struct keeper *k, keeper_fn *fn, void *user)
 }
 
 /* It is answered with @error (0: with nothing to say), in the next round. */
-static void fail(struct keeper *k, struct keeper_call *c, int error, const char *why)
+void keeper_call_fail(struct keeper *k, struct keeper_call *c, int error, const char *why)
 {
 	c->error = error;
 	c->why = str_dup(why);
@@ -317,26 +253,27 @@ static void send_calls(struct keeper *k)
 }
 
 /* @obj is taken. Returns the call, or NULL where it fails (later). */
-static struct keeper_call *ask(struct keeper *k, enum keeper_op op, json_t *obj, keeper_fn *fn, void *user)
+static struct keeper_call *ask(
+	struct keeper *k, enum keeper_op op, json_t *obj, keeper_fn *fn, void *user)
 {
 	cleanup_json json_t *owned = obj;
-	struct keeper_call *c = call_new(k, fn, user);
+	struct keeper_call *c = keeper_call_new(k, fn, user);
 	struct err err;
 	int r;
 
 	if (k->killing || k->state != KEEPER_OPEN) {
-		fail(k, c, ECONNRESET, k->end_text ?: "the sandbox is being ended");
+		keeper_call_fail(k, c, ECONNRESET, k->end_text ?: "the sandbox is being ended");
 		return NULL;
 	}
 	c->n = ++k->n;
 	if (!owned || json_object_set_new(owned, "op", json_string(keeper_op_name(op))) < 0 ||
 		json_object_set_new(owned, "n", json_integer((json_int_t)c->n)) < 0) {
-		fail(k, c, EINVAL, "a request whose text is not UTF-8");
+		keeper_call_fail(k, c, EINVAL, "a request whose text is not UTF-8");
 		return NULL;
 	}
 	r = keeper_text(owned, &c->text, &err);
 	if (r < 0) {
-		fail(k, c, -r, err.text);
+		keeper_call_fail(k, c, -r, err.text);
 		return NULL;
 	}
 	*k->last = c;
@@ -404,7 +341,7 @@ void keeper_console(struct keeper *k, keeper_fn *fn, void *user)
 /* ---- what it says -------------------------------------------------------------------------- */
 
 /* Take the oldest open request. */
-static struct keeper_call *take_call(struct keeper *k)
+struct keeper_call *keeper_call_take(struct keeper *k)
 {
 	struct keeper_call *c = k->first;
 
@@ -425,18 +362,18 @@ static void forget_name(struct keeper *k)
 /* Answer the oldest request. False: @k is gone, or its connection. */
 static bool answered(struct keeper *k, const struct keeper_answer *a, int *fds, size_t n_fds)
 {
-	struct keeper_call *c = take_call(k);
+	struct keeper_call *c = keeper_call_take(k);
 
 	if (a->error && c->names) /* what it had of that name it has cleared */
 		forget_name(k);
-	hold(k);
+	keeper_hold(k);
 	if (c->fn)
 		c->fn(c->user, a->error, a->error ? a->text : NULL, a->error ? NULL : a->obj, fds,
 			(unsigned)n_fds);
 	else
 		keeper_close_fds(fds, n_fds);
-	call_free(c);
-	return release(k) && k->sock >= 0;
+	keeper_call_free(c);
+	return keeper_release(k) && k->sock >= 0;
 }
 
 /* It says who it is; and again, when it has a machine. */
@@ -453,7 +390,7 @@ static void greeted(struct keeper *k, const struct keeper_answer *a, int *fds, s
 	if (n_fds > 1)
 		k->monitor_pid = a->monitor_pid;
 	if (k->killing)
-		end(k, ECONNRESET, "the sandbox is being ended");
+		keeper_end(k, ECONNRESET, "the sandbox is being ended");
 }
 
 /* One message. False: @k is gone, or its connection. */
@@ -463,13 +400,13 @@ static bool said(struct keeper *k, const struct keeper_answer *a, int *fds, size
 		if (k->first && k->first != k->unsent && a->n == k->first->n)
 			return answered(k, a, fds, n_fds);
 		keeper_close_fds(fds, n_fds);
-		end(k, EPROTO, "its keeper answered what nobody asked");
+		keeper_end(k, EPROTO, "its keeper answered what nobody asked");
 		return false;
 	}
 	if (strcmp(a->event, "hello") == 0)
 		greeted(k, a, fds, n_fds);
 	else if (strcmp(a->event, "ended") == 0)
-		end(k, a->error ? a->error : ECONNRESET, a->text);
+		keeper_end(k, a->error ? a->error : ECONNRESET, a->text);
 	keeper_close_fds(fds, n_fds);
 	return k->sock >= 0;
 }
@@ -490,173 +427,15 @@ static void hear(void *user, short revents)
 		if (n == -EAGAIN)
 			return;
 		if (n <= 0) {
-			end(k, ECONNRESET, "its keeper has ended");
+			keeper_end(k, ECONNRESET, "its keeper has ended");
 			return;
 		}
 		if (keeper_answer_parse(k->buf, (size_t)n, &a, &err) < 0) {
 			keeper_close_fds(fds, n_fds);
 			err_prefix(&err, "its keeper makes no sense");
-			end(k, EPROTO, err.text);
+			keeper_end(k, EPROTO, err.text);
 			return;
 		}
 		more = said(k, &a, fds, n_fds);
 	}
-}
-
-/* ---- the end ------------------------------------------------------------------------------- */
-
-/* Nobody listens at its name: the file goes. */
-static void clear_name(struct keeper *k)
-{
-	cleanup_free char *dir_path = str_dup(k->path), *by_fd = NULL;
-	cleanup_fd int dir = -1, sock = -1;
-	char *slash = k->path ? strrchr(dir_path, '/') : NULL;
-
-	if (!slash)
-		return;
-	*slash = '\0';
-	dir = open(*dir_path ? dir_path : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (dir < 0)
-		return;
-	by_fd = str_printf("/proc/self/fd/%d/%s", dir, slash + 1);
-	sock = sock_connect_packets(by_fd, false, NULL);
-	if (sock == -ECONNREFUSED)
-		unlinkat(dir, slash + 1, 0);
-}
-
-/* All is gone, or will not go: tell. */
-static void finish(struct keeper *k, int error, const char *text)
-{
-	hold(k);
-	disconnect(k);
-	loop_timer_cancel(k->timer);
-	k->timer = NULL;
-	k->state = KEEPER_GONE;
-	if (!error)
-		clear_name(k);
-	while (k->first && !k->freed) {
-		struct keeper_call *c = take_call(k);
-
-		if (c->fn)
-			c->fn(c->user, k->end_error, k->end_text, NULL, NULL, 0);
-		call_free(c);
-	}
-	if (!k->freed && k->killing) {
-		if (k->kill_fn)
-			k->kill_fn(k->kill_user, error, text, NULL, NULL, 0);
-	} else if (!k->freed) {
-		k->ops->ended(k->user, text ?: k->end_text);
-	}
-	release(k);
-}
-
-static void gone(void *user)
-{
-	struct keeper *k = user;
-
-	k->timer = NULL;
-	finish(k, 0, NULL);
-}
-
-static void overdue(void *user)
-{
-	struct keeper *k = user;
-	cleanup_free char *text = str_printf(
-		"the sandbox (processes %d and %d) is not gone %d s after SIGKILL; it hangs in the kernel",
-		k->pid, k->monitor_pid, LIMIT_KILL_MS / 1000);
-
-	log_error("%s", text);
-	k->timer = NULL;
-	finish(k, ETIMEDOUT, text);
-}
-
-static void kill_proc(int pidfd)
-{
-	if (pidfd >= 0)
-		syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
-}
-
-static void proc_ended_now(void *user, short revents)
-{
-	struct keeper *k = user;
-	bool left = false;
-
-	(void)revents;
-	for (int i = 0; i < PROCS_MAX; i++) {
-		struct pollfd pfd = {.fd = k->procs[i].pidfd, .events = POLLIN};
-
-		if (pfd.fd >= 0 && poll(&pfd, 1, 0) == 1)
-			proc_forget(&k->procs[i]);
-		left |= k->procs[i].pidfd >= 0;
-	}
-	if (!left)
-		finish(k, 0, NULL);
-}
-
-/* Its machine is not known (it could not tell): the children that it has now. They die with it, and are to
- * be waited for. */
-static void find_children(struct keeper *k)
-{
-	cleanup_free char *path = str_printf("/proc/%d/task/%d/children", k->pid, k->pid);
-	cleanup_free char *text = NULL;
-	struct pollfd pfd = {.fd = k->procs[0].pidfd, .events = POLLIN};
-	int next = 1;
-
-	if (k->pid <= 0 || k->procs[1].pidfd >= 0 ||
-		file_read_all(AT_FDCWD, path, 4096, &text, NULL, NULL) < 0)
-		return;
-	for (char *word = text, *rest; next < PROCS_MAX; word = rest) {
-		long pid = strtol(word, &rest, 10);
-
-		if (rest == word)
-			break;
-		k->procs[next].pidfd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
-		next += k->procs[next].pidfd >= 0;
-	}
-	/* were it gone, its number could be another's, and so its children */
-	if (poll(&pfd, 1, 0) == 0)
-		return;
-	while (next > 1)
-		close_fd(&k->procs[--next].pidfd);
-}
-
-/* OPEN → ENDING. */
-static void end(struct keeper *k, int error, const char *text)
-{
-	bool any = false;
-
-	if (k->state != KEEPER_OPEN)
-		return;
-	k->state = KEEPER_ENDING;
-	k->end_error = error;
-	k->end_text = str_dup(text);
-	disconnect(k);
-	find_children(k);
-	for (int i = PROCS_MAX - 1; i >= 0; i--) { /* the machine first: it is nobody's to restart */
-		struct keeper_proc *p = &k->procs[i];
-
-		kill_proc(p->pidfd);
-		if (p->pidfd >= 0)
-			p->watch = loop_add(k->l, p->pidfd, POLLIN, proc_ended_now, k, NULL);
-		any |= p->watch != NULL;
-	}
-	loop_timer_cancel(k->timer);
-	k->timer = any ? loop_timer(k->l, clock_deadline(LIMIT_KILL_MS), overdue, k)
-		       : loop_defer(k->l, gone, k);
-}
-
-void keeper_kill(struct keeper *k, keeper_fn *fn, void *user)
-{
-	if (k->killing || k->state == KEEPER_GONE) {
-		fail(k, call_new(k, fn, user), k->state == KEEPER_GONE ? 0 : EALREADY,
-			k->state == KEEPER_GONE ? NULL : "the sandbox is being ended");
-		return;
-	}
-	k->killing = true;
-	k->kill_fn = fn;
-	k->kill_user = user;
-	if (k->known)
-		end(k, ECONNRESET, "the sandbox is being ended");
-	else if (k->state == KEEPER_OPEN) /* it greets as soon as it is forked, or never */
-		k->timer = loop_timer(k->l, clock_deadline(LIMIT_KILL_MS), overdue, k);
 }

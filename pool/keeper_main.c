@@ -128,7 +128,8 @@ void keep_answer(struct keep *k, uint64_t n, json_t *obj, const int *fds, size_t
 	cleanup_json json_t *owned = obj;
 
 	if (!owned || json_object_set_new(owned, "n", json_integer((json_int_t)n)) < 0 ||
-		(!json_object_get(owned, "ok") && json_object_set_new(owned, "ok", json_true()) < 0))
+		(!json_object_get(owned, "ok") &&
+			json_object_set_new(owned, "ok", json_true()) < 0))
 		abort(); /* no memory, or a bug */
 	if (k->conn >= 0 && keeper_send(k->conn, owned, fds, n_fds) < 0)
 		shutdown(k->conn, SHUT_RDWR); /* its end is seen in the loop */
@@ -279,8 +280,8 @@ static int make_shell(struct keep *k, const struct keeper_start *start, struct e
 	}
 	if (r < 0)
 		return r;
-	k->on_machine = loop_add(k->l, machine_pidfd(sandbox_machine(k->sb)), POLLIN,
-		machine_ended, k, err);
+	k->on_machine = loop_add(
+		k->l, machine_pidfd(sandbox_machine(k->sb)), POLLIN, machine_ended, k, err);
 	return k->on_machine ? 0 : -EIO;
 }
 

@@ -120,7 +120,8 @@ static uint64_t count_faults(int pid)
 	if (file_read_all(AT_FDCWD, path, 4096, &text, NULL, NULL) < 0)
 		return 0;
 	behind = strrchr(text, ')'); /* its name may hold anything */
-	if (!behind || sscanf(behind, ") %*c %*d %*d %*d %*d %*d %*u %llu %*u %llu", &minor, &major) != 2)
+	if (!behind ||
+		sscanf(behind, ") %*c %*d %*d %*d %*d %*d %*u %llu %*u %llu", &minor, &major) != 2)
 		return 0;
 	return minor + major;
 }
@@ -176,9 +177,9 @@ static void do_hand_out(struct keep *k, const struct keeper_request *rq, int64_t
 		give_up(k, rq, r, &err);
 	k->stage = KEEP_HANDED;
 	keep_lease(k, rq->lease_ms, rq->pause_dir);
-	k->handed = json_pack("{s:o, s:i, s:I}", "trace",
-		trace_parts(sandbox_trace(k->sb), read_at), "monitor_pid", pid, "faults",
-		(json_int_t)count_faults(pid));
+	k->handed =
+		json_pack("{s:o, s:i, s:I}", "trace", trace_parts(sandbox_trace(k->sb), read_at),
+			"monitor_pid", pid, "faults", (json_int_t)count_faults(pid));
 	answer_handed(k, rq->n, false);
 	restored(k);
 }
@@ -237,7 +238,8 @@ static void do_stats(struct keep *k, const struct keeper_request *rq)
 	struct stat overlay;
 	struct err err;
 
-	if ((r = smaps_read(pid, &monitor, &err)) < 0 || (r = smaps_read(getpid(), &own, &err)) < 0) {
+	if ((r = smaps_read(pid, &monitor, &err)) < 0 ||
+		(r = smaps_read(getpid(), &own, &err)) < 0) {
 		refuse(k, rq, r == -ESRCH ? err_set(&err, ESRCH, "its monitor is gone") : r, &err);
 		return;
 	}
@@ -246,12 +248,12 @@ static void do_stats(struct keep *k, const struct keeper_request *rq)
 		return;
 	}
 	keep_answer(k, rq->n,
-		json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "memory_private",
+		json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "memory_private",
 			(json_int_t)monitor.guest_private, "memory_shared",
 			(json_int_t)(monitor.guest_pss - monitor.guest_private), "monitor_private",
 			(json_int_t)(monitor.pss - monitor.guest_pss), "keeper_private",
 			(json_int_t)own.pss, "disk_bytes", (json_int_t)overlay.st_blocks * 512,
-			"cpu_ns", (json_int_t)cpu_ns(pid)),
+			"cpu_ns", (json_int_t)cpu_ns(pid), "faults", (json_int_t)count_faults(pid)),
 		NULL, 0);
 	loop_defer(k->l, trim, NULL);
 }
@@ -268,8 +270,8 @@ void keep_serve(struct keep *k, struct keeper_request *rq, int64_t read_at)
 {
 	struct err err;
 
-	if (k->stage != KEEP_HANDED && (rq->op == KEEPER_DESCRIBE || rq->op == KEEPER_RENEW ||
-					       rq->op == KEEPER_CAPTURE)) {
+	if (k->stage != KEEP_HANDED &&
+		(rq->op == KEEPER_DESCRIBE || rq->op == KEEPER_RENEW || rq->op == KEEPER_CAPTURE)) {
 		refuse(k, rq,
 			err_set(&err, EINVAL, "%s: it is not handed out yet",
 				keeper_op_name(rq->op)),

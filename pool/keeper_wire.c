@@ -51,8 +51,8 @@ static int find_op(const char *name, enum keeper_op *ret, struct err *err)
 			return 0;
 		}
 	}
-	return err_set(err, ENOSYS, "the keeper knows no request \"%.40s\"; it may be of an older parbake",
-		name);
+	return err_set(err, ENOSYS,
+		"the keeper knows no request \"%.40s\"; it may be of an older parbake", name);
 }
 
 /* An absolute path that may be absent. */
@@ -84,8 +84,8 @@ static int get_record(const json_t *obj, json_t **ret, struct err *err)
 		return err_set(err, EINVAL, "\"record\": not an object");
 	text = json_text(record);
 	if (strlen(text) > LIMIT_KEEPER_RECORD)
-		return err_set(err, E2BIG, "\"record\": more than %lu bytes as text",
-			LIMIT_KEEPER_RECORD);
+		return err_set(
+			err, E2BIG, "\"record\": more than %lu bytes as text", LIMIT_KEEPER_RECORD);
 	*ret = record;
 	return 0;
 }
@@ -125,7 +125,8 @@ static int parse_fields(struct keeper_request *rq, struct err *err)
 			(r = get_hostname(rq->obj, &rq->hostname, err)) < 0)
 			return r;
 		if (!keeper_id_valid(rq->id))
-			return err_set(err, EINVAL, "\"id\": not 1 to %d of a-z and 0-9", KEEPER_ID);
+			return err_set(
+				err, EINVAL, "\"id\": not 1 to %d of a-z and 0-9", KEEPER_ID);
 		return 0;
 	case KEEPER_RENEW:
 		return parse_lease(rq, err);
@@ -217,9 +218,10 @@ void keeper_answer_clear(struct keeper_answer *a)
 json_t *keeper_failure(const char *event, uint64_t n, int error, const char *text)
 {
 	json_t *said = json_lossy(text, strnlen(text, TEXT_MAX));
-	json_t *obj = event ? json_pack("{s:s, s:i, s:o}", "event", event, "errno", error, "text", said)
-			    : json_pack("{s:I, s:b, s:i, s:o}", "n", (json_int_t)n, "ok", 0, "errno",
-				      error, "text", said);
+	json_t *obj = event
+		? json_pack("{s:s, s:i, s:o}", "event", event, "errno", error, "text", said)
+		: json_pack("{s:I, s:b, s:i, s:o}", "n", (json_int_t)n, "ok", 0, "errno", error,
+			  "text", said);
 
 	if (!obj)
 		abort(); /* no memory, or a bug */
@@ -234,7 +236,8 @@ int keeper_text(const json_t *obj, char **ret, struct err *err)
 
 	if (strlen(text) > LIMIT_KEEPER_LINE) {
 		free(text);
-		return err_set(err, EMSGSIZE, "a message of more than %lu bytes", LIMIT_KEEPER_LINE);
+		return err_set(
+			err, EMSGSIZE, "a message of more than %lu bytes", LIMIT_KEEPER_LINE);
 	}
 	*ret = text;
 	return 0;

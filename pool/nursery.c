@@ -218,7 +218,8 @@ int keeper_make(struct nursery *n, const char *capture, bool same_identity,
 	int pair[2], r;
 
 	if (n->sock < 0)
-		return err_set(err, ECONNREFUSED, "make a sandbox: %s", n->text ?: "the nursery has ended");
+		return err_set(err, ECONNREFUSED, "make a sandbox: %s",
+			n->text ?: "the nursery has ended");
 	if (!obj)
 		abort();
 	if (capture && json_object_set_new(obj, "capture", json_string(capture)) < 0)

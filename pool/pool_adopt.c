@@ -34,6 +34,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/file.h"
 #include "common/log.h"
@@ -101,6 +102,18 @@ static void place_of_running(struct pool_sandbox *sb, const char *path)
 		pool_rest_note(sb, noted, str_dup(sb->notes.id));
 }
 
+/* When its capture became whole. */
+static int64_t paused_at(struct pool *p, const char *id, unsigned capture)
+{
+	cleanup_free char *dir = pool_capture_path(p, id, capture);
+	cleanup_free char *last = str_printf("%s/capture.json", dir);
+	struct stat st;
+
+	if (stat(last, &st) < 0)
+		return clock_realtime_ns() / 1000000;
+	return (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
+}
+
 /* The place of one that does not run: paused, or litter. */
 static void place_of_resting(struct pool *p, const char *id, const char *path)
 {
@@ -127,7 +140,7 @@ static void place_of_resting(struct pool *p, const char *id, const char *path)
 	}
 	captures_look(p, path, newest);
 	sb->capture = newest;
-	sb->paused_ms = clock_realtime_ns() / 1000000;
+	sb->paused_ms = paused_at(p, id, newest);
 	pool_sandbox_list(sb);
 	log_info("sandbox %s: paused", id);
 }
@@ -154,8 +167,8 @@ static void place_look(struct pool *p, const char *id)
 }
 
 /* Each name in a directory, which @fn may remove. */
-static void each(struct pool *p, const char *path, void (*fn)(struct pool *p, const char *path,
-						       const char *name))
+static void each(struct pool *p, const char *path,
+	void (*fn)(struct pool *p, const char *path, const char *name))
 {
 	cleanup_dir DIR *dir = opendir(path);
 	struct dirent *e;
@@ -354,11 +367,11 @@ int pool_adopt(struct pool *p, struct err *err)
 		return r;
 	for (struct pool_machine *m = p->machines; m; m = m->next) {
 		if (m->use == POOL_USE_ADOPTED)
-			m->timer = loop_timer(
-				p->loop, clock_deadline(STUCK_MS), stuck_passed, m);
+			m->timer = loop_timer(p->loop, clock_deadline(STUCK_MS), stuck_passed, m);
 	}
 	if (adopting_count(p))
-		log_warn("%u sandboxes of the pool before have not answered yet", adopting_count(p));
+		log_warn(
+			"%u sandboxes of the pool before have not answered yet", adopting_count(p));
 	each(p, paused, paused_look);
 	each(p, forks, litter);
 	each(p, snapshots, snapshot_look);

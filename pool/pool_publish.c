@@ -74,8 +74,8 @@ static void publish_ended(void *user, short revents)
 }
 
 int pool_publish_start(struct pool *p, const char *dir, const char *name,
-	void (*done)(void *user, int error, const char *text), void *user, struct pool_publish **ret,
-	struct err *err)
+	void (*done)(void *user, int error, const char *text), void *user,
+	struct pool_publish **ret, struct err *err)
 {
 	const char *argv[] = {"/proc/self/exe", "pool-publish", dir, name, p->store_dir, NULL};
 	struct proc_spec spec = {.argv = argv, .die_with_parent = true};

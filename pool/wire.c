@@ -25,15 +25,46 @@ struct wire *wire_new(struct loop *l, const struct wire_ops *ops, void *user)
 	w->loop = l;
 	w->ops = ops;
 	w->user = user;
+	w->refs = 1;
 	return w;
+}
+
+void wire_hold(struct wire *w)
+{
+	w->refs++;
+}
+
+void wire_release(struct wire *w)
+{
+	if (--w->refs)
+		return;
+	wire_contexts_free(w);
+	free(w);
+}
+
+static bool gone_find(void *user, const char *id, struct wire_target *ret)
+{
+	(void)user;
+	(void)id;
+	(void)ret;
+	return false;
+}
+
+static void gone_kick(void *user, const char *id)
+{
+	(void)user;
+	(void)id;
 }
 
 void wire_free(struct wire *w)
 {
+	static const struct wire_ops gone = {.find = gone_find, .kick = gone_kick};
+
 	if (!w)
 		return;
-	wire_contexts_free(w);
-	free(w);
+	w->ops = &gone;
+	wire_processes_unguard(w);
+	wire_release(w);
 }
 
 /* ---- routes ------------------------------------------------------------------------------- */
@@ -156,7 +187,7 @@ static void call_end(void *user, bool complete)
 	(void)complete;
 	c->rq = NULL;
 	c->answered = true;
-	wire_buf_free(&c->pending);
+	wire_call_quiet(c);
 	if (c->route->gone)
 		c->route->gone(c);
 	wire_call_release(c);
@@ -184,6 +215,7 @@ bool wire_handle(struct wire *w, const char *id, struct http_request *rq, const 
 	if (!c)
 		abort();
 	c->w = w;
+	wire_hold(w);
 	c->route = r;
 	c->style = r->style;
 	c->rq = rq;

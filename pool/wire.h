@@ -40,7 +40,8 @@ struct wire_ops {
 
 /* @ops and @user are borrowed until wire_free(). Aborts without memory. */
 struct wire *wire_new(struct loop *l, const struct wire_ops *ops, void *user);
-/* No request may be open any more (free the http server first), no stream (the guests). */
+/* No request may be open any more (free the http server first). The guests may be: what still runs in them
+ * is forgotten, and the rest goes with them. */
 void wire_free(struct wire *w);
 DEFINE_CLEANUP(struct wire *, wire_free)
 #define cleanup_wire cleanup_with(wire_free_p_)

@@ -31,10 +31,11 @@ void wire_call_release(struct wire_call *c)
 		return;
 	loop_timer_cancel(c->timer);
 	loop_timer_cancel(c->keepalive);
+	wire_buf_free(&c->pending);
 	if (c->route->destroy)
 		c->route->destroy(c);
-	wire_buf_free(&c->pending);
 	free(c->rest);
+	wire_release(c->w);
 	free(c);
 }
 
@@ -53,6 +54,12 @@ static void call_timers_stop(struct wire_call *c)
 	loop_timer_cancel(c->timer);
 	loop_timer_cancel(c->keepalive);
 	c->timer = c->keepalive = NULL;
+}
+
+void wire_call_quiet(struct wire_call *c)
+{
+	call_timers_stop(c);
+	wire_buf_free(&c->pending);
 }
 
 /* ---- answering ---------------------------------------------------------------------------- */

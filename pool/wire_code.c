@@ -381,7 +381,7 @@ static bool code_turn(const struct code_call *k)
 
 static void code_before(struct code_call *k);
 
-/* Out of the list; the next that waits for the same interpreter has its turn. */
+/* Out of the list; the next that waits for the same interpreter may have its turn. */
 static void code_unlist(struct code_call *k)
 {
 	struct code_call **at = &k->call.w->codes, *o;
@@ -396,7 +396,7 @@ static void code_unlist(struct code_call *k)
 		if (code_same_place(o, k))
 			break;
 	}
-	if (o && !o->before)
+	if (o && !o->before && !o->begun && code_turn(o))
 		code_before(o);
 	wire_call_release(&k->call);
 }

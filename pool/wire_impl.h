@@ -76,6 +76,8 @@ struct wire_call {
 
 void wire_call_hold(struct wire_call *c);
 void wire_call_release(struct wire_call *c);
+/* Its client is gone: nothing waits to be sent, no timer runs. */
+void wire_call_quiet(struct wire_call *c);
 /* May it still be written to? */
 bool wire_call_open(const struct wire_call *c);
 /* Is there unsent text, so that no more should be written? writable() comes then. */
@@ -216,13 +218,18 @@ struct wire {
 	struct loop *loop;
 	const struct wire_ops *ops;
 	void *user;
+	unsigned refs; /* its owner's, each call's, each command's */
 	struct wire_process *processes; /* of all sandboxes, oldest first */
 	uint32_t last_pid;
 	struct wire_context *contexts; /* wire_context.c */
 	struct code_call *codes; /* wire_code.c: those with variables, in their order */
 };
 
+void wire_hold(struct wire *w);
+void wire_release(struct wire *w);
 void wire_contexts_free(struct wire *w);
+/* The loop may go: no timer of a command is left. */
+void wire_processes_unguard(struct wire *w);
 
 /* Tables of routes, ended by one without a path. */
 extern const struct wire_route wire_routes_process[], wire_routes_exec[], wire_routes_files[],

@@ -63,7 +63,16 @@ static void process_release(struct wire_process *p)
 	loop_timer_cancel(p->guard);
 	json_decref(p->config);
 	free(p->tag);
+	wire_release(p->w);
 	free(p);
+}
+
+void wire_processes_unguard(struct wire *w)
+{
+	for (struct wire_process *p = w->processes; p; p = p->next) {
+		loop_timer_cancel(p->guard);
+		p->guard = NULL;
+	}
 }
 
 static void process_link(struct wire_process *p)
@@ -538,6 +547,7 @@ struct wire_process *wire_process_start(struct wire_call *c, const struct wire_t
 		free(p);
 		return NULL;
 	}
+	wire_hold(p->w);
 	snprintf(p->id, sizeof(p->id), "%s", c->id);
 	p->tag = *spec->tag ? strdup(spec->tag) : NULL;
 	p->config = json_incref((json_t *)spec->config);

@@ -48,10 +48,14 @@ static void test_requests(void)
 		{"{\"op\":\"hand_out\",\"n\":1,\"id\":\"a\"}", -EINVAL, "\"lease_ms\" is missing"},
 		{"{\"op\":\"hand_out\",\"n\":1,\"id\":\"../a\",\"lease_ms\":5}", -EINVAL, "\"id\""},
 		{"{\"op\":\"hand_out\",\"n\":1,\"id\":\"\",\"lease_ms\":5}", -EINVAL, "\"id\""},
-		{"{\"op\":\"hand_out\",\"n\":1,\"id\":\"a\",\"lease_ms\":31536000001}", -EINVAL, "\"lease_ms\""},
-		{"{\"op\":\"hand_out\",\"n\":1,\"id\":\"a\",\"lease_ms\":5,\"hostname\":\"\"}", -EINVAL, "\"hostname\""},
-		{"{\"op\":\"hand_out\",\"n\":1,\"id\":\"a\",\"lease_ms\":5,\"record\":[]}", -EINVAL, "\"record\""},
-		{"{\"op\":\"renew\",\"n\":1,\"lease_ms\":5,\"pause_dir\":\"here\"}", -EINVAL, "\"pause_dir\""},
+		{"{\"op\":\"hand_out\",\"n\":1,\"id\":\"a\",\"lease_ms\":31536000001}", -EINVAL,
+			"\"lease_ms\""},
+		{"{\"op\":\"hand_out\",\"n\":1,\"id\":\"a\",\"lease_ms\":5,\"hostname\":\"\"}",
+			-EINVAL, "\"hostname\""},
+		{"{\"op\":\"hand_out\",\"n\":1,\"id\":\"a\",\"lease_ms\":5,\"record\":[]}", -EINVAL,
+			"\"record\""},
+		{"{\"op\":\"renew\",\"n\":1,\"lease_ms\":5,\"pause_dir\":\"here\"}", -EINVAL,
+			"\"pause_dir\""},
 		{"{\"op\":\"capture\",\"n\":1}", -EINVAL, "\"dir\""},
 		{"{\"op\":\"capture\",\"n\":1,\"dir\":7}", -EINVAL, "\"dir\""},
 	};
@@ -62,9 +66,11 @@ static void test_requests(void)
 		has_str(err.text, bad[i].says, "the error names it");
 		keeper_request_clear(&rq);
 	}
-	ok(parse("{\"op\":\"fly\",\"n\":7}", &rq) < 0 && rq.n == 7, "what is unknown can be answered");
+	ok(parse("{\"op\":\"fly\",\"n\":7}", &rq) < 0 && rq.n == 7,
+		"what is unknown can be answered");
 	keeper_request_clear(&rq);
-	is_int(parse("{\"op\":\"hand_out\",\"n\":3,\"id\":\"a1\",\"lease_ms\":250,\"record\":{\"k\":1},"
+	is_int(parse("{\"op\":\"hand_out\",\"n\":3,\"id\":\"a1\",\"lease_ms\":250,\"record\":{"
+		     "\"k\":1},"
 		     "\"pause_dir\":\"/p\",\"hostname\":\"h\",\"more\":true}",
 		       &rq),
 		0, "a whole one");
@@ -73,13 +79,14 @@ static void test_requests(void)
 	is_str(rq.pause_dir, "/p", "its directory");
 	is_str(rq.hostname, "h", "its host name");
 	keeper_request_clear(&rq);
-	is_int(parse("{\"op\":\"capture\",\"n\":1,\"dir\":\"/c\",\"stop\":true}", &rq), 0, "a capture");
+	is_int(parse("{\"op\":\"capture\",\"n\":1,\"dir\":\"/c\",\"stop\":true}", &rq), 0,
+		"a capture");
 	ok(rq.stop && !strcmp(rq.dir, "/c"), "its fields");
 	keeper_request_clear(&rq);
 	for (int op = 0; op < KEEPER_OPS; op++) {
-		cleanup_free char *text =
-			str_printf("{\"op\":\"%s\",\"n\":1,\"id\":\"a\",\"lease_ms\":1,\"dir\":\"/\"}",
-				keeper_op_name((enum keeper_op)op));
+		cleanup_free char *text = str_printf(
+			"{\"op\":\"%s\",\"n\":1,\"id\":\"a\",\"lease_ms\":1,\"dir\":\"/\"}",
+			keeper_op_name((enum keeper_op)op));
 
 		ok(parse(text, &rq) == 0 && rq.op == (enum keeper_op)op, "%s",
 			keeper_op_name((enum keeper_op)op));
@@ -97,7 +104,8 @@ static void test_answers(void)
 	static const char *const bad[] = {"", "7", "{}", "{\"n\":1}", "{\"n\":1,\"ok\":false}",
 		"{\"n\":1,\"ok\":false,\"errno\":0}", "{\"n\":1,\"ok\":false,\"errno\":5000}",
 		"{\"n\":\"1\",\"ok\":true}", "{\"n\":1,\"ok\":false,\"errno\":1,\"text\":2}",
-		"{\"event\":3}", "{\"event\":\"hello\",\"pid\":0}", "{\"event\":\"hello\",\"pid\":1e9}"};
+		"{\"event\":3}", "{\"event\":\"hello\",\"pid\":0}",
+		"{\"event\":\"hello\",\"pid\":1e9}"};
 	struct keeper_answer a;
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -107,7 +115,8 @@ static void test_answers(void)
 	is_int(parse_answer("{\"n\":4,\"ok\":true,\"x\":1}", &a), 0, "an answer");
 	ok(a.n == 4 && !a.error && !a.event && !*a.text, "without an error");
 	keeper_answer_clear(&a);
-	is_int(parse_answer("{\"event\":\"hello\",\"pid\":12,\"monitor_pid\":13}", &a), 0, "a greeting");
+	is_int(parse_answer("{\"event\":\"hello\",\"pid\":12,\"monitor_pid\":13}", &a), 0,
+		"a greeting");
 	ok(a.pid == 12 && a.monitor_pid == 13, "its processes");
 	keeper_answer_clear(&a);
 	{
@@ -312,7 +321,8 @@ static void test_ends(void)
 	keeper_prepare(f.k, on_answer, "b");
 	say("{\"n\":2,\"ok\":true}", NULL, 0);
 	until("ended");
-	is_str(seen, "a:EPROTO b:EPROTO ended ", "an answer out of turn ends it, open requests first");
+	is_str(seen, "a:EPROTO b:EPROTO ended ",
+		"an answer out of turn ends it, open requests first");
 	finish();
 
 	begin();
@@ -364,7 +374,8 @@ static void test_kill(void)
 	is_str(seen, "", "a kill is answered from the loop");
 	until("kill");
 	until("again");
-	has_str(seen, "a:ECONNRESET kill:ok ", "a stopped one is killed; what was open is answered");
+	has_str(seen, "a:ECONNRESET kill:ok ",
+		"a stopped one is killed; what was open is answered");
 	has_str(seen, "again:EALREADY ", "a second kill is too much");
 	ok(!strstr(seen, "ended"), "there is no other end");
 	ok(waitpid(f.child, NULL, WNOHANG) == f.child, "it is gone when that is told");
@@ -414,7 +425,8 @@ static void test_refused(void)
 	say("{\"n\":2,\"ok\":true}", NULL, 0);
 	until("good");
 	until("utf");
-	ok(strstr(seen, "big:EMSGSIZE") && strstr(seen, "utf:EINVAL"), "but from the loop: %s", seen);
+	ok(strstr(seen, "big:EMSGSIZE") && strstr(seen, "utf:EINVAL"), "but from the loop: %s",
+		seen);
 	finish();
 }
 

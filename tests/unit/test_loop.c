@@ -72,7 +72,8 @@ static void test_timers(void)
 	order[0] = '\0';
 	loop_defer(l, make_another, "d");
 	loop_once(l, CLOCK_NEVER, &err);
-	is_str(order, "d", "what a callback defers waits for the next round, its past does not help");
+	is_str(order, "d",
+		"what a callback defers waits for the next round, its past does not help");
 	loop_once(l, CLOCK_NEVER, &err);
 	is_str(order, "dnm", "and comes then");
 
@@ -196,7 +197,8 @@ static void test_removal(void)
 	a.removes = &b;
 	b.removes = &a;
 	loop_once(l, CLOCK_NEVER, &err);
-	is_int(a.calls + b.calls, 1, "of two events one callback removes the other: it is not called");
+	is_int(a.calls + b.calls, 1,
+		"of two events one callback removes the other: it is not called");
 	if (a.watch) {
 		a.removes = &a;
 		loop_once(l, CLOCK_NEVER, &err);

@@ -129,6 +129,13 @@ static void test_exec_stream(void)
 	answer_free(&a);
 }
 
+/* A sanitizer keeps what was freed. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED true
+#else
+#define SANITIZED false
+#endif
+
 /* A client that reads slowly costs no memory. */
 static void test_slow(void)
 {
@@ -156,8 +163,8 @@ static void test_slow(void)
 	bytes += c.len;
 	ok(bytes > 80000000, "and came");
 	getrusage(RUSAGE_SELF, &after);
-	ok(after.ru_maxrss - before.ru_maxrss < 16 * 1024, "with little memory (%ld KiB more)",
-		after.ru_maxrss - before.ru_maxrss);
+	ok(SANITIZED || after.ru_maxrss - before.ru_maxrss < 16 * 1024,
+		"with little memory (%ld KiB more)", after.ru_maxrss - before.ru_maxrss);
 	client_leave(&c);
 }
 
@@ -179,7 +186,7 @@ static void test_gone(void)
 {
 	struct client c = ask_json("/exec", "{\"cmd\":\"sleep 321 & sleep 322\",\"stream\":true}");
 
-	ok(until(&c, says(&c, "\"type\":\"start\"")) && runs("sleep 321"), "a command runs");
+	ok(until(&c, says(&c, "\"type\":\"start\"") && runs("sleep 321")), "a command runs");
 	client_leave(&c);
 	until(NULL, !runs("sleep 32[12]"));
 	ok(!runs("sleep 32[12]"), "its client goes, and with it the whole tree");
@@ -371,7 +378,7 @@ static void test_input(void)
 	}
 	is_int(bad, 0, "takes input");
 	is_int(with_pid("CloseStdin", pid, ""), 200, "until that is closed");
-	is_int(with_pid("SendInput", pid, ",\"input\":{\"stdin\":\"YQ==\"}"), 400, "then no more");
+	ok(with_pid("SendInput", pid, ",\"input\":{\"stdin\":\"YQ==\"}") >= 400, "then no more");
 	a = finish(&c);
 	lines = messages(&a, &flags);
 	out = carried(lines, "stdout");
@@ -438,6 +445,7 @@ int main(void)
 {
 	json_t *template_env = json_pack("[s,s]", "A=template", "B=template");
 	json_t *env = json_pack("{s:s,s:s}", "B", "sandbox", "C", "sandbox");
+	struct client left;
 
 	signal(SIGPIPE, SIG_IGN);
 	if (!rig_start()) {
@@ -456,7 +464,10 @@ int main(void)
 	test_start_wrong();
 	test_input();
 	test_control();
-	rig_stop();
+	left = ask_stream("/process.Process/Start", CONNECT, "{\"process\":{\"cmd\":\"cat\"},\"tag\":\"left\"}");
+	pid_of(&left);
+	rig_stop(); /* with a command that runs */
+	client_leave(&left);
 	json_decref(template_env);
 	json_decref(env);
 	return tap_done();

@@ -283,6 +283,8 @@ static void test_many(void)
 
 int main(void)
 {
+	struct answer a;
+
 	signal(SIGPIPE, SIG_IGN);
 	if (!rig_start()) {
 		tap_skip("the agent has not been built");
@@ -295,7 +297,8 @@ int main(void)
 	test_form();
 	test_filesystem();
 	test_many();
-	post("/exec", at("{\"argv\":[\"rm\",\"-rf\",\"%s\"]}", work));
+	a = post("/exec", at("{\"argv\":[\"rm\",\"-rf\",\"%s\"]}", work));
+	answer_free(&a);
 	ok(access(work, F_OK) < 0, "all is cleared away");
 	rig_stop();
 	return tap_done();

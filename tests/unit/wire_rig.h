@@ -110,9 +110,9 @@ static void rig_stop(void)
 	http_server_free(rig.server);
 	loop_remove(rig.watch);
 	rig.watch = NULL;
-	peer_end(rig.guest, rig.agent);
 	wire_free(rig.wire);
 	loop_free(rig.loop);
+	peer_end(rig.guest, rig.agent); /* last: as in the daemon, where machines outlive the rest */
 	unlink(rig.path);
 	rmdir(rig.dir);
 }
