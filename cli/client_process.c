@@ -107,8 +107,7 @@ static int on_part(void *user, const json_t *obj, unsigned flags, struct err *er
 			p->ended = true;
 			return 0;
 		}
-		return err_set(err, client_errno(client_string(one, "code")), "%s",
-			client_string(one, "message"));
+		return err_set(err, client_errno(one), "%s", client_string(one, "message"));
 	}
 	if ((one = json_object_get(event, "start")))
 		p->pid = (json_int_t)client_number(one, "pid");
@@ -142,7 +141,7 @@ static void on_done(void *user, const struct client_answer *a)
 	if (p->failed)
 		return;
 	if (a->error)
-		fail(p, a->error, a->text);
+		fail(p, client_exec_errno(a), a->text);
 	else if (client_parts_end(&p->parts) < 0)
 		fail(p, EPROTO, p->parts.err.text);
 	else if (!p->ended)

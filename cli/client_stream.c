@@ -168,14 +168,30 @@ static void take_end(struct client_exit *e, const json_t *obj)
 	e->total_err = integer(obj, "stderr_bytes", -1);
 }
 
-int client_errno(const char *code)
+int client_errno(const json_t *error)
 {
-	return !strcmp(code, "not_found")             ? ENOENT
-		: !strcmp(code, "permission_denied")  ? EACCES
-		: !strcmp(code, "deadline_exceeded")  ? ETIMEDOUT
-		: !strcmp(code, "resource_exhausted") ? EAGAIN
-		: !strcmp(code, "invalid_argument")   ? EINVAL
-						      : EIO;
+	const char *code = client_string(error, "code"), *reason = client_string(error, "reason");
+
+	return !strcmp(reason, "program_not_found")         ? ENOENT
+		: !strcmp(reason, "program_not_executable") ? EACCES
+		: !strcmp(code, "deadline_exceeded")        ? ETIMEDOUT
+		: !strcmp(code, "resource_exhausted")       ? EAGAIN
+		: !strcmp(code, "invalid_argument")         ? EINVAL
+							    : EIO;
+}
+
+int client_exec_errno(const struct client_answer *a)
+{
+	cleanup_json json_t *obj = NULL;
+	int error;
+
+	if (a->status < 300 || json_parse("answer", a->body, a->len, &obj, NULL) < 0)
+		return a->error;
+	error = client_errno(obj);
+	/* a sandbox that is not there, or not ours, is no program that is not there */
+	return error == ENOENT || error == EACCES          ? error
+		: a->error == ENOENT || a->error == EACCES ? EIO
+							   : a->error;
 }
 
 static int on_part(void *user, const json_t *obj, unsigned flags, struct err *err)
@@ -189,8 +205,7 @@ static int on_part(void *user, const json_t *obj, unsigned flags, struct err *er
 	if (!strcmp(type, "stderr"))
 		return pass(run, STDERR_FILENO, obj, err);
 	if (!strcmp(type, "error"))
-		return err_set(err, client_errno(client_string(obj, "code")), "%s",
-			client_string(obj, "message"));
+		return err_set(err, client_errno(obj), "%s", client_string(obj, "message"));
 	if (!strcmp(type, "end")) {
 		take_end(run->exit, obj);
 		run->ended = true;
@@ -216,7 +231,7 @@ static void on_done(void *user, const struct client_answer *a)
 	if (run->failed)
 		run->r = err_set(run->err, -run->failed, "%s", run->parts.err.text);
 	else if (a->error)
-		run->r = err_set(run->err, a->error, "%s", a->text);
+		run->r = err_set(run->err, client_exec_errno(a), "%s", a->text);
 	else if (!run->ended)
 		run->r = err_set(run->err, ECONNRESET, "the answer ended before the command");
 }

@@ -53,8 +53,11 @@ struct client_exit {
 /* Run it to its end. -errno: it did not run, or how it ended is not known. */
 int client_exec_run(struct client *c, const char *id, const struct client_exec *spec,
 	struct client_exit *ret, struct err *err);
-/* The positive errno of an error's name ("not_found"), as the Connect protocol has them. */
-int client_errno(const char *code);
+/* The positive errno of an error, {"code": "not_found", "reason": …}: ENOENT and EACCES are those of the
+ * program alone. */
+int client_errno(const json_t *error);
+/* The same of an answer that is one. */
+int client_exec_errno(const struct client_answer *a);
 /* The same with standard input or a terminal (client_process.c). */
 int client_process_run(struct client *c, const char *id, const struct client_exec *spec,
 	struct client_exit *ret, struct err *err);

@@ -36,6 +36,15 @@ static void create_read(void *user, struct http_request *rq, const char *body, s
 		control_call_free(c);
 		return;
 	}
+	if (c->key[0] && body_of.inside) {
+		api_error(rq, 403,
+			"network.allowOut: %.200s leads to the host or its networks; holders of a "
+			"key "
+			"may allow public hosts alone",
+			body_of.inside);
+		control_call_free(c);
+		return;
+	}
 	snprintf(c->id, sizeof(c->id), "%s", body_of.template);
 	spec = (struct pool_create){
 		.template = body_of.template,

@@ -6,13 +6,15 @@
  * The network: what is not allowed by name is not reachable. SDKs ask for allow_internet_access = true
  * where nobody said anything, so that alone opens nothing (and what a sandbox has is told with it);
  * network.allowOut does, host by host. Whatever would restrict a network that is open by default is
- * accepted where it holds anyway, and refused where it would have to be done.
+ * accepted where it holds anyway, and refused where it would have to be done. What leads to the host itself
+ * or its networks ("private", addresses of that kind) is for who runs the pool, not for holders of a key.
  */
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "bake/proxy.h"
+#include "bake/proxy_head.h"
 #include "pool/api_control_impl.h"
 
 #define ENV_NAME_MAX 256
@@ -70,14 +72,13 @@ static int seconds_field(
 		return 0;
 	s = json_is_integer(value) ? json_integer_value(value) : -1;
 	if (s < !zero || s > LIMIT_LEASE_MS / 1000)
-		return err_set(err, EINVAL, "%s: not a number of seconds from %d to %lld", name, !zero,
-			LIMIT_LEASE_MS / 1000);
+		return err_set(err, EINVAL, "%s: not a number of seconds from %d to %lld", name,
+			!zero, LIMIT_LEASE_MS / 1000);
 	*ret_ms = (uint64_t)s * 1000;
 	return 1;
 }
 
-static int strings_field(
-	const json_t *body, const char *name, const json_t **ret, struct err *err)
+static int strings_field(const json_t *body, const char *name, const json_t **ret, struct err *err)
 {
 	const json_t *obj = field(body, name), *value;
 	const char *key;
@@ -115,7 +116,8 @@ static int env_check(const json_t *env, struct err *err)
 }
 
 /* What would have to be done, and is not: named, unless it is empty. */
-static int unsupported(const json_t *body, const char *const *names, const char *in, struct err *err)
+static int unsupported(
+	const json_t *body, const char *const *names, const char *in, struct err *err)
 {
 	for (; *names; names++) {
 		const json_t *value = field(body, *names);
@@ -123,12 +125,29 @@ static int unsupported(const json_t *body, const char *const *names, const char 
 		if (value && !(json_is_object(value) && json_object_size(value) == 0) &&
 			!(json_is_array(value) && json_array_size(value) == 0) &&
 			!(json_is_string(value) && json_string_length(value) == 0))
-			return err_set(err, EINVAL, "%s%s: not supported here; leave it out", in, *names);
+			return err_set(
+				err, EINVAL, "%s%s: not supported here; leave it out", in, *names);
 	}
 	return 0;
 }
 
-static int allow_parse(const json_t *list, const char ***ret, struct err *err)
+/* Does it allow what is no public address: the host's own, its networks', a cloud's metadata? */
+static bool leads_inside(const struct proxy_rule *rule)
+{
+	struct sockaddr_in in = {.sin_family = AF_INET};
+	struct sockaddr_in6 in6 = {.sin6_family = AF_INET6};
+
+	if (!rule->literal)
+		return rule->private_ok;
+	if (inet_pton(AF_INET, rule->host, &in.sin_addr) == 1)
+		return proxy_address_refused((struct sockaddr *)&in) != NULL;
+	if (inet_pton(AF_INET6, rule->host, &in6.sin6_addr) == 1)
+		return proxy_address_refused((struct sockaddr *)&in6) != NULL;
+	return true;
+}
+
+static int allow_parse(
+	const json_t *list, const char ***ret, const char **ret_inside, struct err *err)
 {
 	size_t n = json_array_size(list);
 	const char **allow;
@@ -154,12 +173,15 @@ static int allow_parse(const json_t *list, const char ***ret, struct err *err)
 			free(allow);
 			return -EINVAL;
 		}
+		if (!*ret_inside && leads_inside(&rule))
+			*ret_inside = allow[i];
 	}
 	*ret = allow;
 	return 0;
 }
 
-static int network_parse(const json_t *body, const char ***ret, struct err *err)
+static int network_parse(
+	const json_t *body, const char ***ret, const char **ret_inside, struct err *err)
 {
 	static const char *const not_here[] = {"egressProxy", "rules", "maskRequestHost", NULL};
 	const json_t *network = field(body, "network"), *allow, *deny;
@@ -177,13 +199,14 @@ static int network_parse(const json_t *body, const char ***ret, struct err *err)
 		r = bool_field(network, "allowPublicTraffic", &public, err);
 	if (r == 0 && !public)
 		r = err_set(err, EINVAL,
-			"network.allowPublicTraffic: false is not supported here: who may reach the "
+			"network.allowPublicTraffic: false is not supported here: who may reach "
+			"the "
 			"pool is decided by its keys");
 	if (r == 0 && deny && !json_is_array(deny))
 		r = err_set(err, EINVAL, "network.denyOut: not an array");
 	/* false is "deny all": what is allowed goes before that */
 	if (r == 0 && allow)
-		r = allow_parse(allow, ret, err);
+		r = allow_parse(allow, ret, ret_inside, err);
 	return r;
 }
 
@@ -223,7 +246,7 @@ static int create_fields(struct control_create *c, struct err *err)
 	if (r == 0)
 		r = unsupported(c->body, not_here, "", err);
 	if (r == 0)
-		r = network_parse(c->body, &c->allow, err);
+		r = network_parse(c->body, &c->allow, &c->inside, err);
 	c->auto_pause = auto_pause != 0;
 	return r;
 }
@@ -299,8 +322,8 @@ int control_change_parse(const char *text, size_t len, const char *timeout, bool
 		json_int_t n = json_is_integer(count) ? json_integer_value(count) : 0;
 
 		if (n < 1 || n > LIMIT_POOL_FORK)
-			r = err_set(err, EINVAL, "count: not a number from 1 to %d",
-				LIMIT_POOL_FORK);
+			r = err_set(
+				err, EINVAL, "count: not a number from 1 to %d", LIMIT_POOL_FORK);
 		c.count = (uint64_t)n;
 	}
 	if (r == 0)

@@ -24,6 +24,7 @@ struct control_create {
 	const json_t *metadata, *env; /* NULL: absent */
 	bool auto_pause;
 	const char **allow; /* NULL-terminated; NULL: none */
+	const char *inside; /* the first of them that leads to the host itself or its networks; NULL: none */
 };
 int control_create_parse(const char *text, size_t len, struct control_create *ret, struct err *err);
 void control_create_clear(struct control_create *c);
@@ -58,15 +59,14 @@ struct control_filter {
 };
 /* "a=b&c=d", keys and values percent-encoded: a new object. -EINVAL. */
 int control_metadata_parse(const char *text, json_t **ret, struct err *err);
-int control_token_parse(const char *text, int64_t *ret_ms, char ret_id[static LIMIT_NAME_SIZE],
-	struct err *err);
+int control_token_parse(
+	const char *text, int64_t *ret_ms, char ret_id[static LIMIT_NAME_SIZE], struct err *err);
 char *control_token_make(int64_t ms, const char *id);
 /* "2026-01-02T03:04:05.678Z", and back (with an offset too). */
 void control_time_text(int64_t ms, char ret[static 32]);
 int control_time_parse(const char *text, int64_t *ret_ms);
 bool control_filter_match(const struct control_filter *f, const struct pool_facts *facts);
-void control_list(
-	struct api *a, const struct api_caller *who, struct http_request *rq, bool paged);
+void control_list(struct api *a, const struct api_caller *who, struct http_request *rq, bool paged);
 
 /* ---- what is told (api_control_tell.c) ------------------------------------------------------------- */
 
@@ -87,8 +87,8 @@ bool control_one(struct api *a, const struct api_caller *who, struct http_reques
 void control_metrics(struct api *a, struct http_request *rq, const char *id);
 void control_logs(struct api *a, struct http_request *rq, const char *id, bool v2);
 /* Of /templates and /snapshots. */
-bool control_templates(struct api *a, const struct api_caller *who, struct http_request *rq,
-	const char *rest);
+bool control_templates(
+	struct api *a, const struct api_caller *who, struct http_request *rq, const char *rest);
 void control_snapshots(struct api *a, const struct api_caller *who, struct http_request *rq);
 
 /* What waits for the pool's answer. */
@@ -105,8 +105,8 @@ struct control_call {
 	int error; /* of the last that failed */
 	char text[ERR_TEXT_MAX];
 };
-struct control_call *control_call_new(struct api *a, const struct api_caller *who,
-	struct http_request *rq, const char *id);
+struct control_call *control_call_new(
+	struct api *a, const struct api_caller *who, struct http_request *rq, const char *id);
 void control_call_free(struct control_call *c);
 /* "No such sandbox", in the words that clients know. */
 void control_not_found(struct http_request *rq, const char *id);

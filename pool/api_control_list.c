@@ -66,7 +66,8 @@ int control_metadata_parse(const char *text, json_t **ret, struct err *err)
 			if (!key || !value || json_object_size(obj) >= LIMIT_POOL_METADATA ||
 				json_object_set_new(obj, key, json_string(value)) < 0)
 				return err_set(err, EINVAL,
-					"metadata: not of the form key=value&key=value, percent-encoded, "
+					"metadata: not of the form key=value&key=value, "
+					"percent-encoded, "
 					"with at most %d of them",
 					LIMIT_POOL_METADATA);
 		}
@@ -135,7 +136,8 @@ static int states_parse(const char *text, unsigned *ret, struct err *err)
 		else if (len == 6 && !strncmp(text, "paused", len))
 			*ret |= CONTROL_PAUSED;
 		else
-			return err_set(err, EINVAL, "state: \"running\", \"paused\", or both with a comma");
+			return err_set(err, EINVAL,
+				"state: \"running\", \"paused\", or both with a comma");
 		text += len + (text[len] == ',');
 	}
 	if (!*ret)
@@ -155,7 +157,8 @@ static int page_parse(struct http_request *rq, struct control_filter *f, struct 
 		unsigned long n = strtoul(limit, &end, 10);
 
 		if (*end || *limit == '-' || n < 1 || n > CONTROL_PAGE)
-			return err_set(err, EINVAL, "limit: not a number from 1 to %d", CONTROL_PAGE);
+			return err_set(
+				err, EINVAL, "limit: not a number from 1 to %d", CONTROL_PAGE);
 		f->limit = (unsigned)n;
 	}
 	if (order && strcmp(order, "asc") && strcmp(order, "desc"))

@@ -15,14 +15,31 @@ static int64_t number(const json_t *reply, const char *name)
 	return (int64_t)json_integer_value(json_object_get(reply, name));
 }
 
-static void measured(void *user, int error, const char *text, const json_t *reply, int *fds,
-	unsigned n_fds)
+static json_t *metrics_json(const struct pool_facts *f, const json_t *reply)
+{
+	int64_t now_ms = clock_realtime_ns() / 1000000, private = number(reply, "memory_private"),
+		shared = number(reply, "memory_shared");
+	char at[32];
+
+	control_time_text(now_ms, at);
+	/* memPrivate, memShared and memMonitor are ours, beside what SDKs know */
+	return json_pack("{s:s, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+		"timestamp", at, "timestampUnix", (json_int_t)(now_ms / 1000), "cpuCount",
+		(json_int_t)f->vcpus, "cpuUsedPct",
+		json_number_value(json_object_get(reply, "cpu_pct")), "memUsed",
+		(json_int_t)(private + shared), "memTotal", (json_int_t)f->memory_bytes, "memCache",
+		(json_int_t)0, "diskUsed", (json_int_t)number(reply, "disk_bytes"), "diskTotal",
+		(json_int_t)f->disk_bytes, "memPrivate", (json_int_t) private, "memShared",
+		(json_int_t)shared, "memMonitor",
+		(json_int_t)(number(reply, "monitor_private") + number(reply, "keeper_private")));
+}
+
+static void measured(
+	void *user, int error, const char *text, const json_t *reply, int *fds, unsigned n_fds)
 {
 	struct control_call *c = user;
 	struct pool_sandbox *sb = pool_find(c->api->pool, c->id);
-	int64_t now_ms = clock_realtime_ns() / 1000000;
 	struct pool_facts f;
-	char at[32];
 
 	for (unsigned i = 0; i < n_fds; i++)
 		close(fds[i]);
@@ -32,17 +49,7 @@ static void measured(void *user, int error, const char *text, const json_t *repl
 		api_error(c->rq, api_status(error), "%s", text);
 	} else {
 		pool_facts(sb, &f);
-		control_time_text(now_ms, at);
-		http_reply(c->rq, 200,
-			json_pack("[{s:s, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I}]", "timestamp", at,
-				"timestampUnix", (json_int_t)(now_ms / 1000), "cpuCount",
-				(json_int_t)f.vcpus, "cpuUsedPct",
-				json_number_value(json_object_get(reply, "cpu_pct")), "memUsed",
-				(json_int_t)(number(reply, "memory_private") +
-					number(reply, "memory_shared")),
-				"memTotal", (json_int_t)f.memory_bytes, "memCache", (json_int_t)0,
-				"diskUsed", (json_int_t)number(reply, "disk_bytes"), "diskTotal",
-				(json_int_t)f.disk_bytes));
+		http_reply(c->rq, 200, json_pack("[o]", metrics_json(&f, reply)));
 	}
 	control_call_free(c);
 }
@@ -83,8 +90,8 @@ static json_t *log_lines(const char *text, const char *at, bool entries)
 	return list;
 }
 
-static void console_read(void *user, int error, const char *text, const json_t *reply, int *fds,
-	unsigned n_fds)
+static void console_read(
+	void *user, int error, const char *text, const json_t *reply, int *fds, unsigned n_fds)
 {
 	struct control_call *c = user;
 	struct pool_sandbox *sb = pool_find(c->api->pool, c->id);

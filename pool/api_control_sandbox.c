@@ -9,8 +9,8 @@
 
 #include "pool/api_control_impl.h"
 
-struct control_call *control_call_new(struct api *a, const struct api_caller *who,
-	struct http_request *rq, const char *id)
+struct control_call *control_call_new(
+	struct api *a, const struct api_caller *who, struct http_request *rq, const char *id)
 {
 	struct control_call *c = calloc(1, sizeof(*c));
 
@@ -217,8 +217,8 @@ static void snapshot_made(void *user, const char *snapshot_id, int error, const 
 		http_reply(c->rq, 201,
 			json_pack("{s:s, s:[s]}", "snapshotID", snapshot_id, "names", snapshot_id));
 	else
-		http_reply(c->rq, 201,
-			json_pack("{s:s, s:[]}", "snapshotID", snapshot_id, "names"));
+		http_reply(
+			c->rq, 201, json_pack("{s:s, s:[]}", "snapshotID", snapshot_id, "names"));
 	control_call_free(c);
 }
 

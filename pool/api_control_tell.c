@@ -60,8 +60,8 @@ json_t *control_listed(const struct pool_facts *f)
 
 	control_time_text(f->started_ms, started);
 	control_time_text(f->end_ms, end);
-	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:s, s:s}", "sandboxID",
-		f->id, "templateID", template, "alias", f->template_name, "clientID",
+	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:s, s:s}",
+		"sandboxID", f->id, "templateID", template, "alias", f->template_name, "clientID",
 		CONTROL_CLIENT, "startedAt", started, "endAt", end, "cpuCount",
 		(json_int_t)f->vcpus, "memoryMB", (json_int_t)(f->memory_bytes / MIB), "diskSizeMB",
 		(json_int_t)(f->disk_bytes / MIB), "metadata", copy(f->metadata), "state",
@@ -75,8 +75,7 @@ json_t *control_detail(const struct api *a, const struct pool_facts *f)
 	json_object_set_new(obj, "domain", json_string(a->config->domain));
 	json_object_set_new(obj, "allowInternetAccess", json_boolean(f->allow != NULL));
 	if (f->allow)
-		json_object_set_new(
-			obj, "network", json_pack("{s:o}", "allowOut", copy(f->allow)));
+		json_object_set_new(obj, "network", json_pack("{s:o}", "allowOut", copy(f->allow)));
 	json_object_set_new(obj, "lifecycle",
 		json_pack("{s:b, s:s}", "autoResume", 0, "onTimeout",
 			f->auto_pause ? "pause" : "kill"));
@@ -93,11 +92,13 @@ json_t *control_template(const struct pool_template_facts *t)
 	const char *created = t->created && *t->created ? t->created : "1970-01-01T00:00:00Z";
 	uint64_t spawned = t->hits_spare + t->hits_shell + t->misses;
 
-	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:b, s:[s], s:[s], s:s, s:s, s:n, s:n, s:I, s:i, s:s, "
-			 "s:s}",
-		"templateID", id, "buildID", t->digest, "cpuCount", (json_int_t)t->vcpus, "memoryMB",
-		(json_int_t)(t->memory_bytes / MIB), "diskSizeMB", (json_int_t)(t->disk_bytes / MIB),
-		"public", 0, "aliases", id, "names", id, "createdAt", created, "updatedAt", created,
-		"createdBy", "lastSpawnedAt", "spawnCount", (json_int_t)spawned, "buildCount", 1,
-		"envdVersion", CONTROL_ENVD_VERSION, "buildStatus", *t->digest ? "ready" : "error");
+	return json_pack(
+		"{s:s, s:s, s:I, s:I, s:I, s:b, s:[s], s:[s], s:s, s:s, s:n, s:n, s:I, s:i, s:s, "
+		"s:s}",
+		"templateID", id, "buildID", t->digest, "cpuCount", (json_int_t)t->vcpus,
+		"memoryMB", (json_int_t)(t->memory_bytes / MIB), "diskSizeMB",
+		(json_int_t)(t->disk_bytes / MIB), "public", 0, "aliases", id, "names", id,
+		"createdAt", created, "updatedAt", created, "createdBy", "lastSpawnedAt",
+		"spawnCount", (json_int_t)spawned, "buildCount", 1, "envdVersion",
+		CONTROL_ENVD_VERSION, "buildStatus", *t->digest ? "ready" : "error");
 }

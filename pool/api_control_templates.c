@@ -67,7 +67,8 @@ static void template_remove(
 			a->pool, id, snapshot_removed, control_call_new(a, who, rq, id));
 	else if (template_find(a, id, &t))
 		api_error(rq, 403,
-			"template \"%s\" is in the host's store: `parbake rm` removes it there", id);
+			"template \"%s\" is in the host's store: `parbake rm` removes it there",
+			id);
 	else
 		api_error(rq, 404, "template \"%.64s\" doesn't exist", id);
 }
@@ -108,10 +109,12 @@ void control_snapshots(struct api *a, const struct api_caller *who, struct http_
 		const char *key = json_string_value(json_object_get(one, "key"));
 		const char *source = json_string_value(json_object_get(one, "source"));
 
-		if (!control_owns(who, key ? key : "") || (of && *of && strcmp(of, source ? source : "")))
+		if (!control_owns(who, key ? key : "") ||
+			(of && *of && strcmp(of, source ? source : "")))
 			continue;
 		json_array_append_new(list,
-			json_pack("{s:O, s:[]}", "snapshotID", json_object_get(one, "id"), "names"));
+			json_pack(
+				"{s:O, s:[]}", "snapshotID", json_object_get(one, "id"), "names"));
 	}
 	http_reply(rq, 200, list);
 }

@@ -116,8 +116,8 @@ void keeper_renew(struct keeper *k, uint64_t lease_ms, const char *pause_dir, co
  */
 void keeper_capture(struct keeper *k, const char *dir, bool stop, keeper_fn *fn, void *user);
 /*
- * {"memory_private", "memory_shared", "monitor_private", "keeper_private", "disk_bytes", "cpu_ns", "faults"}: of the
- * guest's memory what is its own, and its share of the template's; PSS of the monitor without it, and of the
+ * {"memory_private", "memory_shared", "monitor_private", "keeper_private", "disk_bytes", "cpu_ns", "faults"}: of
+ * the guest's memory what is its own, and its share of the template's; PSS of the monitor without it, and of the
  * keeper; what its disk takes; processor time and page faults of the monitor.
  */
 void keeper_stats(struct keeper *k, keeper_fn *fn, void *user);

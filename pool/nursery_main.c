@@ -23,10 +23,13 @@
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 
+#include "common/clock.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "pool/keeper_impl.h"
 #include "store/store.h"
+
+#define THREAD_END_MS 10000
 
 struct nest {
 	struct template *t; /* NULL: it could not be opened */
@@ -55,15 +58,32 @@ static int open_template(const char *store_dir, const char *digest, const char *
 	return r;
 }
 
-/* A fork has only the thread that forked: a lock that another held would be held for ever. */
-static bool one_thread(void)
+static unsigned count_threads(void)
 {
 	cleanup_dir DIR *dir = opendir("/proc/self/task");
 	unsigned n = 0;
 
 	for (struct dirent *e; dir && (e = readdir(dir));)
 		n += e->d_name[0] != '.';
-	return n == 1;
+	return n;
+}
+
+/*
+ * A fork has only the thread that forked: a lock that another held would be held for ever. One that was
+ * joined is listed until the kernel is through with it, which may take a while (it takes a network namespace
+ * along), and does no harm.
+ */
+static bool one_thread(void)
+{
+	const struct timespec pace = {.tv_nsec = 1000000};
+	int64_t deadline = clock_deadline(THREAD_END_MS);
+
+	while (count_threads() != 1) {
+		if (clock_left_ms(deadline) == 0)
+			return false;
+		nanosleep(&pace, NULL);
+	}
+	return true;
 }
 
 static void tell(int sock, int code, const char *text)

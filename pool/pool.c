@@ -112,7 +112,8 @@ static int state_lock(struct pool *p, struct err *err)
 		who[n < 0 ? 0 : n] = '\0';
 		who[strcspn(who, "\n")] = '\0';
 		return err_set(err, EWOULDBLOCK,
-			"%s is in use by another pool (process %s): give this one a state directory of "
+			"%s is in use by another pool (process %s): give this one a state "
+			"directory of "
 			"its own, or end that one",
 			p->state, who[0] ? who : "unknown");
 	}
@@ -319,7 +320,8 @@ void pool_facts(const struct pool_sandbox *sb, struct pool_facts *ret)
 }
 
 void pool_on_create(struct pool *p,
-	void (*fn)(void *user, const struct pool_facts *f, bool ok, const json_t *parts), void *user)
+	void (*fn)(void *user, const struct pool_facts *f, bool ok, const json_t *parts),
+	void *user)
 {
 	p->on_create = fn;
 	p->on_create_user = user;

@@ -128,7 +128,7 @@ struct pool_template_facts {
 	unsigned sandboxes; /* running from it */
 	uint64_t hits_spare, hits_shell, misses; /* creates by what they found */
 	uint64_t failures; /* of making shells and spares */
-	const char *error; /* the last failure's text, "" */
+	const char *error; /* the last failure's text; "": the last one was made */
 	double arrivals_per_s; /* smoothed */
 	uint64_t memory_bytes;
 	unsigned vcpus;

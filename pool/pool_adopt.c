@@ -167,8 +167,8 @@ static void place_look(struct pool *p, const char *id)
 }
 
 /* Each name in a directory, which @fn may remove. */
-static void each(struct pool *p, const char *path, void (*fn)(struct pool *p, const char *path,
-						       const char *name))
+static void each(struct pool *p, const char *path,
+	void (*fn)(struct pool *p, const char *path, const char *name))
 {
 	cleanup_dir DIR *dir = opendir(path);
 	struct dirent *e;
@@ -367,11 +367,11 @@ int pool_adopt(struct pool *p, struct err *err)
 		return r;
 	for (struct pool_machine *m = p->machines; m; m = m->next) {
 		if (m->use == POOL_USE_ADOPTED)
-			m->timer = loop_timer(
-				p->loop, clock_deadline(STUCK_MS), stuck_passed, m);
+			m->timer = loop_timer(p->loop, clock_deadline(STUCK_MS), stuck_passed, m);
 	}
 	if (adopting_count(p))
-		log_warn("%u sandboxes of the pool before have not answered yet", adopting_count(p));
+		log_warn(
+			"%u sandboxes of the pool before have not answered yet", adopting_count(p));
 	each(p, paused, paused_look);
 	each(p, forks, litter);
 	each(p, snapshots, snapshot_look);

@@ -114,7 +114,8 @@ static char *base_find(const char *below, char why[static 200])
 	snprintf(me, sizeof(me), "%d\n", (int)getpid());
 	if (below ? procs[0] != '\0' : strcmp(procs, me) != 0) {
 		snprintf(why, 200,
-			"%.120s has other processes in it: it was not delegated (Delegate=yes)", base);
+			"%.120s has other processes in it: it was not delegated (Delegate=yes)",
+			base);
 		return NULL;
 	}
 	return steal_ptr(&base);

@@ -20,8 +20,8 @@
 
 /* ---- what changes share ------------------------------------------------------------------------ */
 
-int pool_change_begin(struct pool *p, const char *id, bool or_paused, struct pool_change **ret,
-	struct err *err)
+int pool_change_begin(
+	struct pool *p, const char *id, bool or_paused, struct pool_change **ret, struct err *err)
 {
 	struct pool_sandbox *sb = pool_sandbox_find(p, id);
 	struct pool_change *c;
@@ -30,7 +30,8 @@ int pool_change_begin(struct pool *p, const char *id, bool or_paused, struct poo
 		return err_set(err, ENOENT, "there is no such sandbox");
 	if (sb->change || (sb->state != POOL_RUNNING && sb->state != POOL_PAUSED))
 		return err_set(err, EBUSY,
-			"the sandbox is being paused, resumed, captured or forked: try again when that is done");
+			"the sandbox is being paused, resumed, captured or forked: try again when "
+			"that is done");
 	if (sb->state == POOL_PAUSED && !or_paused)
 		return err_set(err, EEXIST, "the sandbox is paused already");
 	c = calloc(1, sizeof(*c));
@@ -214,8 +215,7 @@ static void pause_noted(void *user, int error, const char *text)
 	} else {
 		dir = pool_lease_pause_dir(c->sb);
 		if (!dir)
-			dir = pool_capture_path(
-				c->pool, c->sb->notes.id, c->sb->notes.generation);
+			dir = pool_capture_path(c->pool, c->sb->notes.id, c->sb->notes.generation);
 		pool_change_capture(c, dir, true);
 	}
 }
@@ -357,7 +357,8 @@ void pool_resume(struct pool *p, const char *id, uint64_t timeout_ms, int auto_p
 		pool_renew(p, id, timeout_ms, true, fn, user);
 	else if (sb->state != POOL_PAUSED || sb->change)
 		r = err_set(&err, EBUSY,
-			"the sandbox is being paused, resumed, captured or forked: try again when that is done");
+			"the sandbox is being paused, resumed, captured or forked: try again when "
+			"that is done");
 	else if (p->draining)
 		r = err_set(&err, ESHUTDOWN, "the pool is shutting down");
 	else

@@ -51,7 +51,8 @@ static void egress_watch_set(void *handle, short events)
 	} else if (e->watch) {
 		loop_set(e->watch, events);
 	} else {
-		e->watch = loop_add(e->egress->sb->pool->loop, e->fd, events, egress_ready, e, &err);
+		e->watch =
+			loop_add(e->egress->sb->pool->loop, e->fd, events, egress_ready, e, &err);
 		if (!e->watch)
 			log_warn("sandbox %s: its way out: %s", e->egress->sb->notes.id, err.text);
 	}

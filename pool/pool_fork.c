@@ -130,7 +130,8 @@ static int fork_begin(struct pool *p, const char *id, unsigned count, uint64_t t
 	if (p->draining)
 		return err_set(err, ESHUTDOWN, "the pool is shutting down");
 	if (count < 1 || count > LIMIT_POOL_FORK)
-		return err_set(err, EINVAL, "count: %u is not within 1 to %d", count, LIMIT_POOL_FORK);
+		return err_set(
+			err, EINVAL, "count: %u is not within 1 to %d", count, LIMIT_POOL_FORK);
 	r = pool_lease_check(p, &timeout_ms, err);
 	if (r == 0)
 		r = pool_change_begin(p, id, true, &c, err);

@@ -55,8 +55,8 @@ static void guest_ready(void *user, short revents)
 	loop_remove(sb->guest_watch);
 	sb->guest_watch = NULL;
 	if (!sb->guest_timer)
-		sb->guest_timer = loop_timer(
-			p->loop, clock_deadline(ENDING_GRACE_MS), guest_lost, sb);
+		sb->guest_timer =
+			loop_timer(p->loop, clock_deadline(ENDING_GRACE_MS), guest_lost, sb);
 }
 
 int pool_guest_open(struct pool_sandbox *sb, int channel, struct err *err)

@@ -193,7 +193,8 @@ struct pool_sandbox {
 };
 
 /* A new one, not listed. @record: a new reference is taken. NULL, with @err, where it cannot be read. */
-struct pool_sandbox *pool_sandbox_new(struct pool *p, json_t *record, enum pool_state state, struct err *err);
+struct pool_sandbox *pool_sandbox_new(
+	struct pool *p, json_t *record, enum pool_state state, struct err *err);
 void pool_sandbox_list(struct pool_sandbox *sb);
 void pool_sandbox_set(struct pool_sandbox *sb, enum pool_state state);
 /* Replace its record. 0, or -EINVAL, -E2BIG and it is as it was. */
@@ -324,10 +325,11 @@ void pool_versions_free(struct pool *p);
 /* Make one for @v, or from a capture. */
 int pool_machine_make(struct pool_version *v, const char *capture, bool same_identity,
 	enum pool_use use, struct pool_machine **ret, struct err *err);
-int pool_machine_adopt(struct pool *p, const char *path, struct pool_machine **ret, struct err *err);
+int pool_machine_adopt(
+	struct pool *p, const char *path, struct pool_machine **ret, struct err *err);
 /* Kill it; @gone (may be NULL) when it is. Whoever had it must have let go. */
-void pool_machine_end(struct pool_machine *m, void (*gone)(void *user, int error, const char *text),
-	void *user);
+void pool_machine_end(
+	struct pool_machine *m, void (*gone)(void *user, int error, const char *text), void *user);
 /* Let go of the connection alone: one with a lease goes on. */
 void pool_machine_free(struct pool_machine *m);
 
@@ -420,8 +422,8 @@ struct pool_change {
 };
 
 /* Begin one: -ENOENT, -EBUSY with why not. @state: that it must be in (or PAUSED, where @or_paused). */
-int pool_change_begin(struct pool *p, const char *id, bool or_paused, struct pool_change **ret,
-	struct err *err);
+int pool_change_begin(
+	struct pool *p, const char *id, bool or_paused, struct pool_change **ret, struct err *err);
 /* Capture its sandbox, which runs, into c->capture; then captured(). */
 void pool_change_capture(struct pool_change *c, const char *dir, bool stop);
 /* It does not need the sandbox any more. */
@@ -442,8 +444,8 @@ int pool_publish_start(struct pool *p, const char *dir, const char *name,
 /* Kill it. */
 void pool_publish_free(struct pool_publish *w);
 /* The record of snapshot @id, and where its capture is. -ENOENT. Caller frees both. */
-int pool_snapshot_find(struct pool *p, const char *id, json_t **ret_record, char **ret_capture,
-	struct err *err);
+int pool_snapshot_find(
+	struct pool *p, const char *id, json_t **ret_record, char **ret_capture, struct err *err);
 
 /* ---- what was there before (pool_adopt.c) -------------------------------------------------------- */
 

@@ -321,8 +321,8 @@ static void job_try(struct pool_job *j)
 	m->job = j;
 	j->machine = m;
 	if (!j->capture && strcmp(mode, "cold"))
-		j->try_timer = loop_timer(
-			j->pool->loop, clock_deadline(WAITING_TRY_MS), try_passed, j);
+		j->try_timer =
+			loop_timer(j->pool->loop, clock_deadline(WAITING_TRY_MS), try_passed, j);
 	pause_dir = pool_lease_pause_dir(j->sb);
 	lease = (struct keeper_lease){.id = j->sb->notes.id,
 		.record = j->sb->record,

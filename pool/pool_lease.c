@@ -20,7 +20,8 @@ int pool_lease_check(const struct pool *p, uint64_t *timeout_ms, struct err *err
 	if (!*timeout_ms)
 		*timeout_ms = p->config->timeout_ms;
 	if (*timeout_ms > p->config->max_timeout_ms)
-		return err_set(err, EINVAL, "timeout: %lu s is longer than the %lu s that this pool allows",
+		return err_set(err, EINVAL,
+			"timeout: %lu s is longer than the %lu s that this pool allows",
 			*timeout_ms / 1000, p->config->max_timeout_ms / 1000);
 	return 0;
 }
@@ -50,8 +51,8 @@ static void lease_ended(void *user)
 		pool_sandbox_set(sb, POOL_PAUSING);
 		pool_guest_close(sb, false);
 	}
-	sb->lease_timer = loop_timer(
-		sb->pool->loop, sb->end_ns + grace_ms * 1000000, lease_overdue, sb);
+	sb->lease_timer =
+		loop_timer(sb->pool->loop, sb->end_ns + grace_ms * 1000000, lease_overdue, sb);
 }
 
 void pool_lease_set(struct pool_sandbox *sb, int64_t end_ns)
@@ -105,7 +106,8 @@ static void renew_same(void *user, struct pool_sandbox *none, int error, const c
 	(void)error;
 	(void)text;
 	if (r->fn)
-		r->fn(r->user, sb, sb ? 0 : ENOENT, sb ? "" : "there is no such sandbox: it has ended just now");
+		r->fn(r->user, sb, sb ? 0 : ENOENT,
+			sb ? "" : "there is no such sandbox: it has ended just now");
 	free(r);
 }
 

@@ -126,7 +126,8 @@ static int host_check(
 
 	if (used + more > budget)
 		return err_set(err, ENOMEM,
-			"the memory budget is used up: %lu MiB of %lu are in use (memory_budget in [pool])",
+			"the memory budget is used up: %lu MiB of %lu are in use (memory_budget in "
+			"[pool])",
 			used / MIB, budget / MIB);
 	if (free < more + HOST_RESERVE)
 		return err_set(err, ENOMEM, "the host has no memory left for it: %lu MiB are free",
@@ -151,11 +152,13 @@ static int key_check(struct pool *p, const struct config_key *c, const struct po
 	key_count(p, c->name, &sandboxes, &memory);
 	if (c->max_sandboxes && sandboxes + n > c->max_sandboxes)
 		return err_set(err, EDQUOT,
-			"the key \"%s\" has %lu sandboxes, and may have %u at once: end or pause one",
+			"the key \"%s\" has %lu sandboxes, and may have %u at once: end or pause "
+			"one",
 			c->name, sandboxes, c->max_sandboxes);
 	if (c->max_memory && memory + more > c->max_memory)
 		return err_set(err, EDQUOT,
-			"the key \"%s\" has sandboxes with %lu MiB of memory, and may have %lu MiB: end "
+			"the key \"%s\" has sandboxes with %lu MiB of memory, and may have %lu "
+			"MiB: end "
 			"or pause one",
 			c->name, memory / MIB, c->max_memory / MIB);
 	return 0;
@@ -170,10 +173,12 @@ int pool_limits_check(struct pool *p, const char *key, const struct pool_version
 
 	if (running + n > p->config->max_sandboxes)
 		return err_set(err, EAGAIN,
-			"the pool has %zu sandboxes, and may have %u at once (max_sandboxes in [pool])",
+			"the pool has %zu sandboxes, and may have %u at once (max_sandboxes in "
+			"[pool])",
 			running, p->config->max_sandboxes);
 	if (create && p->n_sandboxes + p->counts[POOL_CREATING] + n > LIMIT_POOL_SANDBOXES)
-		return err_set(err, EAGAIN, "the pool has %zu sandboxes with those that are paused: remove some",
+		return err_set(err, EAGAIN,
+			"the pool has %zu sandboxes with those that are paused: remove some",
 			p->n_sandboxes);
 	r = c ? key_check(p, c, v, n, err) : 0;
 	if (r == 0)
@@ -183,7 +188,9 @@ int pool_limits_check(struct pool *p, const char *key, const struct pool_version
 		struct pool_key *k = key_get(p, key, depth);
 
 		if (!pool_tokens_take(&k->tokens, &k->at, clock_now_ns(), c->creates_per_s, depth))
-			r = err_set(err, EAGAIN, "the key \"%s\" may create %g sandboxes a second: try again in a moment",
+			r = err_set(err, EAGAIN,
+				"the key \"%s\" may create %g sandboxes a second: try again in a "
+				"moment",
 				key, c->creates_per_s);
 	}
 	return r;

@@ -60,8 +60,13 @@ static void publish_ended(void *user, short revents)
 	bool good;
 
 	(void)revents;
-	if (proc_wait(&w->proc, clock_deadline(0), &status) < 0)
+	if (!proc_ended(&w->proc))
 		return;
+	/* reaping closes what is watched */
+	loop_remove(w->watch);
+	w->watch = NULL;
+	if (proc_wait(&w->proc, clock_deadline(0), &status) < 0)
+		status = -1;
 	good = WIFEXITED(status) && WEXITSTATUS(status) == 0;
 	last_words(w->errors, text);
 	pool_publish_free(w);
@@ -69,8 +74,8 @@ static void publish_ended(void *user, short revents)
 }
 
 int pool_publish_start(struct pool *p, const char *dir, const char *name,
-	void (*done)(void *user, int error, const char *text), void *user, struct pool_publish **ret,
-	struct err *err)
+	void (*done)(void *user, int error, const char *text), void *user,
+	struct pool_publish **ret, struct err *err)
 {
 	const char *argv[] = {"/proc/self/exe", "pool-publish", dir, name, p->store_dir, NULL};
 	struct proc_spec spec = {.argv = argv, .die_with_parent = true};

@@ -18,8 +18,8 @@ static int string_of(const json_t *record, const char *key, const char **ret, st
 	return json_get_string(record, key, ret, err);
 }
 
-static int number_of(const json_t *record, const char *key, uint64_t max, uint64_t *ret,
-	struct err *err)
+static int number_of(
+	const json_t *record, const char *key, uint64_t max, uint64_t *ret, struct err *err)
 {
 	return json_get_u64(record, key, 0, max, ret, err);
 }
@@ -42,8 +42,8 @@ static int strings_of(const json_t *record, const char *key, const json_t **ret,
 	return 0;
 }
 
-static int list_of(const json_t *record, const char *key, size_t max, const json_t **ret,
-	struct err *err)
+static int list_of(
+	const json_t *record, const char *key, size_t max, const json_t **ret, struct err *err)
 {
 	const json_t *list = json_object_get(record, key);
 
@@ -52,7 +52,8 @@ static int list_of(const json_t *record, const char *key, size_t max, const json
 		return 0;
 	}
 	if (!json_is_array(list) || json_array_size(list) > max)
-		return err_set(err, EINVAL, "\"%s\" is not an array of at most %zu strings", key, max);
+		return err_set(
+			err, EINVAL, "\"%s\" is not an array of at most %zu strings", key, max);
 	for (size_t i = 0; i < json_array_size(list); i++) {
 		if (!json_is_string(json_array_get(list, i)))
 			return err_set(err, EINVAL, "\"%s\" holds what is not a string", key);
@@ -151,13 +152,13 @@ static json_t *copy_or(const json_t *value, json_t *otherwise)
 
 json_t *pool_notes_write(const struct pool_notes *n)
 {
-	json_t *t = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:o}", "name",
-		n->name, "tag", n->tag, "digest", n->digest, "vcpus", (json_int_t)n->vcpus,
-		"memory_bytes", (json_int_t)n->memory_bytes, "disk_bytes", (json_int_t)n->disk_bytes,
-		"exec_timeout_ms", (json_int_t)n->exec_timeout_ms, "output_bytes",
-		(json_int_t)n->output_bytes, "exec_memory_bytes", (json_int_t)n->exec_memory_bytes,
-		"exec_pids", (json_int_t)n->exec_pids, "context", n->context, "env",
-		copy_or(n->template_env, json_array()));
+	json_t *t = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:o}",
+		"name", n->name, "tag", n->tag, "digest", n->digest, "vcpus", (json_int_t)n->vcpus,
+		"memory_bytes", (json_int_t)n->memory_bytes, "disk_bytes",
+		(json_int_t)n->disk_bytes, "exec_timeout_ms", (json_int_t)n->exec_timeout_ms,
+		"output_bytes", (json_int_t)n->output_bytes, "exec_memory_bytes",
+		(json_int_t)n->exec_memory_bytes, "exec_pids", (json_int_t)n->exec_pids, "context",
+		n->context, "env", copy_or(n->template_env, json_array()));
 	json_t *record = json_pack("{s:i, s:s, s:s, s:s, s:s, s:I, s:I, s:b, s:o, s:o, s:o, s:o}",
 		"version", RECORD_VERSION, "id", n->id, "key", n->key, "mode", n->mode, "source",
 		n->source ? n->source : "", "started_ms", (json_int_t)n->started_ms, "generation",
@@ -194,7 +195,8 @@ int pool_record_check(const json_t *record, struct err *err)
 
 	if (strlen(text) > LIMIT_KEEPER_RECORD)
 		return err_set(err, E2BIG,
-			"metadata and variables are too long: with the template's own they may be %lu "
+			"metadata and variables are too long: with the template's own they may be "
+			"%lu "
 			"bytes, and are %zu",
 			LIMIT_KEEPER_RECORD, strlen(text));
 	return 0;

@@ -18,8 +18,8 @@
 
 const char *pool_state_name(enum pool_state state)
 {
-	static const char *const names[] = {"creating", "running", "pausing", "paused", "resuming",
-		"ending"};
+	static const char *const names[] = {
+		"creating", "running", "pausing", "paused", "resuming", "ending"};
 
 	static_assert(sizeof(names) / sizeof(names[0]) == POOL_ENDING + 1, "a name each");
 	return names[state];

@@ -22,8 +22,8 @@
 
 /* ---- looking ---------------------------------------------------------------------------------- */
 
-int pool_snapshot_find(struct pool *p, const char *id, json_t **ret_record, char **ret_capture,
-	struct err *err)
+int pool_snapshot_find(
+	struct pool *p, const char *id, json_t **ret_record, char **ret_capture, struct err *err)
 {
 	cleanup_free char *dir = pool_path(p, "snapshots", id);
 	cleanup_free char *path = str_printf("%s/snapshot.json", dir);

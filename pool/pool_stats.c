@@ -17,7 +17,7 @@ static double cpu_share(struct pool_sandbox *sb, uint64_t cpu_ns)
 {
 	int64_t now = clock_now_ns();
 	int64_t since = sb->cpu_at ? now - sb->cpu_at
-				    : clock_realtime_ns() - sb->notes.started_ms * 1000000;
+				   : clock_realtime_ns() - sb->notes.started_ms * 1000000;
 	double share = since > 0 && cpu_ns >= sb->cpu_ns
 		? (double)(cpu_ns - sb->cpu_ns) / (double)since
 		: 0;

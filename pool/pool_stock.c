@@ -23,7 +23,8 @@
 #define QUIET_NS 20000000 /* behind a create */
 #define STARVED_NS 1000000000LL
 #define MAKE_MS LIMIT_CREATE_MS
-#define COST_UNKNOWN (48 * MIB) /* a monitor and the pages of a first answer, until one was measured */
+#define COST_UNKNOWN                                                                               \
+	(48 * MIB) /* a monitor and the pages of a first answer, until one was measured */
 
 /* ---- how many --------------------------------------------------------------------------------- */
 
@@ -82,7 +83,7 @@ void pool_stock_want(struct pool_version *v, unsigned ret[static 2])
 static enum pool_kind kind_of(enum pool_use use)
 {
 	return use == POOL_USE_MAKING_SPARE || use == POOL_USE_SPARE ? POOL_KIND_SPARE
-								      : POOL_KIND_SHELL;
+								     : POOL_KIND_SHELL;
 }
 
 /* Not in the stock any more. */
@@ -204,6 +205,7 @@ static void made(
 	}
 	v->tried = true;
 	v->failed_in_row = 0;
+	v->error[0] = '\0';
 	v->make_s[kind] = v->make_s[kind] > 0 ? 0.8 * v->make_s[kind] + 0.2 * took : took;
 	v->ready[kind]++;
 	m->use = kind == POOL_KIND_SPARE ? POOL_USE_SPARE : POOL_USE_SHELL;
@@ -228,8 +230,8 @@ static bool make_one(struct pool_version *v, enum pool_kind kind)
 	struct pool_machine *m;
 	struct err err;
 
-	if (pool_machine_make(v, NULL, false,
-		    spare ? POOL_USE_MAKING_SPARE : POOL_USE_MAKING_SHELL, &m, &err) < 0) {
+	if (pool_machine_make(v, NULL, false, spare ? POOL_USE_MAKING_SPARE : POOL_USE_MAKING_SHELL,
+		    &m, &err) < 0) {
 		stock_failed(v, err.text);
 		return false;
 	}

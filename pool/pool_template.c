@@ -57,8 +57,8 @@ static struct pool_version *version_new(struct pool *p, const char *name, const 
 	return v;
 }
 
-static int version_of_manifest(struct pool *p, const struct store_manifest *m,
-	struct pool_version **ret, struct err *err)
+static int version_of_manifest(
+	struct pool *p, const struct store_manifest *m, struct pool_version **ret, struct err *err)
 {
 	cleanup_snapshot_config struct snapshot_config c = {0};
 	struct pool_version *v = version_with(p, m->digest);
@@ -155,7 +155,8 @@ int pool_version_nursery(struct pool_version *v, struct err *err)
 		n += other->nursery != NULL;
 	if (n >= LIMIT_POOL_TEMPLATES)
 		return err_set(err, EAGAIN,
-			"%d templates are in use at once, as many as a pool serves: try again later",
+			"%d templates are in use at once, as many as a pool serves: try again "
+			"later",
 			LIMIT_POOL_TEMPLATES);
 	r = nursery_start(p->loop, p->store_dir, v->digest, v->name, v->tag, p->sockets,
 		nursery_ended, v, &v->nursery, err);
@@ -359,8 +360,11 @@ bool pool_template(struct pool *p, unsigned i, struct pool_template_facts *ret)
 		return false;
 	t = &p->tags[i];
 	v = t->version;
-	*ret = (struct pool_template_facts){
-		.name = t->name, .tag = t->tag, .digest = "", .created = "", .error = "it is not in the store"};
+	*ret = (struct pool_template_facts){.name = t->name,
+		.tag = t->tag,
+		.digest = "",
+		.created = "",
+		.error = "it is not in the store"};
 	if (!v)
 		return true;
 	pool_stock_want(v, want);
@@ -380,8 +384,8 @@ bool pool_template(struct pool *p, unsigned i, struct pool_template_facts *ret)
 		.misses = v->misses,
 		.failures = v->failures,
 		.error = v->error,
-		.arrivals_per_s = pool_rate_next(
-			v->rate, (double)(clock_now_ns() - v->rate_at) / 1e9, 0),
+		.arrivals_per_s =
+			pool_rate_next(v->rate, (double)(clock_now_ns() - v->rate_at) / 1e9, 0),
 		.memory_bytes = v->shape.memory_bytes,
 		.vcpus = v->shape.vcpus,
 		.disk_bytes = v->shape.disk_bytes,

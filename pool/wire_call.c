@@ -244,9 +244,18 @@ json_t *wire_error_object(enum wire_code code, const char *text)
 	return object;
 }
 
+static json_t *fail_object(const struct wire_call *c, enum wire_code code, const char *text)
+{
+	json_t *object = wire_error_object(code, text);
+
+	if (c->reason)
+		json_object_set_new(object, "reason", json_string(c->reason));
+	return object;
+}
+
 static void fail_stream(struct wire_call *c, enum wire_code code, const char *text)
 {
-	json_t *end = json_pack("{s:o}", "error", wire_error_object(code, text));
+	json_t *end = json_pack("{s:o}", "error", fail_object(c, code, text));
 	uint8_t head[WIRE_ENVELOPE_HEAD];
 	char *body;
 
@@ -273,7 +282,7 @@ static void call_fail(struct wire_call *c, enum wire_code code, const char *text
 		fail_stream(c, code, text);
 		return;
 	}
-	body = wire_error_object(code, text);
+	body = fail_object(c, code, text);
 	if (c->begun && c->style == WIRE_LINES) {
 		json_object_set_new(body, "type", json_string("error"));
 		wire_line(c, body);

@@ -14,10 +14,13 @@
 #include <string.h>
 #include <strings.h>
 
+#define MODE_ASIS UINT32_MAX
+
 struct file_call {
 	struct wire_call call;
 	struct guest_stream *s; /* NULL: none, or it is done */
 	char user[LIMIT_USER + 1], path[PROTO_PATH_MAX + 1];
+	uint32_t mode; /* of an upload; MODE_ASIS: the agent's own */
 	bool stalled; /* the guest's bytes wait for the client */
 	bool blocked; /* the client's bytes wait for the guest */
 	bool named; /* the path is known */
@@ -204,6 +207,8 @@ static void put_request(struct wire_call *c)
 
 	proto_put_str(&o, PROTO_T_PATH, f->path);
 	proto_put_bool(&o, PROTO_T_PARENTS, 1);
+	if (f->mode != MODE_ASIS)
+		proto_put_u32(&o, PROTO_T_MODE, f->mode);
 	if (*f->user)
 		proto_put_str(&o, PROTO_T_USER, f->user);
 	f->s = wire_request(c, PROTO_FILE_PUT, &o, &ops, f);
@@ -270,6 +275,26 @@ static void put_part(void *user, const char *field, const char *filename)
 	put_request(c);
 }
 
+/* ?mode=, octal: permission bits alone. */
+static int put_mode(struct wire_call *c)
+{
+	struct file_call *f = (struct file_call *)c;
+	const char *text = http_query(c->rq, "mode");
+	char *end;
+	unsigned long mode;
+
+	f->mode = MODE_ASIS;
+	if (!text)
+		return 0;
+	mode = strtoul(text, &end, 8);
+	if (*text < '0' || *text > '7' || *end || mode > 0777) {
+		wire_fail(c, WIRE_INVALID, "mode: permission bits are needed, in octal: 644");
+		return -EINVAL;
+	}
+	f->mode = (uint32_t)mode;
+	return 0;
+}
+
 static void put_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
 {
 	static const struct http_upload_ops ops = {.data = put_data, .end = put_end};
@@ -278,7 +303,8 @@ static void put_start(struct wire_call *c, const struct wire_target *t, const js
 
 	(void)t;
 	(void)body;
-	if (wire_user(c, f->user) < 0 || (path && *path && file_where(c, path) < 0))
+	if (wire_user(c, f->user) < 0 || put_mode(c) < 0 ||
+		(path && *path && file_where(c, path) < 0))
 		return;
 	if (type && !strncasecmp(type, "multipart/form-data", 19)) {
 		http_upload_form(c->rq, &ops, put_part, f);

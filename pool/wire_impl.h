@@ -62,6 +62,7 @@ struct wire_call {
 	struct http_request *rq; /* NULL: the client is gone, or has its answer */
 	unsigned refs; /* the request's, each open guest stream's, each holder's */
 	enum wire_style style;
+	const char *reason; /* stands in its error, for programs; NULL: none */
 	bool begun; /* the answer has */
 	bool answered; /* all of it has been given to HTTP, or waits in `pending` */
 	bool closed; /* HTTP has been told the end of a stream */

@@ -421,10 +421,12 @@ static bool end_parse(const struct guest_reply *reply, struct wire_end *end)
 void wire_fail_end(struct wire_call *c, const struct wire_end *end)
 {
 	/* a program that is not there is the request's fault: nothing of the API's is "not found" */
-	if (end->error == ENOENT || end->error == EACCES)
+	if (end->error == ENOENT || end->error == EACCES) {
+		c->reason = end->error == ENOENT ? "program_not_found" : "program_not_executable";
 		wire_fail(c, WIRE_INVALID, "%s", end->text);
-	else
+	} else {
 		wire_fail_errno(c, end->error, end->text);
+	}
 }
 
 static void process_done(void *user, const struct guest_reply *reply)

@@ -190,7 +190,7 @@ class Handler(BaseHTTPRequestHandler):
             p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,
                                  cwd=body.get("cwd"))
         except FileNotFoundError:
-            self.line(type="error", code="not_found", message=f"{argv[0]}: not found")
+            self.line(type="error", code="invalid_argument", reason="program_not_found", message=f"{argv[0]}: not found")
             return self.chunk(b"")
         timed_out = False
         try:
@@ -256,7 +256,7 @@ class Handler(BaseHTTPRequestHandler):
             try:
                 p = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
             except FileNotFoundError:
-                self.frame({"error": {"code": "not_found", "message": f"{argv[0]}: not found"}}, 2)
+                self.frame({"error": {"code": "invalid_argument", "reason": "program_not_found", "message": f"{argv[0]}: not found"}}, 2)
                 return self.chunk(b"")
             fds, processes[p.pid] = {p.stdout.fileno(): "stdout", p.stderr.fileno(): "stderr"}, (p, p.stdin.fileno())
         self.frame({"event": {"start": {"pid": p.pid}}})

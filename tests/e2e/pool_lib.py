@@ -66,8 +66,10 @@ class Api:
 
     def raw(self, method, path, body=None, timeout=60):
         conn = getattr(self.local, "conn", None)
-        if conn is None or conn.timeout != timeout:
+        # the server closes what is idle
+        if conn is None or conn.timeout != timeout or time.monotonic() - self.local.used > 20:
             conn = self.local.conn = Unix(self.path, timeout)
+        self.local.used = time.monotonic()
         try:
             conn.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
             answer = conn.getresponse()
@@ -163,7 +165,7 @@ class Daemon:
         self.process.wait()
 
     def stop(self):
-        """SIGTERM: sandboxes go on, so they are ended first."""
+        """SIGTERM: sandboxes go on, so they are ended first. What runs of it all the same, which is ended by force."""
         if self.process and self.process.poll() is None:
             for sid in self.api.list():
                 try:
@@ -172,8 +174,21 @@ class Daemon:
                     pass
             self.process.send_signal(signal.SIGTERM)
             self.process.wait(60)
-        for pid in self.processes():
-            os.kill(pid, signal.SIGKILL)
+        left = self.gone(15)
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        return left
+
+    def gone(self, seconds):
+        """What still runs of it, at most so much later."""
+        try:
+            until(seconds, "nothing runs", lambda: not self.processes())
+        except TimeoutError:
+            pass
+        return self.processes()
 
     def settled(self):
         for t in self.api("GET", "/v1/pool")["templates"]:
