@@ -127,7 +127,8 @@
 #define LIMIT_WIRE_ENTRIES 10000 /* of a directory's listing, those below it included */
 #define LIMIT_WIRE_DEPTH 64 /* of a listing */
 #define LIMIT_WIRE_CONTEXTS 64 /* of one sandbox, that are known */
-#define LIMIT_WIRE_RESULT (9 * MIB) /* of one result of code, as JSON: the driver's own bound and its frame */
+#define LIMIT_WIRE_RESULT (9 * MIB) /* of one result of code: the driver's own bound, and some */
+#define LIMIT_WIRE_HEALTH_MS 5000 /* from asking whether a sandbox is well to calling it not */
 #define LIMIT_WIRE_CALL_MS 60000 /* a file operation without data */
 #define LIMIT_WIRE_STALL_MS 60000 /* a transfer in which no byte moves */
 #define LIMIT_WIRE_GRACE_MS 10000 /* a command that outlives its timeout by so much is given up */
