@@ -4,6 +4,7 @@
 
 #include <microhttpd.h>
 
+#include "common/limits.h"
 #include "pool/http.h"
 
 /* What the parts of the server share: http.c has the connections, http_request.c what stands in a
