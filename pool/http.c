@@ -363,8 +363,12 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *mhd, const char 
 		return MHD_NO;
 	if (rq->suspended) /* the next chunk of what has just been refused */
 		return MHD_YES;
-	if (*len)
-		return http_body_data(rq, data, len) ? MHD_YES : MHD_NO;
+	if (*len) {
+		if (http_body_data(rq, data, len))
+			return MHD_YES;
+		http_answer_rest(rq);
+		return MHD_NO;
+	}
 	rq->whole = true;
 	if (!rq->ended)
 		http_body_end(rq);

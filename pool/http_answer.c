@@ -11,6 +11,8 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 
 #include "common/clock.h"
 #include "common/file.h"
@@ -274,6 +276,33 @@ enum MHD_Result http_answer_queue(struct http_request *rq)
 	rq->queued = done == MHD_YES;
 	MHD_destroy_response(r);
 	return done;
+}
+
+/*
+ * MHD takes no answer between a body's first byte and its last. Where more of a body comes than is thrown
+ * away (an upload whose disk is full), its client would see a closed connection and no reason. Nothing
+ * has been sent for this request, so a short answer can be written here, by one call that does not wait.
+ */
+void http_answer_rest(struct http_request *rq)
+{
+	const char *reason = MHD_get_reason_phrase_for(rq->status);
+	cleanup_free char *head = NULL;
+	struct iovec parts[2];
+	int n;
+
+	if (rq->answer != HTTP_WHOLE || rq->queued || !rq->whole_text)
+		return;
+	n = asprintf(&head,
+		"HTTP/1.1 %u %s\r\nConnection: close\r\nContent-Type: %s\r\nContent-Length: "
+		"%zu\r\n\r\n",
+		rq->status, reason ? reason : "Error", rq->type ? rq->type : "application/json",
+		rq->whole_len);
+	if (n < 0)
+		return;
+	parts[0] = (struct iovec){head, (size_t)n};
+	parts[1] = (struct iovec){rq->whole_text, rq->whole_len};
+	sendmsg(rq->conn->fd, &(struct msghdr){.msg_iov = parts, .msg_iovlen = 2},
+		MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 void http_answer_free(struct http_request *rq)

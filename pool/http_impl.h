@@ -147,6 +147,8 @@ void http_body_free(struct http_request *rq);
 void http_watch_hangup(struct http_request *rq);
 void http_answer_error(struct http_request *rq, unsigned status, const char *why);
 enum MHD_Result http_answer_queue(struct http_request *rq);
+/* The connection ends in the midst of a body: what has been answered goes out past MHD, as far as it may. */
+void http_answer_rest(struct http_request *rq);
 /* writable() is called in the next round. */
 void http_answer_tell(struct http_request *rq);
 void http_answer_free(struct http_request *rq);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The wire on the pool: where a sandbox's guest and limits are found. The wire itself knows no pool.
+ * The wire on the pool: where a sandbox's guest and limits are found. The wire itself knows no
+ * pool.
  */
 #include <stdlib.h>
 
