@@ -8,7 +8,8 @@
  * is wrong is refused wherever it comes from.
  *
  * What runs in a sandbox is asked for by its host name, by a header or below /sandboxes/ID/; the
- * last has the control plane's routes before it. A key sees its own sandboxes alone.
+ * last has the control plane's routes before it. A key sees its own sandboxes alone. The inside of
+ * a sandbox is open to its token, too, which its create's answer has: SDKs send that there, no key.
  */
 #include "pool/api.h"
 
@@ -158,6 +159,37 @@ static bool authenticate(struct api *a, struct http_request *rq, struct api_call
 		api_error(rq, 401,
 			"a key is needed: send it as X-API-Key, or as Authorization: Bearer");
 	return false;
+}
+
+void api_access_token(
+	const struct config_key *key, const char *id, char ret[static DIGEST_HEX_SIZE])
+{
+	cleanup_free char *text = str_printf("parbake access\n%s\n%s", key->digest, id);
+	char digest[DIGEST_TEXT_SIZE];
+
+	digest_buffer(text, strlen(text), digest);
+	memcpy(ret, strchr(digest, ':') + 1, DIGEST_HEX_SIZE);
+}
+
+/* Does the request have the token of the sandbox @id, in place of a key? */
+static bool has_token(
+	struct api *a, const struct http_request *rq, const char *id, struct api_caller *ret)
+{
+	const char *token = http_header(rq, "X-Access-Token");
+	struct pool_sandbox *sb = token ? pool_find(a->pool, id) : NULL;
+	const struct config_key *key;
+	char want[DIGEST_HEX_SIZE];
+	struct pool_facts f;
+
+	if (!sb || strlen(token) != DIGEST_HEX_SIZE - 1)
+		return false;
+	pool_facts(sb, &f);
+	key = config_key_named(a->config, f.key);
+	if (!key)
+		return false;
+	api_access_token(key, id, want);
+	*ret = (struct api_caller){.key = key};
+	return config_same_secret(token, want, DIGEST_HEX_SIZE - 1);
 }
 
 /* ---- what of a sandbox ---------------------------------------------------------------------- */
@@ -329,7 +361,7 @@ void api_handle(void *user, struct http_request *rq)
 		own(a, rq, r);
 		return;
 	}
-	if (!authenticate(a, rq, &who))
+	if (!(sandbox && has_token(a, rq, id, &who)) && !authenticate(a, rq, &who))
 		return;
 	if (sandbox) {
 		inside(a, &who, rq, id, port, path);

@@ -48,9 +48,15 @@ json_t *control_sandbox(const struct api *a, const struct pool_facts *f)
 {
 	cleanup_free char *template = control_template_id(f->template_name, f->template_tag);
 
-	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "sandboxID", f->id, "templateID",
+	const struct config_key *key = config_key_named(a->config, f->key);
+	char token[DIGEST_HEX_SIZE];
+
+	if (key)
+		api_access_token(key, f->id, token);
+	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s*}", "sandboxID", f->id, "templateID",
 		template, "alias", f->template_name, "clientID", CONTROL_CLIENT, "envdVersion",
-		CONTROL_ENVD_VERSION, "domain", a->config->domain);
+		CONTROL_ENVD_VERSION, "domain", a->config->domain, "envdAccessToken",
+		key ? token : NULL);
 }
 
 json_t *control_listed(const struct pool_facts *f)

@@ -28,6 +28,14 @@ void api_error(struct http_request *rq, unsigned status, const char *fmt, ...)
 /* The status for an errno of struct pool's. */
 unsigned api_status(int error);
 
+/*
+ * What opens the inside of the sandbox @id, and nothing else, to who has no key: "envdAccessToken"
+ * of its create's answer, sent as X-Access-Token. It follows from the key's digest, so it needs no
+ * place, lasts as long as the key does, and tells nothing of it.
+ */
+void api_access_token(
+	const struct config_key *key, const char *id, char ret[static DIGEST_HEX_SIZE]);
+
 /* api_numbers.c: /metrics, GET /v1/pool. */
 void api_numbers_new(struct api *a);
 void api_numbers_free(struct api *a);
