@@ -7,6 +7,9 @@
  * key where keys are configured, and where none are, who may open the socket may use it. A key that
  * is wrong is refused wherever it comes from.
  *
+ * The inside of one sandbox is also open to its token (X-Access-Token: api_token.c), where it is asked for
+ * by host name or header.
+ *
  * What runs in a sandbox is asked for by its host name, by a header or below /sandboxes/ID/; the
  * last has the control plane's routes before it. A key sees its own sandboxes alone.
  */
@@ -34,11 +37,17 @@ int api_new(struct loop *l, struct pool *p, const struct config *config, struct 
 	struct api **ret, struct err *err)
 {
 	struct api *a = calloc(1, sizeof(*a));
+	int r;
 
 	if (!a)
 		return err_set(err, ENOMEM, "no memory for the API");
 	*a = (struct api){.loop = l, .pool = p, .config = config, .metrics = m};
 	a->started_ns = clock_now_ns();
+	r = api_token_open(a, err);
+	if (r < 0) {
+		free(a);
+		return r;
+	}
 	api_numbers_new(a);
 	*ret = a;
 	return 0;
@@ -322,6 +331,10 @@ void api_handle(void *user, struct http_request *rq)
 	r = sandbox ? NULL : find_own(path);
 	if (r && r->open) {
 		own(a, rq, r);
+		return;
+	}
+	if (sandbox && api_token_is(a, id, http_header(rq, "X-Access-Token"))) {
+		inside(a, &(struct api_caller){0}, rq, id, port, path);
 		return;
 	}
 	if (!authenticate(a, rq, &who))
