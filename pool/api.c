@@ -333,7 +333,9 @@ void api_handle(void *user, struct http_request *rq)
 		own(a, rq, r);
 		return;
 	}
-	if (sandbox && api_token_is(a, id, http_header(rq, "X-Access-Token"))) {
+	if (sandbox &&
+		(api_token_is(a, id, http_header(rq, "X-Access-Token")) ||
+			api_token_is(a, id, http_header(rq, "E2b-Traffic-Access-Token")))) {
 		inside(a, &(struct api_caller){0}, rq, id, port, path);
 		return;
 	}

@@ -50,9 +50,10 @@ json_t *control_sandbox(const struct api *a, const struct pool_facts *f)
 	char token[DIGEST_TEXT_SIZE];
 
 	api_token_of(a, f->id, token);
-	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "sandboxID", f->id, "templateID",
-		template, "alias", f->template_name, "clientID", CONTROL_CLIENT, "envdVersion",
-		CONTROL_ENVD_VERSION, "domain", a->config->domain, "envdAccessToken", token);
+	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "sandboxID", f->id,
+		"templateID", template, "alias", f->template_name, "clientID", CONTROL_CLIENT,
+		"envdVersion", CONTROL_ENVD_VERSION, "domain", a->config->domain, "envdAccessToken",
+		token, "trafficAccessToken", token);
 }
 
 json_t *control_listed(const struct pool_facts *f)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A token for the inside of one sandbox: what the SDKs send (X-Access-Token) to run commands in it, where
- * the API's key stays with who made it. It is a digest of the sandbox's id and a secret of the state
+ * A token for the inside of one sandbox: what the SDKs send (X-Access-Token, and for the interpreter's
+ * contexts E2b-Traffic-Access-Token) to run commands in it, where the API's key stays with who made it. It is a digest of the sandbox's id and a secret of the state
  * directory, so that nothing has to be kept of it, and it holds over restarts of the daemon.
  */
 #include <fcntl.h>
@@ -32,8 +32,7 @@ int api_token_open(struct api *a, struct err *err)
 		return err_sys(err, -r, "the secret of the access tokens, %s", path);
 	if (getrandom(a->secret, sizeof(a->secret), 0) != sizeof(a->secret))
 		return err_sys(err, errno, "a secret for the access tokens");
-	r = file_publish(
-		a->config->state, SECRET_NAME, a->secret, sizeof(a->secret), 0600, err);
+	r = file_publish(a->config->state, SECRET_NAME, a->secret, sizeof(a->secret), 0600, err);
 	if (r < 0)
 		err_prefix(err, "the secret of the access tokens");
 	return r;
