@@ -3,12 +3,12 @@
  * Who asks, and for what.
  *
  * A key comes as X-API-Key or as Authorization: Bearer. Over TCP there must be one. At the unix
- * socket the kernel says who connected: root and the daemon's own user may do all; others need a key where
- * keys are configured, and where none are, who may open the socket may use it. A key that is wrong is refused
- * wherever it comes from.
+ * socket the kernel says who connected: root and the daemon's own user may do all; others need a
+ * key where keys are configured, and where none are, who may open the socket may use it. A key that
+ * is wrong is refused wherever it comes from.
  *
- * What runs in a sandbox is asked for by its host name, by a header or below /sandboxes/ID/; the last has the
- * control plane's routes before it. A key sees its own sandboxes alone.
+ * What runs in a sandbox is asked for by its host name, by a header or below /sandboxes/ID/; the
+ * last has the control plane's routes before it. A key sees its own sandboxes alone.
  */
 #include "pool/api.h"
 
@@ -54,6 +54,11 @@ void api_drain(struct api *a)
 	a->draining = true;
 }
 
+void api_pool_gone(struct api *a)
+{
+	a->pool = NULL;
+}
+
 void api_free(struct api *a)
 {
 	if (!a)
@@ -89,10 +94,25 @@ unsigned api_status(int error)
 		int error;
 		unsigned status;
 	} known[] = {
-		{0, 200}, {EINVAL, 400}, {E2BIG, 400}, {ENAMETOOLONG, 400}, {EPERM, 403}, {EACCES, 403},
-		{ENOENT, 404}, {EEXIST, 409}, {EBUSY, 409}, {EMSGSIZE, 413}, {EFBIG, 413}, {EDQUOT, 429},
-		{EAGAIN, 429}, {ENOTSUP, 501}, {ENOSYS, 501}, {ENOMEM, 503}, {ESHUTDOWN, 503},
-		{ETIMEDOUT, 504}, {ENOSPC, 507},
+		{0, 200},
+		{EINVAL, 400},
+		{E2BIG, 400},
+		{ENAMETOOLONG, 400},
+		{EPERM, 403},
+		{EACCES, 403},
+		{ENOENT, 404},
+		{EEXIST, 409},
+		{EBUSY, 409},
+		{EMSGSIZE, 413},
+		{EFBIG, 413},
+		{EDQUOT, 429},
+		{EAGAIN, 429},
+		{ENOTSUP, 501},
+		{ENOSYS, 501},
+		{ENOMEM, 503},
+		{ESHUTDOWN, 503},
+		{ETIMEDOUT, 504},
+		{ENOSPC, 507},
 	};
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
@@ -135,7 +155,8 @@ static bool authenticate(struct api *a, struct http_request *rq, struct api_call
 	if (text)
 		api_error(rq, 401, "that key is not known here");
 	else
-		api_error(rq, 401, "a key is needed: send it as X-API-Key, or as Authorization: Bearer");
+		api_error(rq, 401,
+			"a key is needed: send it as X-API-Key, or as Authorization: Bearer");
 	return false;
 }
 
@@ -175,7 +196,8 @@ static bool host_names(
 static bool names_sandbox(const struct api *a, const struct http_request *rq,
 	char ret[static LIMIT_NAME_SIZE], unsigned *ret_port)
 {
-	const char *id = http_header(rq, "E2b-Sandbox-Id"), *port = http_header(rq, "E2b-Sandbox-Port");
+	const char *id = http_header(rq, "E2b-Sandbox-Id"),
+		   *port = http_header(rq, "E2b-Sandbox-Port");
 	const char *host = http_header(rq, "Host");
 
 	*ret_port = PORT_ENVD;
@@ -213,17 +235,20 @@ static void inside(struct api *a, const struct api_caller *who, struct http_requ
 	if (!sb)
 		return;
 	if (port != PORT_ENVD && port != PORT_CODE)
-		api_error(rq, 502, "port %u of the sandbox %s cannot be reached from outside", port, id);
+		api_error(rq, 502, "port %u of the sandbox %s cannot be reached from outside", port,
+			id);
 	else if (!api_wire(a, sb, rq, path))
 		api_error(rq, 404, "there is no %s %.200s in a sandbox", http_method(rq), path);
 }
 
-/* /sandboxes/ID/REST: REST with its slash, the id into @ret; NULL: no such. */
+/* /sandboxes/ID/REST, also below /v1: REST with its slash, the id into @ret; NULL: no such. */
 static const char *below_sandbox(const char *path, char ret[static LIMIT_NAME_SIZE])
 {
 	static const char above[] = "/sandboxes/";
 	const char *id, *slash;
 
+	if (!strncmp(path, "/v1/", 4))
+		path += 3;
 	if (strncmp(path, above, sizeof(above) - 1))
 		return NULL;
 	id = path + sizeof(above) - 1;
@@ -249,8 +274,9 @@ static void readyz(struct api *a, struct http_request *rq)
 	else if (!pool_settled(a->pool, &why))
 		api_error(rq, 503, "shells and spares are still being made");
 	else if (why.text[0])
-		http_reply(rq, 200, json_pack("{s:s, s:o}", "status", "degraded", "why",
-					   json_lossy(why.text, strlen(why.text))));
+		http_reply(rq, 200,
+			json_pack("{s:s, s:o}", "status", "degraded", "why",
+				json_lossy(why.text, strlen(why.text))));
 	else
 		http_reply(rq, 200, json_pack("{s:s}", "status", "ready"));
 }

@@ -16,7 +16,8 @@ struct api {
 	struct wire *wire; /* wire.h; made by api_wire(), api_free() frees it; NULL: not used yet */
 };
 
-/* Who asks: the key found in X-API-Key or Authorization: Bearer; NULL where no keys are configured. */
+/* Who asks: the key found in X-API-Key or Authorization: Bearer; NULL where no keys are
+ * configured. */
 struct api_caller {
 	const struct config_key *key;
 };

@@ -2,9 +2,9 @@
 /*
  * Keys, and what a new configuration may change.
  *
- * Of a key there is only its digest. Keys are long and random, so a plain SHA-256 keeps them: there is
- * nothing to guess. A key that is asked for is digested and compared with all there are, every byte of each,
- * so that the time tells neither which was nearest nor where in the list it stands.
+ * Of a key there is only its digest. Keys are long and random, so a plain SHA-256 keeps them: there
+ * is nothing to guess. A key that is asked for is digested and compared with all there are, every
+ * byte of each, so that the time tells neither which was nearest nor where in the list it stands.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +65,8 @@ int config_may_replace(const struct config *old, const struct config *new, struc
 	for (size_t i = 0; i < sizeof(fixed) / sizeof(*fixed); i++)
 		if (!same(fixed[i].old, fixed[i].new))
 			return err_set(err, EINVAL,
-				"[pool] %s cannot change while the daemon runs (from %s to %s): restart it",
+				"[pool] %s cannot change while the daemon runs (from %s to %s): "
+				"restart it",
 				fixed[i].name, fixed[i].old ? fixed[i].old : "none",
 				fixed[i].new ? fixed[i].new : "none");
 	return 0;
