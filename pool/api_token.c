@@ -54,16 +54,11 @@ void api_token_of(const struct api *a, const char *id, char ret[static DIGEST_TE
 bool api_token_is(const struct api *a, const char *id, const char *text)
 {
 	char right[DIGEST_TEXT_SIZE];
-	unsigned char wrong = 0;
 	size_t n;
 
 	if (!text)
 		return false;
 	api_token_of(a, id, right);
 	n = strlen(right);
-	if (strlen(text) != n)
-		return false;
-	for (size_t i = 0; i < n; i++)
-		wrong |= (unsigned char)(text[i] ^ right[i]); /* as long wherever they differ */
-	return !wrong;
+	return strlen(text) == n && config_same_secret(text, right, n);
 }
