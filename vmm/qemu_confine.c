@@ -251,7 +251,8 @@ int qemu_confined(struct err *err)
 			 facts->program, &shape, GIB, false, &confine, &firmware, err)) < 0)
 		return r;
 	qemu_env_make(&env, preload >= 0, false, false, false);
-	spec.argv = (const char *const[]){facts->program, "-accel", "help", NULL};
+	spec.argv =
+		(const char *const[]){facts->program, "-no-user-config", "-accel", "help", NULL};
 	spec.env = (const char *const *)env.items;
 	if (preload >= 0)
 		proc_map_fd(&spec, preload, QEMU_FD_PRELOAD);
