@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -39,8 +40,16 @@ struct exec {
 	int64_t started, ended;
 	int status;
 	uint64_t oom_kills;
-	bool exited, timed_out, canceled;
+	bool exited, timed_out, canceled, detached;
 };
+
+/* A detached command that has ended has nobody to tell it to, and took its tree along: QUIESCE asks. */
+static char exec_ended[128];
+
+const char *exec_detached_ended(void)
+{
+	return exec_ended;
+}
 
 /* The child's three descriptors and our ends of them. */
 struct exec_fds {
@@ -131,6 +140,13 @@ static void exec_exited(void *user, int status)
 	e->tree.main = 0;
 	e->ended = agent_now();
 	e->oom_kills = tree_oom_kills(&e->tree);
+	if (e->detached) {
+		snprintf(exec_ended, sizeof(exec_ended), "the command that was to go on running has ended: %s %d%s",
+			WIFEXITED(status) ? "exit status" : "signal",
+			WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status),
+			e->oom_kills ? " (out of memory)" : "");
+		agent_log("%s", exec_ended);
+	}
 	if (!e->stream) {
 		exec_free(e);
 		return;
@@ -384,7 +400,8 @@ void exec_request(struct stream *s, unsigned type, struct request *r)
 		return;
 	}
 	e = agent_alloc(sizeof(*e));
-	*e = (struct exec){.tree.fd = -1, .master = -1, .started = agent_now()};
+	*e = (struct exec){
+		.tree.fd = -1, .master = -1, .started = agent_now(), .detached = r->detach};
 	e->out.done = e->err.done = e->in.done = true; /* until they are started */
 	if (fds_make(r, &fds) < 0)
 		res = fail_set(&f, errno, "cannot make pipes or a terminal: %s", strerror(errno));

@@ -137,30 +137,35 @@ static void zero_blocks(void)
  * Take all free memory but a rest, and give it back: a page is zeroed when it is given to a
  * process, and stays so when it is free again. Past the rest the kernel would begin to evict
  * the caches a warm machine is baked for. The worker is the first to go if memory runs out
- * after all.
+ * after all; so it gives all back before it says that it is done, while it can still be killed. A
+ * process that is exiting cannot: should we need a page while its own are not free yet, the kernel
+ * would take another process, the one the machine is baked for, or find none and give up.
  */
 static int work_zero(
 	const void *arg, int data, int control, struct proto_out *reply, struct fail *f)
 {
 	static char text[MEMINFO_MAX];
-	uint64_t bytes = 0;
+	size_t bytes = 0, max;
+	char *p;
 
-	(void)arg, (void)data, (void)control, (void)f;
+	(void)arg, (void)data, (void)control;
 	file_put("/proc/self/oom_score_adj", "1000");
 	zero_blocks();
+	meminfo_read(text);
+	max = meminfo_get(text, "MemTotal:");
+	p = mmap(NULL, max, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p == MAP_FAILED)
+		return fail_set(f, errno, "cannot map %zu bytes: %s", max, strerror(errno));
 	for (size_t chunk = ZERO_CHUNK; chunk >= ZERO_CHUNK_LEAST && meminfo_read(text) == 0;) {
-		void *p;
-
-		if (meminfo_get(text, "MemFree:") <= ZERO_REST + chunk) {
+		if (meminfo_get(text, "MemFree:") <= ZERO_REST + chunk || chunk > max - bytes) {
 			chunk /= 4;
 			continue;
 		}
-		p = mmap(NULL, chunk, PROT_READ | PROT_WRITE,
-			MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-		if (p == MAP_FAILED)
+		if (madvise(p + bytes, chunk, MADV_POPULATE_WRITE) < 0)
 			break;
 		bytes += chunk;
 	}
+	munmap(p, max);
 	proto_put_u64(reply, PROTO_T_BYTES, bytes);
 	return 0;
 }
@@ -347,7 +352,9 @@ static void quiesce_done(void *user, const char *late)
 	wire_trim(agent_wire);
 	pump_wipe();
 	malloc_trim(0);
-	if (q->stream && late) {
+	if (q->stream && exec_detached_ended()[0]) {
+		stream_reply_error(q->stream, ECHILD, exec_detached_ended());
+	} else if (q->stream && late) {
 		snprintf(text, sizeof(text), "context '%.64s' is not idle", late);
 		stream_reply_error(q->stream, EBUSY, text);
 	} else if (q->stream) {

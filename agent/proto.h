@@ -100,7 +100,8 @@ enum proto_type {
 	PROTO_PROXY = 50,       /* T_PORT: listen there on loopback; T_PORT 0: stop */
 	PROTO_INFO = 51,        /* memory, uptime, nonce, counter: fields below */
 	PROTO_SHUTDOWN = 52,    /* kill everything, sync, power off; the machine ends instead of a REPLY */
-	PROTO_QUIESCE = 53,     /* collect what can be: idle contexts (gc), reap, trim; before a capture */
+	PROTO_QUIESCE = 53,     /* collect what can be: idle contexts (gc), reap, trim; before a capture.
+				 * ECHILD: a detached EXEC has ended */
 
 	/* request, agent → host (even streams) */
 	PROTO_PROXY_OPEN = 64,  /* a client connected to the proxy: channel 0 host → guest, 1 guest → host */

@@ -32,6 +32,8 @@ void request_free(struct request *r);
 /* Handlers of requests: each takes the stream @s and ends it now or later; @r is borrowed
  * until it returns. */
 void exec_request(struct stream *s, unsigned type, struct request *r);
+/* How the last detached command to end has ended; "": none has. */
+const char *exec_detached_ended(void);
 void file_request(struct stream *s, unsigned type, struct request *r);
 void code_request(struct stream *s, unsigned type, struct request *r);
 void context_request(struct stream *s, unsigned type, struct request *r);

@@ -23,10 +23,37 @@ struct lines {
 	struct line {
 		char text[LIMIT_STEP_LINE + 1];
 		size_t len;
+		bool returned; /* a carriage return came: what is next begins the line anew */
 	} line[2]; /* standard output, standard error */
 	char tail[TAIL_LINES][TAIL_LINE + 1];
 	unsigned n;
 };
+
+/* The length of the character at @s that may go to a terminal: 0 where there is none. */
+static size_t printable(const unsigned char *s, size_t len)
+{
+	size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
+
+	if (n > len || (n == 1 && ((s[0] < ' ' && s[0] != '\t') || s[0] == 0x7f)))
+		return 0;
+	for (size_t i = 1; i < n; i++) {
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+	}
+	/* U+0080 to U+009F are control characters, too */
+	return n == 2 && s[0] == 0xc2 && s[1] < 0xa0 ? 0 : n;
+}
+
+static void clean(char *text, size_t len)
+{
+	for (size_t i = 0; i < len;) {
+		size_t n = printable((unsigned char *)text + i, len - i);
+
+		if (!n)
+			text[i] = '?';
+		i += n ? n : 1;
+	}
+}
 
 static void end_line(struct lines *l, struct line *line)
 {
@@ -34,8 +61,10 @@ static void end_line(struct lines *l, struct line *line)
 
 	line->text[len] = '\0';
 	line->len = 0;
+	line->returned = false;
 	if (!len)
 		return;
+	clean(line->text, len);
 	progress_note(l->progress, "%s: %s", l->label, line->text);
 	len = len > TAIL_LINE ? TAIL_LINE : len;
 	memcpy(l->tail[l->n % TAIL_LINES], line->text, len);
@@ -52,10 +81,14 @@ static int take_output(void *user, enum proto_channel channel, const uint8_t *by
 
 		if (c == '\n' || line->len == LIMIT_STEP_LINE)
 			end_line(l, line);
-		if (c == '\r')
-			line->len = 0; /* a progress bar redraws its line */
-		else if (c != '\n')
-			line->text[line->len++] = c < ' ' && c != '\t' ? '?' : (char)c;
+		if (c == '\r') {
+			line->returned = true;
+		} else if (c != '\n') {
+			if (line->returned)
+				line->len = 0; /* a progress bar redraws its line */
+			line->returned = false;
+			line->text[line->len++] = (char)c;
+		}
 	}
 	return 0;
 }

@@ -270,46 +270,70 @@ void chart_bars(struct text *out, const char *title, const char *x_name,
 	figure_end(out);
 }
 
+static size_t count_groups(const struct chart_interval *list, size_t n)
+{
+	size_t groups = 0;
+
+	for (size_t i = 0; i < n; i++)
+		groups += i == 0 || strcmp(list[i].group, list[i - 1].group) != 0;
+	return groups;
+}
+
+/* What is decided sets the scale; of the rest, and of a far end, the frame shows what it can. */
+static void interval_scale(struct svg_scale *x, const struct chart_interval *list, size_t n)
+{
+	x->min = -0.05;
+	x->max = 0.1;
+	for (size_t i = 0; i < n; i++) {
+		const struct chart_interval *c = &list[i];
+
+		x->min = fmin(x->min, fmax(-1, c->open ? c->estimate : c->low * 1.1));
+		x->max = fmax(x->max, fmin(2, c->open ? c->estimate : c->high * 1.1));
+	}
+	x->min *= 100;
+	x->max *= 100;
+}
+
+static void interval_row(struct svg_plot *p, const struct chart_interval *c, double y)
+{
+	double limit = svg_at(&p->x, c->limit * 100);
+	const char *line = c->bad ? "line s3" : c->open ? "line faint" : "line s2";
+	const char *dot = c->bad ? "dot f3" : c->open ? "dot faint" : "dot f2";
+
+	svg_text(p, p->left - 8, y + 4, "end", "name", "%s", c->name);
+	svg_line(p, svg_at(&p->x, c->low * 100), y, svg_at(&p->x, c->high * 100), y, line);
+	svg_line(p, limit, y - 9, limit, y + 9, "mark");
+	svg_dot(p, svg_at(&p->x, c->estimate * 100), y, 4.5, dot, NULL);
+	svg_text(p, p->x.to + 8, y + 4, "start", "value", "%+.1f %%%s", c->estimate * 100,
+		c->open ? ", undecided" : "");
+}
+
 void chart_intervals(
 	struct text *out, const char *title, const struct chart_interval *list, size_t n)
 {
 	struct svg_plot p = {.out = out,
 		.width = WIDTH,
-		.height = 56 + ROW * (double)n,
-		.left = 330,
-		.right = 70,
+		.height = 56 + ROW * (double)(n + count_groups(list, n)),
+		.left = 110,
+		.right = 140,
 		.top = 8,
 		.bottom = 42,
-		.x = {.min = -0.05, .max = 0.1},
 		.y = {.max = 1}};
+	double y = p.top + ROW / 2;
 
 	if (!n)
 		return;
-	for (size_t i = 0; i < n; i++) {
-		/* a far end is cut at the frame */
-		p.x.min = fmin(p.x.min, fmax(-1, fmin(list[i].low, list[i].estimate) * 1.1));
-		p.x.max = fmax(p.x.max, fmin(2, fmax(list[i].high, list[i].estimate) * 1.1));
-	}
-	p.x.min *= 100;
-	p.x.max *= 100;
+	interval_scale(&p.x, list, n);
 	figure_begin(out, title);
 	svg_begin(&p, title);
 	svg_axis_x(&p, "change, %", 8);
 	svg_line(&p, svg_at(&p.x, 0), p.top, svg_at(&p.x, 0), p.y.from, "axis");
-	for (size_t i = 0; i < n; i++) {
-		const struct chart_interval *c = &list[i];
-		double y = p.top + ROW * ((double)i + 0.5), limit = svg_at(&p.x, c->limit * 100);
-		const char *class = c->bad ? "line s3" : c->open ? "line faint" : "line s2";
-
-		svg_text(&p, p.left - 8, y + 4, "end", "name", "%s", c->name);
-		svg_line(&p, svg_at(&p.x, c->low * 100), y, svg_at(&p.x, c->high * 100), y, class);
-		svg_line(&p, limit, y - 9, limit, y + 9, "mark");
-		svg_dot(&p, svg_at(&p.x, c->estimate * 100), y, 4.5,
-			c->bad            ? "dot f3"
-				: c->open ? "dot faint"
-					  : "dot f2",
-			NULL);
-		svg_text(&p, p.x.to + 8, y + 4, "start", "value", "%+.1f %%", c->estimate * 100);
+	for (size_t i = 0; i < n; i++, y += ROW) {
+		if (i == 0 || strcmp(list[i].group, list[i - 1].group) != 0) {
+			svg_text(&p, 4, y + 4, "start", "head", "%s", list[i].group);
+			y += ROW;
+		}
+		interval_row(&p, &list[i], y);
 	}
 	svg_end(&p);
 	figure_end(out);

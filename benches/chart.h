@@ -44,7 +44,7 @@ void chart_bars(struct text *out, const char *title, const char *x_name,
 	const struct chart_bar *bars, size_t n);
 
 struct chart_interval {
-	char name[96];
+	char group[96], name[48]; /* rows of one group stand together under its name */
 	double estimate, low, high, limit;
 	bool bad, open; /* beyond the limit; not decided */
 };

@@ -53,7 +53,8 @@ static const char style[] =
 	".single{max-width:600px}.wide td{white-space:nowrap}\n"
 	"text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu "
 	"Sans',sans-serif;fill:var(--fg)}\n"
-	"text.label,text.value{fill:var(--soft)}text.inside{fill:var(--card)}\n"
+	"text.label,text.value{fill:var(--soft)}text.inside{fill:var(--card)}text.head{font-weight:"
+	"600}\n"
 	".grid{stroke:var(--line);stroke-width:1}.axis{stroke:var(--soft);stroke-width:1}\n"
 	".mark{stroke:var(--soft);stroke-width:1;stroke-dasharray:3 3}\n"
 	".line{fill:none;stroke-width:2;stroke-linejoin:round}.dot{stroke:var(--card);stroke-width:"
@@ -175,8 +176,8 @@ static size_t intervals(const json_t *result, struct chart_interval *list)
 			.bad = !strcmp(text_of(row, "verdict"), "regressed"),
 			.open = !strcmp(text_of(row, "verdict"), "undecided"),
 		};
-		snprintf(c->name, sizeof(c->name), "%.60s, %.16s p%g", text_of(row, "id"),
-			text_of(row, "name"),
+		snprintf(c->group, sizeof(c->group), "%s", text_of(row, "id"));
+		snprintf(c->name, sizeof(c->name), "%.32s p%g", text_of(row, "name"),
 			json_number_value(json_object_get(row, "percentile")));
 	}
 	return n;

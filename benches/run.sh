@@ -40,7 +40,7 @@ measure create base -n $((n / 2)) --mode spare --boots 0 --rate 4
 measure exec code-interpreter -n "$n"
 measure density code-interpreter
 measure fault -n 3
-measure image base --disk --frame 16,64,256 --level 1,3,6 -n 1000
+measure image base --frame 16,64,256 --level 1,3,6 -n 1000
 
 printf '\n== peers (%d s)\n' $((SECONDS - began))
 build/bench_peers -n 20 --save "$parts/90.json" base

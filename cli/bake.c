@@ -182,5 +182,11 @@ int cmd_bake(int argc, char **argv)
 		rc = bake_one(&a, s, argv[i], &err);
 	for (size_t i = 0; i < DIRS_MAX; i++)
 		free(a.dirs[i]);
+	if (rc && a.json) {
+		cleanup_json json_t *event = json_pack("{s:s, s:o}", "event", "error", "text",
+			json_lossy(err.text, strlen(err.text)));
+
+		json_print_line(event);
+	}
 	return rc ? cli_fail(&err) : CLI_OK;
 }

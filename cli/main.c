@@ -57,9 +57,10 @@ static const struct command {
 	{"verify", cmd_verify, "[TEMPLATE…] [--json] [--store DIR]",
 		"check every byte of snapshots against their digests", ""},
 	{"rm", cmd_rm, "TEMPLATE… [--store DIR]", "remove tags (the data go with gc)", ""},
-	{"gc", cmd_gc, "[--keep T] [--dry-run] [--json] [--store DIR]",
-		"remove what no tag reaches",
-		"  --keep T           keep blobs younger than T (10m)\n"
+	{"gc", cmd_gc, "[--keep T] [--keep-cache T] [--dry-run] [--json] [--store DIR]",
+		"remove what no tag reaches, and what of the cache no template needs",
+		"  --keep T           keep blobs younger than T (10m; 0: none)\n"
+		"  --keep-cache T     keep what was used within T (24h; 0: none)\n"
 		"  --dry-run          only say what would go\n"},
 	{"bench", cmd_bench, "create|boot|exec|density|fault|image|compare|report [OPTIONS] …",
 		"measure creates and what they are made of; compare, report, gate",

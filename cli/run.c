@@ -165,6 +165,9 @@ static int parse(int argc, char **argv, struct request *rq)
 		return cli_usage("run", "which template?");
 	if (!!rq->argv + !!rq->code + !!rq->shell != 1)
 		return cli_usage("run", "give one of: -- COMMAND, --code, --shell");
+	if (rq->code && (rq->user || rq->cwd || rq->n_env || rq->tty))
+		return cli_usage("run", "--code runs in an interpreter that is running already: --env, --cwd, "
+			"--user and --tty are for a command");
 	return 0;
 }
 

@@ -24,7 +24,7 @@
 
 #define COPY_BYTES (256 * KIB)
 
-static void name_of(const struct snapshot_config *c, char ret[static DIGEST_HEX_SIZE])
+void disk_name(const struct snapshot_config *c, char ret[static DIGEST_HEX_SIZE])
 {
 	char sum[DIGEST_TEXT_SIZE];
 	cleanup_digest struct digest *d = NULL;
@@ -54,6 +54,7 @@ static int open_made(const char *dir, const char *name, uint64_t bytes, int *ret
 		return -errno;
 	if (!S_ISREG(st.st_mode) || st.st_mode & 0222 || (uint64_t)st.st_size != bytes)
 		return -ENOENT;
+	futimens(fd, NULL); /* used now: a gc leaves it */
 	*ret_fd = steal_fd(&fd);
 	return 0;
 }
@@ -199,7 +200,7 @@ int disk_open(int root_fd, int delta_fd, const struct snapshot_config *c, struct
 	r = paths_sub(PATHS_CACHE, "disks", &dir, err);
 	if (r < 0)
 		return r;
-	name_of(c, name);
+	disk_name(c, name);
 	if (open_made(dir, name, c->disk_bytes, ret_fd) == 0)
 		return 0;
 	/* by the first digit: two templates seldom wait for each other, and no lock file is litter

@@ -2,6 +2,7 @@
 #ifndef PARBAKE_RESTORE_DISK_H
 #define PARBAKE_RESTORE_DISK_H
 
+#include "common/digest.h"
 #include "common/err.h"
 #include "common/progress.h"
 #include "store/snapshot.h"
@@ -15,5 +16,8 @@
  */
 int disk_open(int root_fd, int delta_fd, const struct snapshot_config *c, struct progress *progress,
 	int *ret_fd, struct err *err);
+
+/* The name there of the disk that @c describes: 64 hexadecimal digits. */
+void disk_name(const struct snapshot_config *c, char ret[static DIGEST_HEX_SIZE]);
 
 #endif

@@ -324,7 +324,8 @@ void sandbox_explain(struct sandbox *sb, struct err *err)
 	cleanup_free char *console = NULL;
 	size_t len;
 
-	template_explain(sb->t, err);
+	/* a channel that ended is a machine that does, or is about to */
+	template_explain(sb->t, sb->guest && guest_dispatch(sb->guest, NULL) < 0, err);
 	/* of a machine that has ended the error has them already */
 	if (!sb->machine || strstr(err->text, " said last:"))
 		return;

@@ -16,7 +16,8 @@ const char *template_label(const struct template *t);
  * both the caller's. A pager that is gone is replaced. Any thread.
  */
 int template_memory(struct template *t, int *ret_memory, int *ret_pager, struct err *err);
-/* Is the pager gone? Then, or where it knows of a failure, that is put behind @err. */
-void template_explain(struct template *t, struct err *err);
+/* Is the pager gone? Then, or where it knows of a failure, that is put behind @err. @ended: a machine of it has
+ * ended, so it may be about to. */
+void template_explain(struct template *t, bool ended, struct err *err);
 
 #endif

@@ -23,6 +23,7 @@
 #include "vmm/cmdline.h"
 #include "vmm/cpu.h"
 
+#define END_WAIT_MS 500
 #define STATE_MAX (64 * MIB)
 
 struct template
@@ -265,11 +266,12 @@ static int connect_pager(struct template *t, struct err *err)
 }
 
 /* Between requests a pager says nothing: readable means gone. */
-static bool pager_gone(const struct template *t)
+/* Within @wait_ms. */
+static bool pager_gone(const struct template *t, int wait_ms)
 {
 	struct pollfd pfd = {.fd = pagerd_fd(t->pager), .events = POLLIN};
 
-	return poll(&pfd, 1, 0) > 0;
+	return poll(&pfd, 1, wait_ms) > 0;
 }
 
 int template_memory(struct template *t, int *ret_memory, int *ret_pager, struct err *err)
@@ -278,7 +280,7 @@ int template_memory(struct template *t, int *ret_memory, int *ret_pager, struct 
 	int r = 0;
 
 	pthread_mutex_lock(&t->lock);
-	if (!t->pager || pager_gone(t)) {
+	if (!t->pager || pager_gone(t, 0)) {
 		pagerd_free(t->pager);
 		t->pager = NULL;
 		r = connect_pager(t, err);
@@ -298,12 +300,13 @@ int template_memory(struct template *t, int *ret_memory, int *ret_pager, struct 
 	return 0;
 }
 
-void template_explain(struct template *t, struct err *err)
+void template_explain(struct template *t, bool ended, struct err *err)
 {
 	struct err why;
 
 	pthread_mutex_lock(&t->lock);
-	if (t->pager && pager_gone(t))
+	/* its machines may be seen to end a moment before it */
+	if (t->pager && pager_gone(t, ended ? END_WAIT_MS : 0))
 		err_append(err, "\nthe pager is gone, and its machines with it");
 	else if (t->pager && pagerd_get_error(t->pager, &why, NULL) == 0 && why.text[0])
 		err_append(err, "\nthe pager said last: %s", why.text);

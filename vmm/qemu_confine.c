@@ -251,6 +251,7 @@ int qemu_confined(struct err *err)
 			 facts->program, &shape, GIB, false, &confine, &firmware, err)) < 0)
 		return r;
 	qemu_env_make(&env, preload >= 0, false, false, false);
+	/* the configuration it was installed with is not for us, and may lie where it cannot read */
 	spec.argv =
 		(const char *const[]){facts->program, "-no-user-config", "-accel", "help", NULL};
 	spec.env = (const char *const *)env.items;

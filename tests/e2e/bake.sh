@@ -24,6 +24,14 @@ like "$(cat "$scratch/out" "$scratch/err")" "up to date" "which does nothing and
 ok "verify" "$parbake" verify tiny
 like "$("$parbake" ls)" "^tiny +latest +sha256:" "ls shows it"
 
+disks() { find "$PARBAKE_HOME/cache/disks" -type f ! -name '.*' | sort; }
+ok "a sandbox" timeout 60 "$parbake" run tiny -- true
+ok "gc of all that is not needed" "$parbake" gc --keep 0 --keep-cache 0
+before=$(disks)
+ok "the template's disk is needed" test -n "$before"
+ok "a sandbox after it" timeout 60 "$parbake" run tiny -- true
+is "$(disks)" "$before" "has its disk still"
+
 for image in memory disk; do
 	is "$(zstd -dc "$store/$(layer tiny "$image.v1")" | sha256sum | cut -d' ' -f1)" \
 		"$(config tiny | field "${image}_raw_digest" | cut -d: -f2)" \
@@ -57,11 +65,30 @@ fails() { # NAME PATTERN RECIPE-TEXT
 	is "$(listing | grep -v -f <(cut -d' ' -f1 <<<"$before"))" "" "$1: nothing was published"
 	is "$(litter)" "" "$1: no litter"
 }
+
+# --json: each line is JSON, the error is one of them, and nothing of a step reaches a terminal unseen
+cp "$tiny" "$scratch/json.ini"
+cp "$recipes/motd.txt" "$scratch/"
+cat >>"$scratch/json.ini" <<'EOF'
+[install]
+70 = printf 'crlf\r\n\033[2J\302\233m\377 bar 1\rbar 2\303\251\n'; exit 3
+EOF
+sed -i 's/^name = .*/name = json/' "$scratch/json.ini"
+not_ok "bake --json of a step that fails" timeout 600 "$parbake" bake "$scratch/json.ini" --json
+cp "$scratch/out" "$scratch/events"
+like "$(tail -n 1 "$scratch/events")" '"event":"error".*exit status 3' "its last event is the error"
+is "$(python3 -c 'import json, sys
+for line in sys.stdin:
+    text = json.loads(line).get("text", "")
+    if "70: " in text and "error" not in line: print(text.split("70: ")[1])' <"$scratch/events" | tr '\n' '|')" \
+	'crlf|bar 2é|' "lines come as a terminal would show them"
+is "$(LC_ALL=C tr -d '\n\t -~\303\251' <"$scratch/err" | wc -c)" 0 "without control characters"
 recipe=$(cat "$tiny")
 fails "a failing install step" "exit status 1" "$recipe
 [install]
 50 = false | cat; echo said-so; sh -c 'exit 3'; true"
 like "$(cat "$scratch/err")" "tiny.ini:[0-9]+" "it names file and line"
+fails "a service that dies" "go on running has ended: exit status 3" "${recipe/exec sleep infinity/exit 3}"
 fails "a typo in a key" "memroy.*memory" "$(sed 's/^memory/memroy/' <<<"$recipe")"
 fails "a bad size" "tiny.ini:[0-9]+.*4X" "$(sed 's/^memory *=.*/memory = 4X/' <<<"$recipe")"
 fails "a disk too small" "needed|at least" "$(sed 's/^disk *=.*/disk = 16M/' <<<"$recipe")"

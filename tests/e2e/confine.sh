@@ -37,8 +37,8 @@ for q in $qa $qb; do
 	is "$(tr '\0' '\n' </proc/$q/environ | sed 's/=.*//' |
 		grep -vxE 'PATH|LD_LIBRARY_PATH|QEMU_MODULE_DIR|LC_ALL|LD_PRELOAD|PARBAKE_[A-Z_]+')" "" \
 		"no variable that is not its own"
-	# its own things, the disk and the overlay; no directory, no file elsewhere, no device
-	is "$(readlink /proc/$q/fd/* | sed -E -e '\,^(pipe:|socket:|anon_inode:|/memfd:parbake-memory|/dev/null$),d' \
+	# its own things (a copy: sealed, of the firmware beside the program), the disk and the overlay; no directory, no file elsewhere, no device
+	is "$(readlink /proc/$q/fd/* | sed -E -e '\,^(pipe:|socket:|anon_inode:|/memfd:parbake-(memory|copy)|/dev/null$),d' \
 		-e "\\,^$PARBAKE_HOME/cache/(disks/[0-9a-f]{64}$|#[0-9]+ \\(deleted\\)),d")" "" \
 		"no descriptor that is not its own"
 	ok "at most three sockets: monitor, agent, pager" test "$(readlink /proc/$q/fd/* | grep -c socket:)" -le 3
@@ -103,7 +103,13 @@ wait $pid 2>/dev/null
 	cp "$parbake" "$scratch/private/"
 	cp "$top/build/libparbake-uffd.so" "$top/build/initramfs.cpio" "$scratch/private/build/"
 	cp -L "$top/build/vmlinux" "$scratch/private/build/vmlinux"
+	if [ -e "$top/build/parbake-qemu" ]; then # tiny is its
+		monitor=$(readlink -f "$top/build/parbake-qemu")
+		cp "$monitor" "${monitor%/*}/qboot.rom" "$scratch/private/build/"
+	fi
 	chmod 700 "$scratch/private" "$scratch/private/build/"*
+	# a program must be for its user to start, wherever it lies
+	[ ! -e "$scratch/private/build/parbake-qemu" ] || chmod 755 "$scratch/private/build/parbake-qemu"
 )
 is "$(timeout 60 "$scratch/private/parbake" run tiny -- echo hidden)" hidden "from a directory of mode 0700"
 is "$(PARBAKE_CONFINE=off timeout 60 "$parbake" run tiny -- echo off)" off "PARBAKE_CONFINE=off"

@@ -16,6 +16,7 @@ is "$(status run no-such -- true)" 125 "a template that is not there"
 is "$(status run tinny -- true)" 125 "a misspelt template"
 like "$(cat "$scratch/err")" "tiny" "gets the nearest name"
 is "$(status run tiny)" 2 "no command is a usage error"
+is "$(status run tiny -u nobody --code 1)" 2 "a user for the interpreter that is running is one, too"
 
 is "$(run tiny -- sh -c 'echo out; echo err >&2' 2>/dev/null)" out "standard output apart"
 is "$(run tiny -- sh -c 'echo out; echo err >&2' 2>&1 >/dev/null)" err "standard error apart"

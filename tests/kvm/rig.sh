@@ -74,7 +74,7 @@ cp "$top/tests/kvm/rig-init" "$work/init"
 chmod +x "$work/init"
 (cd "$work" && find . | cpio -o -H newc --quiet >"$scratch/rig.cpio")
 
-timeout 600 qemu-system-x86_64 -M q35,sata=off,smbus=off -accel tcg,thread=multi -cpu max -smp 2 -m 4096 \
+timeout 1500 qemu-system-x86_64 -M q35,sata=off,smbus=off -accel tcg,thread=multi -cpu max -smp 2 -m 4096 \
 	-nodefaults -no-user-config -display none -no-reboot -kernel "$kernel/vmlinuz" \
 	-initrd "$scratch/rig.cpio" -append "console=ttyS0 quiet panic=-1 nokaslr mitigations=off" \
 	-serial stdio -monitor none </dev/null >"$scratch/rig.log" 2>&1

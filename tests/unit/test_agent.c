@@ -282,7 +282,13 @@ static void test_trees(void)
 	is_int(field(s, PROTO_T_ERROR), -1, "a detached one is started");
 	ok(do_sync(1, 1), "SYNC");
 	ok(shows_up(mark), "it lives on");
+	begin();
+	s = call(PROTO_QUIESCE);
+	is_int(field(s, PROTO_T_ERROR), -1, "QUIESCE has nothing against it");
 	ok(all_gone(mark, SIGKILL), "until it is ended");
+	begin();
+	s = call(PROTO_QUIESCE);
+	is_int(field(s, PROTO_T_ERROR), ECHILD, "which QUIESCE tells");
 }
 
 static void test_parallel(void)
