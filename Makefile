@@ -160,7 +160,7 @@ check: setup
 check-unit: tests
 	@bash tests/run.sh unit
 
-check-kvm: all kernel monitor
+check-kvm: all kernel
 	@bash tests/run.sh kvm
 
 check-cli: all kernel

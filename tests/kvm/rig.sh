@@ -57,8 +57,6 @@ install -D "$parbake" "$work/parbake/parbake"
 mkdir -p "$work/parbake/build"
 cp "$top"/build/libparbake-uffd.so "$top"/build/initramfs.cpio "$work/parbake/build/"
 cp -L "$top/build/vmlinux" "$work/parbake/build/vmlinux"
-monitor=$(readlink -f "$top/build/parbake-qemu")
-cp "$monitor" "${monitor%/*}/qboot.rom" "$work/parbake/build/"
 cp -r "$recipes" "$work/parbake/recipes"
 # the source stage alone: the disk is made anew there, and must come out the same
 mkdir -p -m 700 "$work/home/cache/stages"
