@@ -86,7 +86,8 @@ find_version() {
 	fi
 }
 
-# The host's apt entries of its own release, as entries for source packages.
+# The host's apt entries of its own release, as entries for source packages. Not
+# backports: another QEMU, which patches/ are not for.
 write_entries() {
 	local codename list parts file
 	codename=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME-}")
@@ -99,7 +100,7 @@ write_entries() {
 		{
 			suite = $0
 			sub(/^[ \t]*deb(-src)?[ \t]+(\[[^]]*\][ \t]+)?[^ \t]+[ \t]+/, "", suite)
-			if (suite ~ "^(" codename "|(old)*stable|testing|unstable|sid)([-/ \t]|$)")
+			if (suite ~ "^(" codename "|(old)*stable|testing|unstable|sid)([-/ \t]|$)" && suite !~ /^[^ \t]*-backports/)
 				print "deb-src" substr($0, index($0, $1) + length($1))
 		}' | sort -u >"$1/parts/lines.list"
 	for file in "$parts"/*.sources; do
@@ -107,6 +108,7 @@ write_entries() {
 	done | awk -v RS= -v codename="$codename" '
 		{
 			gsub(/\n#[^\n]*/, "")
+			gsub(/[^ \t\n:]*-backports[^ \t\n]*/, "")
 			if (("\n" tolower($0)) !~ "\nsuites:[^:]*[ \t\n](" codename "|(old)*stable|testing|unstable|sid)([-/ \t\n]|$)")
 				next
 			print "Types: deb-src"
@@ -141,7 +143,7 @@ fetch_source() {
 	[ -n "$have" ] || die "apt finds no source package qemu; what it said is in $log"
 	if ! grep -qxF -- "$source_version" <<<"$have"; then
 		[ -z "$source_version" ] ||
-			say "the archive has no qemu $source_version any more; taking ${have%%$'\n'*}"
+			say "the archive has no qemu $source_version; taking ${have%%$'\n'*}"
 		source_version=${have%%$'\n'*}
 		printf '%s\n' "$source_version" >"$instead.tmp"
 		mv "$instead.tmp" "$instead"
