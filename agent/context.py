@@ -236,7 +236,8 @@ def reseed():
     code holds itself (random.Random(), numpy.random.default_rng()) cannot be found."""
     modules = sys.modules
     if "random" in modules:
-        modules["random"].seed(os.urandom(64))
+        # a number, not bytes: those would be hashed first
+        modules["random"].seed(int.from_bytes(os.urandom(64), "little"))
     if "numpy.random" in modules:
         modules["numpy.random"].seed(struct.unpack("<16I", os.urandom(64)))
     if "ssl" in modules or "_ssl" in modules:
@@ -279,7 +280,11 @@ def main():
             reseed()
             send("S")
         elif kind == "G":
+            # What lives now is here to stay: a later collection need not look at it, which in a
+            # clone would mean to write to each page that it lies in.
+            gc.unfreeze()
             gc.collect()
+            gc.freeze()
             send("G")
 
 
