@@ -32,6 +32,7 @@ cache=${PARBAKE_MONITOR_CACHE:-${XDG_CACHE_HOME:-${HOME:?HOME is not set; set PA
 log=$cache/build.log
 work=$cache/build
 own=("$here/../preload_uffd.c" "$here/startup.c") # linked in
+added=("$here/translations.c" "$here/translations.h") # to accel/tcg/ of the source
 wrapped=(mmap mmap64 open open64) # by the first of them
 package=qemu-system-x86 # what the distribution calls its own build
 progress_seconds=15
@@ -165,7 +166,7 @@ compute_digest() {
 		for p in "$here"/patches/*.patch; do
 			[ ! -e "$p" ] || sha256sum <"$p"
 		done
-		cat "${own[@]}" | sha256sum
+		cat "${own[@]}" "${added[@]}" | sha256sum
 		gcc --version | head -n 1
 		ld --version | head -n 1
 		# shellcheck disable=SC2086 # a list of words
@@ -186,6 +187,7 @@ unpack_source() {
 		[ ! -e "$p" ] || patch -p1 -s --fuzz=0 <"$p" >>"$log" 2>&1 ||
 			die "${p##*/} does not apply to qemu $source_version"
 	done
+	cp "${added[@]}" accel/tcg/
 	cp "$here/devices.mak" configs/devices/x86_64-softmmu/parbake.mak
 }
 
@@ -264,6 +266,7 @@ try_program() {
 		"$program" -machine microvm -device help | has "\"$word\"" ||
 			die "the program has no $word"
 	done
+	grep -aq x-save-translations "$program" || die "the program keeps no translations"
 	"$program" -help | has '^-sandbox on' || die "the program has no -sandbox"
 	for word in tcg kvm; do
 		"$program" -accel help | has "^$word\$" || die "the program has no $word"
