@@ -23,6 +23,7 @@
 #include "common/file.h"
 #include "common/paths.h"
 #include "restore/sandbox_impl.h"
+#include "restore/translations.h"
 
 #define BODY_BYTES 512
 #define END_WAIT_MS 200
@@ -71,6 +72,7 @@ static int start(struct sandbox *sb, struct err *err)
 		.monitor = template_monitor(sb->t),
 		.disk_fd = template_disk_fd(sb->t),
 		.overlay_fd = sb->overlay_fd,
+		.translations_fd = template_translations_fd(sb->t),
 		.pager_fd = -1};
 	cleanup_fd int memory = -1, pager = -1, channel = -1;
 	int r = template_memory(sb->t, &memory, &pager, err);
@@ -278,6 +280,28 @@ int sandbox_create(struct template *t, const char *hostname, int64_t deadline, s
 	}
 	*ret = steal_ptr(&sb);
 	return 0;
+}
+
+/* The monitor is gone before its file counts: it could still write to it. */
+int sandbox_train(struct sandbox *sb, int64_t deadline, struct err *err)
+{
+	cleanup_publish struct publish p = PUBLISH_INIT;
+	int r = 0;
+
+	if (sb->stage != SANDBOX_ACTIVE && sb->stage != SANDBOX_SPARE)
+		return err_set(err, EINVAL, "keep translations: it has not answered");
+	if (sb->stage == SANDBOX_ACTIVE)
+		r = machine_pause(sb->machine, deadline, err);
+	sb->stage = SANDBOX_FAILED;
+	if (r == 0)
+		r = translations_begin(&p, err);
+	if (r == 0)
+		r = machine_save_translations(sb->machine, p.fd, deadline, err);
+	if (r < 0)
+		return r;
+	machine_free(sb->machine);
+	sb->machine = NULL;
+	return translations_commit(&p, template_memory_key(sb->t), template_monitor(sb->t), err);
 }
 
 void sandbox_free(struct sandbox *sb)

@@ -20,6 +20,7 @@
 #include "common/limits.h"
 #include "restore/disk.h"
 #include "restore/sandbox_impl.h"
+#include "restore/translations.h"
 #include "vmm/cmdline.h"
 #include "vmm/cpu.h"
 
@@ -34,7 +35,7 @@ struct template
 	struct template_options opt;
 	char label[2 * LIMIT_NAME_SIZE];
 	char memory_key[DIGEST_TEXT_SIZE];
-	int disk_fd, state_fd, image_fd;
+	int disk_fd, state_fd, image_fd, translations_fd;
 	struct snapshot_wset wset;
 	pthread_mutex_t lock;
 	struct pagerd *pager; /* under lock: replaced where it is gone */
@@ -315,6 +316,16 @@ void template_explain(struct template *t, bool ended, struct err *err)
 
 /* ---- open and close ------------------------------------------------------------------------ */
 
+bool template_trainable(const struct template *t)
+{
+	return t->shape.accel == MACHINE_TCG && t->shape.vcpus == 1 && t->monitor->hands_over;
+}
+
+bool template_trained(const struct template *t)
+{
+	return t->translations_fd >= 0;
+}
+
 static int open_parts(
 	struct template *t, struct store *s, const struct store_manifest *m, struct err *err)
 {
@@ -331,6 +342,8 @@ static int open_parts(
 		return r;
 	/* by the blob, not by what it expands to: a damaged copy must not serve for a sound one */
 	memcpy(t->memory_key, memory->digest, sizeof(t->memory_key));
+	if (!t->opt.untrained && template_trainable(t))
+		t->translations_fd = translations_open(t->memory_key, t->monitor);
 	/* the pager starts to fill the working set while the rest is made */
 	if ((r = connect_pager(t, err)) < 0 || (r = load_state(t, s, m, err)) < 0)
 		return r;
@@ -346,7 +359,7 @@ int template_open(struct store *s, const struct store_manifest *m,
 	if (!t)
 		return err_set(err, ENOMEM, "no memory for a template");
 	pthread_mutex_init(&t->lock, NULL);
-	t->disk_fd = t->state_fd = t->image_fd = -1;
+	t->disk_fd = t->state_fd = t->image_fd = t->translations_fd = -1;
 	if (opt)
 		t->opt = *opt;
 	snprintf(t->label, sizeof(t->label), "%s%s%s", m->name, m->tag[0] ? ":" : "", m->tag);
@@ -365,6 +378,7 @@ void template_free(struct template *t)
 	close_fd(&t->disk_fd);
 	close_fd(&t->state_fd);
 	close_fd(&t->image_fd);
+	close_fd(&t->translations_fd);
 	snapshot_wset_clear(&t->wset);
 	snapshot_config_clear(&t->config);
 	pthread_mutex_destroy(&t->lock);
@@ -394,6 +408,16 @@ int template_disk_fd(const struct template *t)
 int template_state_fd(const struct template *t)
 {
 	return t->state_fd;
+}
+
+int template_translations_fd(const struct template *t)
+{
+	return t->translations_fd;
+}
+
+const char *template_memory_key(const struct template *t)
+{
+	return t->memory_key;
 }
 
 const struct monitor_facts *template_monitor(const struct template *t)
