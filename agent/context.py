@@ -6,11 +6,11 @@ pipes that the agent reads (so what child processes print is captured too), 3 is
 socket for messages, 4 a pipe for results: one JSON object a line, {"type": "result"
 or "display", "data": {mime: text}}, 5 is this text. A message is u32 length, u8 kind, bytes:
 
-    agent: C code        S reseed     G collect garbage
+    agent: C code        S reseed     G collect garbage     E exercise
     here:  H ready       F cannot start: text
            D done: u32 execution count, u8 raised, then three strings (u32 length,
              UTF-8): class, text and traceback of what was raised
-           S, G the same thing has been done
+           S, G, E the same thing has been done
 
 Messages are handled one after the other, each answered once, in order.
 """
@@ -228,6 +228,26 @@ def run(shell, code):
     return max(shell.execution_count - 1, 0), shell.raised
 
 
+def exercise(shell):
+    """Go the way a cell goes, so that the next one meets it trodden, and leave no trace: nothing
+    is counted, stored, shown or kept as the last result."""
+    kept = shell.last_execution_succeeded, shell.last_execution_result
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            shell.run_cell("str(6 * 7)", silent=True, store_history=False)
+        finally:
+            signal.signal(signal.SIGINT, ignore_interrupt)
+        bundle, _metadata = shell.display_formatter.format(0)
+        json.dumps({"data": {mime: as_text(mime, value) for mime, value in bundle.items()}})
+        for stream in (sys.stdout, sys.stderr):
+            stream.write("")
+            stream.flush()
+    except (Exception, KeyboardInterrupt):  # whatever the user's code has put there
+        pass
+    shell.last_execution_succeeded, shell.last_execution_result = kept
+
+
 # ---- a clone's generators ----------------------------------------------------------------
 
 
@@ -279,6 +299,9 @@ def main():
         elif kind == "S":
             reseed()
             send("S")
+        elif kind == "E":
+            exercise(shell)
+            send("E")
         elif kind == "G":
             # What lives now is here to stay: a later collection need not look at it, which in a
             # clone would mean to write to each page that it lies in.

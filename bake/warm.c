@@ -216,6 +216,18 @@ static int try_identity(struct oven *o, struct err *err)
 	return rc;
 }
 
+/* Whatever is made when a cell runs is made by now. An interpreter that is busy is the recipe's affair. */
+static int exercise_contexts(struct oven *o, struct err *err)
+{
+	uint8_t buf[64];
+	struct proto_out body = {.buf = buf, .max = sizeof(buf)};
+	int rc;
+
+	proto_put_str(&body, PROTO_T_ACTION, "exercise");
+	rc = oven_call(o, PROTO_CONTEXT, &body, CALL_MS, err);
+	return rc == -EBUSY ? 0 : rc;
+}
+
 /*
  * A first process, as a sandbox's first command is one: what the kernel reads from the disk for it (shell,
  * loader, C library) stays in its cache. A root without a shell has none to keep.
@@ -249,6 +261,8 @@ int guest_quiesce(struct oven *o, const struct recipe *r, struct err *err)
 
 	progress_stage(o->progress, "quiesce", NULL, 0);
 	rc = try_identity(o, err);
+	if (!rc)
+		rc = exercise_contexts(o, err);
 	if (!rc)
 		rc = flush_channel(o, err);
 	if (rc)

@@ -105,6 +105,13 @@ static void test_contexts(void)
 	s = code("print(random.getstate() != a)", 0);
 	is_str(out(s, PROTO_OUT), "True\n", "reseeds its generators");
 
+	code("before = (get_ipython().execution_count, len(In), list(Out)); 'kept'", 0);
+	proto_put_str(begin(), PROTO_T_ACTION, "exercise");
+	s = call(PROTO_CONTEXT);
+	is_int(field(s, PROTO_T_ERROR), -1, "exercise");
+	s = code("print(_, get_ipython().execution_count - before[0], len(In) - before[1])", 0);
+	is_str(out(s, PROTO_OUT), "kept 1 1\n", "leaves no trace: one cell more than before");
+
 	s = code("import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
 		 "while True: time.sleep(1)",
 		300);
