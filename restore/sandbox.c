@@ -232,6 +232,21 @@ static int activate(struct sandbox *sb, const char *hostname, int64_t deadline, 
 	return 0;
 }
 
+/* The same for a first cell. Agents of older snapshots do not know it (EINVAL). */
+static int exercise(struct sandbox *sb, int64_t deadline, struct err *err)
+{
+	uint8_t buf[64];
+	struct proto_out body = {.buf = buf, .max = sizeof(buf)};
+	int r;
+
+	if (!template_config(sb->t)->context)
+		return 0;
+	proto_put_str(&body, PROTO_T_ACTION, "exercise");
+	r = guest_call(sb->guest, PROTO_CONTEXT, &body, deadline, machine_pidfd(sb->machine), NULL,
+		NULL, err);
+	return r == -EINVAL || r == -EBUSY ? 0 : r < 0 ? why_ended(sb, r, err) : 0;
+}
+
 int sandbox_prepare(struct sandbox *sb, int64_t deadline, struct err *err)
 {
 	int r = load(sb, deadline, err);
@@ -239,6 +254,8 @@ int sandbox_prepare(struct sandbox *sb, int64_t deadline, struct err *err)
 	/* an answer now makes the next one warm: pages are there, code is translated */
 	if (r == 0)
 		r = activate(sb, NULL, deadline, err);
+	if (r == 0)
+		r = exercise(sb, deadline, err);
 	if (r == 0) {
 		r = machine_pause(sb->machine, deadline, err);
 		sb->stage = r == 0 ? SANDBOX_SPARE : SANDBOX_FAILED;
