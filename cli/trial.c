@@ -19,7 +19,8 @@
 #define READY_MS 60000
 
 /* What the first call of a sandbox costs: a process, or code in the warm interpreter. */
-#define FIRST_CODE "print(6 * 7)\n1"
+static const char *const first_code[] = {"print(6 * 7)", "1"};
+#define TRIAL_HOSTNAME "trial" /* setting it is part of a create */
 #define FIRST_SHELL ":"
 
 static int run_code(struct sandbox *sb, const char *code, struct err *err)
@@ -81,11 +82,16 @@ int trial_ready(struct sandbox *sb, const struct snapshot_config *config, struct
 	return r;
 }
 
-/* The first call of a sandbox: its pages belong to the working set. */
+/* The first calls of a sandbox: their pages belong to the working set. */
 static int first_call(struct sandbox *sb, const struct snapshot_config *config, struct err *err)
 {
-	return config->context ? run_code(sb, FIRST_CODE, err)
-			       : run_shell(sb, config, FIRST_SHELL, err);
+	int r = 0;
+
+	if (!config->context)
+		return run_shell(sb, config, FIRST_SHELL, err);
+	for (size_t i = 0; i < sizeof(first_code) / sizeof(*first_code) && !r; i++)
+		r = run_code(sb, first_code[i], err);
+	return r;
 }
 
 static int restore_once(struct store *s, const struct store_manifest *m,
@@ -99,7 +105,7 @@ static int restore_once(struct store *s, const struct store_manifest *m,
 	if (r < 0)
 		return r;
 	config = template_config(t);
-	r = sandbox_create(t, NULL, clock_deadline(LIMIT_CREATE_MS), &sb, err);
+	r = sandbox_create(t, TRIAL_HOSTNAME, clock_deadline(LIMIT_CREATE_MS), &sb, err);
 	if (r < 0)
 		return r;
 	r = first_call(sb, config, err);
@@ -143,7 +149,7 @@ int trial_train(struct store *s, const struct store_manifest *m, struct err *err
 	if (r < 0)
 		return r;
 	config = template_config(t);
-	r = sandbox_create(t, NULL, clock_deadline(LIMIT_CREATE_MS), &sb, err);
+	r = sandbox_create(t, TRIAL_HOSTNAME, clock_deadline(LIMIT_CREATE_MS), &sb, err);
 	if (!r)
 		r = first_call(sb, config, err);
 	if (r < 0) {
