@@ -228,24 +228,51 @@ def run(shell, code):
     return max(shell.execution_count - 1, 0), shell.raised
 
 
+def undo(shell):
+    """What a cell changes of the shell; the value puts it back. Hooks sleep meanwhile."""
+    history, events = shell.history_manager, shell.events
+    names = ["_i", "_ii", "_iii", "_i%d" % shell.execution_count]
+    space = {name: shell.user_ns[name] for name in names if name in shell.user_ns}
+    lists = [history.input_hist_parsed, history.input_hist_raw, history.db_input_cache]
+    lengths = [len(one) for one in lists]
+    texts = ["_i", "_ii", "_iii", "_i00"]
+    fields = [(history, name, getattr(history, name)) for name in texts]
+    fields += [
+        (shell, name, getattr(shell, name))
+        for name in ("execution_count", "last_execution_succeeded", "last_execution_result")
+    ]
+    fields.append((events, "callbacks", events.callbacks))
+
+    def put_back():
+        for owner, name, value in fields:
+            setattr(owner, name, value)
+        for one, length in zip(lists, lengths):
+            del one[length:]
+        for name in names:
+            shell.user_ns.pop(name, None)
+        shell.user_ns.update(space)
+
+    events.callbacks = {name: [] for name in events.callbacks}
+    return put_back
+
+
 def exercise(shell):
     """Go the way a cell goes, so that the next one meets it trodden, and leave no trace: nothing
     is counted, stored, shown or kept as the last result."""
-    kept = shell.last_execution_succeeded, shell.last_execution_result
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        put_back = undo(shell)
         try:
-            shell.run_cell("str(6 * 7)", silent=True, store_history=False)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            shell.run_cell("print(end='')", store_history=True)
         finally:
             signal.signal(signal.SIGINT, ignore_interrupt)
+            put_back()
         bundle, _metadata = shell.display_formatter.format(0)
         json.dumps({"data": {mime: as_text(mime, value) for mime, value in bundle.items()}})
         for stream in (sys.stdout, sys.stderr):
-            stream.write("")
             stream.flush()
     except (Exception, KeyboardInterrupt):  # whatever the user's code has put there
         pass
-    shell.last_execution_succeeded, shell.last_execution_result = kept
 
 
 # ---- a clone's generators ----------------------------------------------------------------
