@@ -35,11 +35,17 @@ int api_new(struct loop *l, struct pool *p, const struct config *config, struct 
 	struct api **ret, struct err *err)
 {
 	struct api *a = calloc(1, sizeof(*a));
+	int r;
 
 	if (!a)
 		return err_set(err, ENOMEM, "no memory for the API");
 	*a = (struct api){.loop = l, .pool = p, .config = config, .metrics = m};
 	a->started_ns = clock_now_ns();
+	r = api_token_open(a, err);
+	if (r < 0) {
+		free(a);
+		return r;
+	}
 	api_numbers_new(a);
 	*ret = a;
 	return 0;
@@ -159,37 +165,6 @@ static bool authenticate(struct api *a, struct http_request *rq, struct api_call
 		api_error(rq, 401,
 			"a key is needed: send it as X-API-Key, or as Authorization: Bearer");
 	return false;
-}
-
-void api_access_token(
-	const struct config_key *key, const char *id, char ret[static DIGEST_HEX_SIZE])
-{
-	cleanup_free char *text = str_printf("parbake access\n%s\n%s", key->digest, id);
-	char digest[DIGEST_TEXT_SIZE];
-
-	digest_buffer(text, strlen(text), digest);
-	memcpy(ret, strchr(digest, ':') + 1, DIGEST_HEX_SIZE);
-}
-
-/* Does the request have the token of the sandbox @id, in place of a key? */
-static bool has_token(
-	struct api *a, const struct http_request *rq, const char *id, struct api_caller *ret)
-{
-	const char *token = http_header(rq, "X-Access-Token");
-	struct pool_sandbox *sb = token ? pool_find(a->pool, id) : NULL;
-	const struct config_key *key;
-	char want[DIGEST_HEX_SIZE];
-	struct pool_facts f;
-
-	if (!sb || strlen(token) != DIGEST_HEX_SIZE - 1)
-		return false;
-	pool_facts(sb, &f);
-	key = config_key_named(a->config, f.key);
-	if (!key)
-		return false;
-	api_access_token(key, id, want);
-	*ret = (struct api_caller){.key = key};
-	return config_same_secret(token, want, DIGEST_HEX_SIZE - 1);
 }
 
 /* ---- what of a sandbox ---------------------------------------------------------------------- */
@@ -361,7 +336,13 @@ void api_handle(void *user, struct http_request *rq)
 		own(a, rq, r);
 		return;
 	}
-	if (!(sandbox && has_token(a, rq, id, &who)) && !authenticate(a, rq, &who))
+	if (sandbox &&
+		(api_token_is(a, id, http_header(rq, "X-Access-Token")) ||
+			api_token_is(a, id, http_header(rq, "E2b-Traffic-Access-Token")))) {
+		inside(a, &(struct api_caller){0}, rq, id, port, path);
+		return;
+	}
+	if (!authenticate(a, rq, &who))
 		return;
 	if (sandbox) {
 		inside(a, &who, rq, id, port, path);

@@ -47,16 +47,13 @@ static json_t *copy(const json_t *value)
 json_t *control_sandbox(const struct api *a, const struct pool_facts *f)
 {
 	cleanup_free char *template = control_template_id(f->template_name, f->template_tag);
+	char token[DIGEST_TEXT_SIZE];
 
-	const struct config_key *key = config_key_named(a->config, f->key);
-	char token[DIGEST_HEX_SIZE];
-
-	if (key)
-		api_access_token(key, f->id, token);
-	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s*}", "sandboxID", f->id, "templateID",
-		template, "alias", f->template_name, "clientID", CONTROL_CLIENT, "envdVersion",
-		CONTROL_ENVD_VERSION, "domain", a->config->domain, "envdAccessToken",
-		key ? token : NULL);
+	api_token_of(a, f->id, token);
+	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "sandboxID", f->id,
+		"templateID", template, "alias", f->template_name, "clientID", CONTROL_CLIENT,
+		"envdVersion", CONTROL_ENVD_VERSION, "domain", a->config->domain, "envdAccessToken",
+		token, "trafficAccessToken", token);
 }
 
 json_t *control_listed(const struct pool_facts *f)

@@ -37,14 +37,6 @@ bool config_same_secret(const char *a, const char *b, size_t len)
 	return differs == 0;
 }
 
-const struct config_key *config_key_named(const struct config *c, const char *name)
-{
-	for (size_t i = 0; i < c->n_keys; i++)
-		if (!strcmp(c->keys[i].name, name))
-			return &c->keys[i];
-	return NULL;
-}
-
 const struct config_key *config_find_key(const struct config *c, const char *text)
 {
 	char digest[DIGEST_TEXT_SIZE];
