@@ -86,7 +86,7 @@
 #define LIMIT_KEEPER_LINE (64 * KIB) /* of a message between daemon, nursery and keeper */
 #define LIMIT_KEEPER_RECORD (32 * KIB) /* of the daemon's notes that a keeper holds, as text */
 #define LIMIT_KEEPER_SEND_MS 5000 /* a daemon that does not read is taken for gone after */
-#define LIMIT_KEEPER_FILES 256 /* descriptors of a keeper, and of its monitor */
+#define LIMIT_KEEPER_FILES 1024 /* descriptors of a keeper; and of all that are on their way (unix(7)) */
 #define LIMIT_PAUSE_TRIES 10 /* of a pause at a lease's end; then the sandbox is killed */
 #define LIMIT_PAUSE_RETRY_MS 30000 /* between two */
 #define LIMIT_POOL_SANDBOXES 65536 /* of one daemon, paused ones included */

@@ -7,11 +7,9 @@
  * key where keys are configured, and where none are, who may open the socket may use it. A key that
  * is wrong is refused wherever it comes from.
  *
- * The inside of one sandbox is also open to its token (X-Access-Token: api_token.c), where it is asked for
- * by host name or header.
- *
  * What runs in a sandbox is asked for by its host name, by a header or below /sandboxes/ID/; the
- * last has the control plane's routes before it. A key sees its own sandboxes alone.
+ * last has the control plane's routes before it. A key sees its own sandboxes alone. The inside of
+ * a sandbox is open to its token, too, which its create's answer has: SDKs send that there, no key.
  */
 #include "pool/api.h"
 
@@ -61,6 +59,11 @@ void api_configure(struct api *a, const struct config *config)
 void api_drain(struct api *a)
 {
 	a->draining = true;
+}
+
+void api_pool_gone(struct api *a)
+{
+	a->pool = NULL;
 }
 
 void api_free(struct api *a)

@@ -202,22 +202,29 @@ static int begin(struct daemon *d, struct err *err)
 	return r ? r : listen_all(d, err);
 }
 
+static void last_rounds(struct daemon *d)
+{
+	for (int i = 0; d->loop && i < LAST_ROUNDS; i++)
+		loop_once(d->loop, 0, NULL);
+}
+
 static void finish(struct daemon *d)
 {
 	loop_timer_cancel(d->drain);
+	loop_remove(d->watch);
 	if (d->http)
 		http_server_stop(d->http);
-	/* what was said to guests about that goes out */
-	for (int i = 0; d->loop && i < LAST_ROUNDS; i++)
-		loop_once(d->loop, 0, NULL);
+	last_rounds(d); /* what was said to guests about that goes out */
 	pool_free(d->pool);
+	if (d->api)
+		api_pool_gone(d->api);
+	last_rounds(d); /* guests' ends are heard */
 	http_server_free(d->http);
 	if (d->bound)
 		daemon_unlink(d->config->socket);
 	api_free(d->api);
 	metrics_free(d->metrics);
 	notify_free(d->notify);
-	loop_remove(d->watch);
 	close_fd(&d->signals);
 	loop_free(d->loop);
 	config_free(d->config);

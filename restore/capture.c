@@ -65,8 +65,14 @@ static int open_parts(struct capture *c, int dirfd, struct err *err)
 			: err_sys(err, errno, STORE_CAPTURE_FILE);
 	c->stored_bytes = (uint64_t)st.st_blocks * 512;
 	r = file_read_rest(fd, STORE_CAPTURE_FILE, LIMIT_JSON_BYTES, &text, &len, err);
-	if (r < 0 || (r = capture_record_parse(text, len, rec, err)) < 0 ||
-		(rec->memory.bytes &&
+	if (r < 0)
+		return r;
+	r = capture_record_parse(text, len, rec, err);
+	if (r < 0) {
+		err_prefix(err, STORE_CAPTURE_FILE);
+		return r;
+	}
+	if ((rec->memory.bytes &&
 			(r = open_file(c, dirfd, CAPTURE_MEMORY, &rec->memory, &c->memory_fd, err)) <
 				0) ||
 		(r = open_file(c, dirfd, CAPTURE_DISK, &rec->disk, &c->disk_fd, err)) < 0 ||

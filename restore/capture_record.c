@@ -155,21 +155,20 @@ int capture_record_parse(
 	char digest[DIGEST_TEXT_SIZE];
 	int r = json_parse(STORE_CAPTURE_FILE, text, len, &all, err);
 
-	if (r < 0) /* its error says what of it is no JSON */
+	if (r < 0) {
+		err_prefix(err, "it is damaged");
 		return r == -ENOMEM ? r : -EBADMSG;
+	}
 	obj = json_object_get(all, "capture");
 	if (!json_is_object(obj))
-		return err_set(err, EBADMSG, STORE_CAPTURE_FILE ": no object \"capture\"");
+		return err_set(err, EBADMSG, "it is damaged: no object \"capture\"");
 	inner = json_text(obj);
 	digest_buffer(inner, strlen(inner), digest);
 	if (json_get_string(all, "digest", &want, NULL) < 0 || strcmp(want, digest) != 0)
-		return err_set(err, EBADMSG, STORE_CAPTURE_FILE ": it is damaged: its digest is "
-								"another");
+		return err_set(err, EBADMSG, "it is damaged: its digest is another");
 	r = fields(obj, &c, err);
-	if (r < 0) {
-		err_prefix(err, STORE_CAPTURE_FILE);
+	if (r < 0)
 		return -EBADMSG;
-	}
 	*ret = c;
 	c = (struct capture_record){0};
 	return 0;
