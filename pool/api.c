@@ -8,7 +8,8 @@
  * is wrong is refused wherever it comes from.
  *
  * What runs in a sandbox is asked for by its host name, by a header or below /sandboxes/ID/; the
- * last has the control plane's routes before it. A key sees its own sandboxes alone.
+ * last has the control plane's routes before it. A key sees its own sandboxes alone. The inside of
+ * a sandbox is open to its token, too, which its create's answer has: SDKs send that there, no key.
  */
 #include "pool/api.h"
 
@@ -34,11 +35,17 @@ int api_new(struct loop *l, struct pool *p, const struct config *config, struct 
 	struct api **ret, struct err *err)
 {
 	struct api *a = calloc(1, sizeof(*a));
+	int r;
 
 	if (!a)
 		return err_set(err, ENOMEM, "no memory for the API");
 	*a = (struct api){.loop = l, .pool = p, .config = config, .metrics = m};
 	a->started_ns = clock_now_ns();
+	r = api_token_open(a, err);
+	if (r < 0) {
+		free(a);
+		return r;
+	}
 	api_numbers_new(a);
 	*ret = a;
 	return 0;
@@ -327,6 +334,12 @@ void api_handle(void *user, struct http_request *rq)
 	r = sandbox ? NULL : find_own(path);
 	if (r && r->open) {
 		own(a, rq, r);
+		return;
+	}
+	if (sandbox &&
+		(api_token_is(a, id, http_header(rq, "X-Access-Token")) ||
+			api_token_is(a, id, http_header(rq, "E2b-Traffic-Access-Token")))) {
+		inside(a, &(struct api_caller){0}, rq, id, port, path);
 		return;
 	}
 	if (!authenticate(a, rq, &who))

@@ -71,6 +71,8 @@ int config_listen_addr(const char *listen, struct sockaddr_storage *ret, socklen
  * digits). */
 #define CONFIG_KEY_SIZE (4 + 40 + 1)
 int config_make_key(char ret[static CONFIG_KEY_SIZE], struct err *err);
+/* Do @a and @b hold the same @len bytes? Takes the same time wherever they differ. */
+bool config_same_secret(const char *a, const char *b, size_t len);
 /* Which key is @text? Takes the same time whichever, and whether there is one. NULL: none. */
 const struct config_key *config_find_key(const struct config *c, const char *text);
 

@@ -27,6 +27,16 @@ int config_make_key(char ret[static CONFIG_KEY_SIZE], struct err *err)
 	return 0;
 }
 
+bool config_same_secret(const char *a, const char *b, size_t len)
+{
+	const volatile char *x = a, *y = b;
+	unsigned char differs = 0;
+
+	for (size_t i = 0; i < len; i++)
+		differs |= (unsigned char)(x[i] ^ y[i]);
+	return differs == 0;
+}
+
 const struct config_key *config_find_key(const struct config *c, const char *text)
 {
 	char digest[DIGEST_TEXT_SIZE];
@@ -34,14 +44,9 @@ const struct config_key *config_find_key(const struct config *c, const char *tex
 
 	digest_buffer(text, strlen(text), digest);
 	for (size_t i = 0; i < c->n_keys; i++) {
-		const volatile char *have = c->keys[i].digest;
-		unsigned char differs = 0;
-		size_t same;
+		size_t fits = config_same_secret(c->keys[i].digest, digest, sizeof(digest));
 
-		for (size_t k = 0; k < sizeof(digest); k++)
-			differs |= (unsigned char)(have[k] ^ digest[k]);
-		same = (size_t)(((unsigned)differs - 1) >> 31); /* 1 for 0 */
-		found |= (0 - same) & (i + 1);
+		found |= (0 - fits) & (i + 1);
 	}
 	return found ? &c->keys[found - 1] : NULL;
 }

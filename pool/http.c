@@ -19,6 +19,8 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -137,6 +139,11 @@ void http_server_patience(struct http_server *s, int64_t idle_ns, int64_t stall_
 	s->stall_ns = stall_ns;
 }
 
+void http_server_most(struct http_server *s, unsigned connections)
+{
+	s->max_conns = connections;
+}
+
 /* ---- connections --------------------------------------------------------------------------- */
 
 static void listen_again(struct http_server *s, bool on)
@@ -175,6 +182,7 @@ static void connection_changed(void *cls, struct MHD_Connection *mhd, void **con
 	if (c->next)
 		c->next->prev = c->prev;
 	s->n_conns--;
+	s->complained = s->complained && s->n_conns >= s->max_conns / 2;
 	free(c->uri);
 	free(c);
 	*context = NULL;
@@ -221,6 +229,22 @@ static void add(struct http_listener *li, int fd)
 	http_kick(s);
 }
 
+/* Once, until half of them have left. */
+__attribute__((format(printf, 2, 3))) static void complain(
+	struct http_server *s, const char *fmt, ...)
+{
+	char text[128];
+	va_list args;
+
+	if (s->complained)
+		return;
+	va_start(args, fmt);
+	vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	log_warn("http: %s; more wait", text);
+	s->complained = true;
+}
+
 static void accept_some(void *user, short revents)
 {
 	struct http_listener *li = user;
@@ -230,10 +254,10 @@ static void accept_some(void *user, short revents)
 	for (int i = 0; i < ACCEPTS; i++) {
 		int fd;
 
-		if (s->n_conns >= LIMIT_HTTP_CONNECTIONS) {
+		if (s->n_conns >= s->max_conns) {
 			s->full = true;
 			listen_again(s, false);
-			log_warn("http: %u connections are open; more wait", s->n_conns);
+			complain(s, "%u connections are open", s->n_conns);
 			return;
 		}
 		fd = accept4(li->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -244,7 +268,7 @@ static void accept_some(void *user, short revents)
 		if (errno == EAGAIN)
 			return;
 		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-			log_warn("http: accept a connection: %s", strerrordesc_np(errno));
+			complain(s, "accept a connection: %s", strerrordesc_np(errno));
 			listen_again(s, false);
 			if (!s->breath)
 				s->breath =
@@ -398,6 +422,7 @@ int http_server_new(
 	if (!s)
 		abort();
 	*s = (struct http_server){.loop = l, .fn = fn, .user = user};
+	s->max_conns = LIMIT_HTTP_CONNECTIONS;
 	s->idle_ns = LIMIT_HTTP_IDLE_S * SECOND;
 	s->stall_ns = LIMIT_HTTP_STALL_S * SECOND;
 	s->mhd = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME |

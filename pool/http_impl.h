@@ -29,12 +29,12 @@ struct http_server {
 	struct loop_timer *breath; /* no descriptors: accepting goes on later */
 	struct http_listener *listeners;
 	struct http_conn *conns, *accepting;
-	unsigned n_conns;
+	unsigned n_conns, max_conns; /* LIMIT_HTTP_CONNECTIONS */
 	struct http_request *requests; /* those whose handler has been called */
 	unsigned n_open;
 	int64_t idle_ns, stall_ns; /* LIMIT_HTTP_IDLE_S, LIMIT_HTTP_STALL_S */
 	bool running, again; /* within MHD_run(); it is needed once more */
-	bool full, quiesced, stopping;
+	bool full, complained, quiesced, stopping;
 };
 
 struct http_conn {
@@ -122,8 +122,9 @@ struct http_request {
 void http_kick(struct http_server *s);
 void http_suspend(struct http_request *rq);
 void http_resume(struct http_request *rq); /* where it is suspended */
-/* Tests: shorter patience. */
+/* Tests: shorter patience, fewer connections. */
 void http_server_patience(struct http_server *s, int64_t idle_ns, int64_t stall_ns);
+void http_server_most(struct http_server *s, unsigned connections);
 
 /* http_request.c. @uri is taken. 0, or the status of what is wrong with it, said in *@ret_why. */
 struct http_request *http_request_new(struct http_conn *conn, struct MHD_Connection *mhd,

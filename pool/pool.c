@@ -266,6 +266,7 @@ void pool_free(struct pool *p)
 		sb->held = 0;
 		pool_sandbox_remove(sb);
 	}
+	pool_guests_bury(p);
 	while (p->machines)
 		pool_machine_free(p->machines);
 	pool_versions_free(p);

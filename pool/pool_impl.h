@@ -223,6 +223,8 @@ bool pool_id_valid(const char *text);
 int pool_guest_open(struct pool_sandbox *sb, int channel, struct err *err);
 /* End its streams; the descriptor is kept and returned where @keep (else -1). May be called anywhere. */
 int pool_guest_close(struct pool_sandbox *sb, bool keep);
+/* Free what has been closed, now: their streams are told. */
+void pool_guests_bury(struct pool *p);
 
 /* ---- leases (pool_lease.c) -------------------------------------------------------------------- */
 
@@ -290,6 +292,7 @@ struct pool {
 	struct loop_timer *refill_timer, *tick_timer;
 
 	struct pool_change *changes;
+	struct pool_burial *burials; /* guests to be freed in the next round */
 	struct pool_later *later; /* answers to be given in the next round */
 	void (*on_create)(void *user, const struct pool_facts *f, bool ok, const json_t *parts);
 	void *on_create_user;

@@ -38,15 +38,16 @@ for who in one two; do
 	eval "$who=\$(grep -o 'e2b_[0-9a-f]*' \"\$scratch/key\")"
 	grep -v '^#' "$scratch/key" >>"$scratch/keys"
 done
-printf '[pool]\nsocket = %s\nstate = %s\ndomain = sb.example.org\n[template tiny]\nshells = 1\nspares = 1\n' \
-	"$socket" "$scratch/state" >"$conf"
+port=$(python3 -c 'import socket; s=socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+printf '[pool]\nlisten = 127.0.0.1:%s\nsocket = %s\nstate = %s\ndomain = sb.example.org\n[template tiny]\nshells = 1\nspares = 1\n' \
+	"$port" "$socket" "$scratch/state" >"$conf"
 cat "$scratch/keys" >>"$conf"
 
 serve first
 ok "shells and spares are made" await 120 ready
 # shellcheck disable=SC2154 # by the eval above
 is "$(status -H "X-API-Key: $one" "$socket" POST /sandboxes '{"templateID": "tiny"}')" 201 "a sandbox of the first key"
-id=$(field 'd["sandboxID"]')
+id=$(field 'd["sandboxID"]') token=$(field 'd["envdAccessToken"]')
 is "$(status -H "X-API-Key: $one" "$socket" GET "/sandboxes/$id")" 200 "its key sees it"
 # shellcheck disable=SC2154
 is "$(status -H "X-API-Key: $two" "$socket" GET "/sandboxes/$id")" 404 "another does not"
@@ -65,6 +66,15 @@ is "$(status "${key[@]}" "$socket" GET "/sandboxes/$id/health")" 204 "by its pat
 is "$(status "${key[@]}" -H "E2b-Sandbox-Id: $id" "$socket" GET /no/such)" 404 "what is not there"
 is "$(status "${key[@]}" -H "Host: 49983-$id.other.example.org" "$socket" GET "/sandboxes/$id")" 200 \
 	"another domain is none of ours"
+
+
+# by TCP: its token opens its inside, and nothing else
+tcp=127.0.0.1:$port
+is "$(status -H "E2b-Sandbox-Id: $id" "$tcp" GET /health)" 401 "over TCP nothing goes without a key"
+is "$(status -H "X-Access-Token: $token" -H "E2b-Sandbox-Id: $id" "$tcp" GET /health)" 204 "or the sandbox's token"
+is "$(status -H "X-Access-Token: ${token%?}x" -H "E2b-Sandbox-Id: $id" "$tcp" GET /health)" 401 "not another"
+is "$(status -H "X-Access-Token: $token" -H "E2b-Sandbox-Id: none" "$tcp" GET /health)" 401 "nor for another sandbox"
+is "$(status -H "X-Access-Token: $token" "$tcp" GET "/sandboxes/$id")" 401 "nor for the control plane"
 
 # metrics
 is "$(status "$socket" GET /metrics)" 200 "metrics"

@@ -262,6 +262,42 @@ static void test_quiesce(void)
 	leave(&c);
 }
 
+/* As many connections as there may be: more wait for one to leave. */
+static void test_full(void)
+{
+	struct client c[4];
+	struct rlimit files, few;
+
+	http_server_most(server, 3);
+	for (int i = 0; i < 4; i++) {
+		c[i] = enter();
+		say(&c[i], "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+	}
+	for (int i = 0; i < 3; i++)
+		ok(until(&c[i], says(&c[i], "\"now\"")), "one is answered");
+	for (int i = 0; i < 10; i++)
+		turn(&c[3]);
+	is_int(c[3].len, 0, "one too many waits");
+	leave(&c[1]);
+	ok(until(&c[3], says(&c[3], "\"now\"")), "until another leaves");
+	leave(&c[3]);
+
+	/* no descriptor for it: it waits likewise */
+	ok(until(NULL, server->n_conns == 2), "two are left");
+	c[1] = enter();
+	getrlimit(RLIMIT_NOFILE, &files);
+	few = files;
+	few.rlim_cur = (rlim_t)dup(0);
+	close((int)few.rlim_cur);
+	setrlimit(RLIMIT_NOFILE, &few);
+	say(&c[1], "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+	ok(until(&c[1], server->breath), "without descriptors nothing is accepted");
+	setrlimit(RLIMIT_NOFILE, &files);
+	ok(until(&c[1], says(&c[1], "\"now\"")), "until there are some");
+	for (int i = 0; i < 3; i++)
+		leave(&c[i]);
+}
+
 /* Freed with requests in every state. */
 static void test_free(void)
 {
@@ -292,7 +328,7 @@ static void test_free(void)
 int main(void)
 {
 	static void (*const tests[])(void) = {test_plain, test_later, test_orphan, test_stream,
-		test_slow_reader, test_tcp, test_quiesce, test_free};
+		test_slow_reader, test_tcp, test_full, test_quiesce, test_free};
 
 	return run_tests(tests, sizeof(tests) / sizeof(*tests));
 }
