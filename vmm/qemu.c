@@ -409,6 +409,14 @@ static int qemu_capture(struct machine *m, int state_fd, int64_t deadline, struc
 	return 0;
 }
 
+static int qemu_read_memory(
+	struct machine *m, uint64_t offset, uint64_t len, int fd, int64_t deadline, struct err *err)
+{
+	struct qemu *q = m->driver;
+
+	return qemu_memory_save(q->qmp, offset, len, fd, deadline, err);
+}
+
 static void qemu_poll(struct machine *m)
 {
 	struct qemu *q = m->driver;
@@ -428,6 +436,7 @@ const struct monitor_ops monitor_qemu = {
 	.resume = qemu_resume,
 	.pause = qemu_pause,
 	.capture = qemu_capture,
+	.read_memory = qemu_read_memory,
 	.poll = qemu_poll,
 	.release = qemu_release,
 };
