@@ -160,6 +160,13 @@ $(B)/fuzz/fuzz_frames: tests/fuzz/fuzz_frames.c tests/fuzz/replay.c $(FRAMES_SRC
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(filter-out -MMD -MP,$(BASE_CFLAGS)) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^)
 
+# The commands' own parsers belong to no library either.
+CLIENT_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard cli/client*.c) cli/base64.c cli/terminal.c)
+$(B)/fuzz/fuzz_client: tests/fuzz/fuzz_client.c tests/fuzz/replay.c $(CLIENT_OBJ) $(LIB_OBJ)
+	$(call say,FUZZ,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $(filter %.c %.o,$^) $(LIBS)
+
 .PHONY: tests
 tests: all $(PEERS) $(UNIT_BIN) $(FUZZ_BIN) $(DRIVE_BIN)
 

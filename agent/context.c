@@ -148,6 +148,7 @@ static bool context_message(struct context *c, char kind, const uint8_t *body, u
 		return c->state == CONTEXT_BUSY && code_done(c, body, len);
 	case CONTEXT_RESEED:
 	case CONTEXT_COLLECT:
+	case CONTEXT_EXERCISE:
 		return context_answer(c, kind, NULL);
 	}
 	return false;
@@ -498,10 +499,12 @@ void context_request(struct stream *s, unsigned type, struct request *r)
 	struct fail f;
 
 	(void)type;
-	if (!strcmp(action, "start") || (restart && (!c || c->state == CONTEXT_DEAD))) {
+	if (!strcmp(action, "exercise")) {
+		context_exercise(s);
+	} else if (!strcmp(action, "start") || (restart && (!c || c->state == CONTEXT_DEAD))) {
 		context_action_start(s, c, r);
 	} else if (!restart && strcmp(action, "stop") != 0) {
-		stream_reply_error(s, EINVAL, "a context can be told to start, restart or stop");
+		stream_reply_error(s, EINVAL, "a context can be told to start, restart, stop or exercise");
 	} else if (!c) {
 		stream_reply(s, NULL);
 	} else if (c->state == CONTEXT_DEAD) {

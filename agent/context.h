@@ -5,9 +5,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct stream;
+
 /* Warm interpreters, as the rest of the agent sees them. */
 
-enum context_ask { CONTEXT_RESEED = 'S', CONTEXT_COLLECT = 'G' };
+enum context_ask { CONTEXT_RESEED = 'S', CONTEXT_COLLECT = 'G', CONTEXT_EXERCISE = 'E' };
 
 /*
  * Ask every living context and call @done once: @late is NULL, or names one that has not
@@ -15,6 +17,8 @@ enum context_ask { CONTEXT_RESEED = 'S', CONTEXT_COLLECT = 'G' };
  */
 void context_ask_all(
 	enum context_ask what, uint64_t ms, void (*done)(void *user, const char *late), void *user);
+/* CONTEXT with the action "exercise": all contexts, whatever its name. Replies, now or later. */
+void context_exercise(struct stream *s);
 unsigned context_count(void);
 /* Kill them all. */
 void context_kill_all(void);

@@ -6,11 +6,11 @@ pipes that the agent reads (so what child processes print is captured too), 3 is
 socket for messages, 4 a pipe for results: one JSON object a line, {"type": "result"
 or "display", "data": {mime: text}}, 5 is this text. A message is u32 length, u8 kind, bytes:
 
-    agent: C code        S reseed     G collect garbage
+    agent: C code        S reseed     G collect garbage     E exercise
     here:  H ready       F cannot start: text
            D done: u32 execution count, u8 raised, then three strings (u32 length,
              UTF-8): class, text and traceback of what was raised
-           S, G the same thing has been done
+           S, G, E the same thing has been done
 
 Messages are handled one after the other, each answered once, in order.
 """
@@ -228,6 +228,53 @@ def run(shell, code):
     return max(shell.execution_count - 1, 0), shell.raised
 
 
+def undo(shell):
+    """What a cell changes of the shell; the value puts it back. Hooks sleep meanwhile."""
+    history, events = shell.history_manager, shell.events
+    names = ["_i", "_ii", "_iii", "_i%d" % shell.execution_count]
+    space = {name: shell.user_ns[name] for name in names if name in shell.user_ns}
+    lists = [history.input_hist_parsed, history.input_hist_raw, history.db_input_cache]
+    lengths = [len(one) for one in lists]
+    texts = ["_i", "_ii", "_iii", "_i00"]
+    fields = [(history, name, getattr(history, name)) for name in texts]
+    fields += [
+        (shell, name, getattr(shell, name))
+        for name in ("execution_count", "last_execution_succeeded", "last_execution_result")
+    ]
+    fields.append((events, "callbacks", events.callbacks))
+
+    def put_back():
+        for owner, name, value in fields:
+            setattr(owner, name, value)
+        for one, length in zip(lists, lengths):
+            del one[length:]
+        for name in names:
+            shell.user_ns.pop(name, None)
+        shell.user_ns.update(space)
+
+    events.callbacks = {name: [] for name in events.callbacks}
+    return put_back
+
+
+def exercise(shell):
+    """Go the way a cell goes, so that the next one meets it trodden, and leave no trace: nothing
+    is counted, stored, shown or kept as the last result."""
+    try:
+        put_back = undo(shell)
+        try:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            shell.run_cell("print(end='')", store_history=True)
+        finally:
+            signal.signal(signal.SIGINT, ignore_interrupt)
+            put_back()
+        bundle, _metadata = shell.display_formatter.format(0)
+        json.dumps({"data": {mime: as_text(mime, value) for mime, value in bundle.items()}})
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    except (Exception, KeyboardInterrupt):  # whatever the user's code has put there
+        pass
+
+
 # ---- a clone's generators ----------------------------------------------------------------
 
 
@@ -236,7 +283,8 @@ def reseed():
     code holds itself (random.Random(), numpy.random.default_rng()) cannot be found."""
     modules = sys.modules
     if "random" in modules:
-        modules["random"].seed(os.urandom(64))
+        # a number, not bytes: those would be hashed first
+        modules["random"].seed(int.from_bytes(os.urandom(64), "little"))
     if "numpy.random" in modules:
         modules["numpy.random"].seed(struct.unpack("<16I", os.urandom(64)))
     if "ssl" in modules or "_ssl" in modules:
@@ -278,8 +326,15 @@ def main():
         elif kind == "S":
             reseed()
             send("S")
+        elif kind == "E":
+            exercise(shell)
+            send("E")
         elif kind == "G":
+            # What lives now is here to stay: a later collection need not look at it, which in a
+            # clone would mean to write to each page that it lies in.
+            gc.unfreeze()
             gc.collect()
+            gc.freeze()
             send("G")
 
 

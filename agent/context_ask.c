@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Asking every context for something (to reseed, to collect garbage) and waiting for all, but
+ * Asking every context for something (to reseed, to collect garbage, to exercise) and waiting for all, but
  * not for ever. A driver answers its messages in order, so each context has a queue of
  * what it owes; an answer that comes too late still takes its place in it.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -91,4 +92,37 @@ bool context_answer(struct context *c, char kind, const char *late)
 	free(a);
 	gather_answer(g, late);
 	return true;
+}
+
+/* ---- exercise ------------------------------------------------------------------------- */
+
+static void exercise_done(void *user, const char *late)
+{
+	struct stream **owner = user;
+	char text[160];
+
+	snprintf(text, sizeof(text), "context '%.64s' is not idle", late ? late : "");
+	if (*owner && late)
+		stream_reply_error(*owner, EBUSY, text);
+	else if (*owner)
+		stream_reply(*owner, NULL);
+	free(owner);
+}
+
+static void exercise_abort(struct stream *s)
+{
+	struct stream **owner = stream_user(s);
+
+	*owner = NULL;
+}
+
+static const struct stream_ops exercise_ops = {.abort = exercise_abort};
+
+void context_exercise(struct stream *s)
+{
+	struct stream **owner = agent_alloc(sizeof(struct stream *));
+
+	*owner = s;
+	stream_set(s, &exercise_ops, owner);
+	context_ask_all(CONTEXT_EXERCISE, AGENT_QUIESCE_MS, exercise_done, owner);
 }

@@ -32,7 +32,9 @@
 
 #define ZERO_CHUNK (4u << 20)
 #define ZERO_CHUNK_LEAST (16u << 10)
-#define ZERO_REST (256u << 10)
+/* The kernel evicts below 64 KiB and two ten-thousandths of memory (machine_reserves): twice that is left. */
+#define ZERO_REST (128u << 10)
+#define ZERO_REST_PART 2500
 #define ZERO_BLOCK (32u << 10)
 #define ZERO_SOCKETS 16
 #define ZERO_SOCKET_BYTES (512 << 10)
@@ -145,7 +147,7 @@ static int work_zero(
 	const void *arg, int data, int control, struct proto_out *reply, struct fail *f)
 {
 	static char text[MEMINFO_MAX];
-	size_t bytes = 0, max;
+	size_t bytes = 0, max, rest;
 	char *p;
 
 	(void)arg, (void)data, (void)control;
@@ -153,12 +155,13 @@ static int work_zero(
 	zero_blocks();
 	meminfo_read(text);
 	max = meminfo_get(text, "MemTotal:");
+	rest = ZERO_REST + max / ZERO_REST_PART;
 	p = mmap(NULL, max, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
 		0);
 	if (p == MAP_FAILED)
 		return fail_set(f, errno, "cannot map %zu bytes: %s", max, strerror(errno));
 	for (size_t chunk = ZERO_CHUNK; chunk >= ZERO_CHUNK_LEAST && meminfo_read(text) == 0;) {
-		if (meminfo_get(text, "MemFree:") <= ZERO_REST + chunk || chunk > max - bytes) {
+		if (meminfo_get(text, "MemFree:") <= rest + chunk || chunk > max - bytes) {
 			chunk /= 4;
 			continue;
 		}
@@ -215,6 +218,9 @@ static struct reserve {
 	char had[128]; /* "": as it was */
 } machine_reserves[] = {
 	{.path = "/proc/sys/vm/min_free_kbytes", .small = "64"},
+	{.path = "/proc/sys/vm/watermark_scale_factor", .small = "1"},
+	/* else each fragmentation has two megabytes of caches evicted, mapped or not */
+	{.path = "/proc/sys/vm/watermark_boost_factor", .small = "0"},
 	{.path = "/proc/sys/vm/lowmem_reserve_ratio", .small = "0 0 0 0"},
 };
 

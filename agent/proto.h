@@ -136,7 +136,7 @@ enum proto_tag {
 	PROTO_T_RECURSIVE = 19,    /* [bool] REMOVE */
 	PROTO_T_CONTEXT = 20,      /* [string] CODE, CONTEXT: its name; default "default" */
 	PROTO_T_CODE = 21,         /* [string] the code */
-	PROTO_T_ACTION = 22,       /* [string] CONTEXT: "start", "restart", "stop" */
+	PROTO_T_ACTION = 22,       /* [string] CONTEXT: "start", "restart", "stop", "exercise" */
 	PROTO_T_PORT = 23,         /* [u32] */
 	PROTO_T_REALTIME_NS = 24,  /* [i64] since 1970 */
 	PROTO_T_ENTROPY = 25,      /* [bytes] 32 to 512, fresh from the host's kernel */

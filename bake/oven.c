@@ -52,7 +52,7 @@ static int introduce(struct oven *o, struct err *err)
 	struct guest_exec_spec look = {
 		.argv = (const char *const[]){"/bin/bash", "-c", ":", NULL}, .stdin_fd = -1};
 	cleanup_guest_result struct guest_result res = {0};
-	int rc = guest_identity_make("parbake", &id, err);
+	int rc = guest_identity_make(OVEN_HOSTNAME, &id, err);
 
 	if (rc)
 		return rc;

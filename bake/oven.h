@@ -46,6 +46,8 @@ void oven_clear(struct oven *o); /* harmless on OVEN_INIT */
 	}
 #define cleanup_oven cleanup_with(oven_clear)
 
+#define OVEN_HOSTNAME "parbake" /* while it is baked */
+
 /* A request without data, bounded by @ms. */
 int oven_call(struct oven *o, enum proto_type type, const struct proto_out *body, int64_t ms,
 	struct err *err);

@@ -199,6 +199,51 @@ static int flush_channel(struct oven *o, struct err *err)
 	return rc;
 }
 
+/* What each clone does first, done once: then its code is there and bound, and what it makes is made. */
+static int try_identity(struct oven *o, struct err *err)
+{
+	struct guest_identity id;
+	uint8_t buf[512];
+	struct proto_out body = {.buf = buf, .max = sizeof(buf)};
+	int rc = guest_identity_make(OVEN_HOSTNAME, &id, err);
+
+	if (rc)
+		return rc;
+	guest_identity_body(&id, &body);
+	rc = oven_call(o, PROTO_IDENTITY, &body, CALL_MS, err);
+	explicit_bzero(&id, sizeof(id));
+	explicit_bzero(buf, sizeof(buf));
+	return rc;
+}
+
+/* Whatever is made when a cell runs is made by now. An interpreter that is busy is the recipe's affair. */
+static int exercise_contexts(struct oven *o, struct err *err)
+{
+	uint8_t buf[64];
+	struct proto_out body = {.buf = buf, .max = sizeof(buf)};
+	int rc;
+
+	proto_put_str(&body, PROTO_T_ACTION, "exercise");
+	rc = oven_call(o, PROTO_CONTEXT, &body, CALL_MS, err);
+	return rc == -EBUSY ? 0 : rc;
+}
+
+/*
+ * A first process, as a sandbox's first command is one: what the kernel reads from the disk for it (shell,
+ * loader, C library) stays in its cache. A root without a shell has none to keep.
+ */
+static int touch_shell(struct oven *o, const struct recipe *r, struct err *err)
+{
+	cleanup_free const char **env = guest_env(r, NULL);
+	struct guest_exec_spec spec = {
+		.shell = ":", .env = env, .timeout_ms = CHECK_MS, .stdin_fd = -1};
+	cleanup_guest_result struct guest_result res = {0};
+	int rc = guest_exec(
+		o->guest, &spec, clock_deadline(2 * CHECK_MS), o->alive_fd, &res, err);
+
+	return rc == -ENOENT ? 0 : rc;
+}
+
 int guest_quiesce(struct oven *o, const struct recipe *r, struct err *err)
 {
 	static const struct {
@@ -215,7 +260,11 @@ int guest_quiesce(struct oven *o, const struct recipe *r, struct err *err)
 	int rc = 0;
 
 	progress_stage(o->progress, "quiesce", NULL, 0);
-	rc = flush_channel(o, err);
+	rc = try_identity(o, err);
+	if (!rc)
+		rc = exercise_contexts(o, err);
+	if (!rc)
+		rc = flush_channel(o, err);
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
@@ -224,6 +273,8 @@ int guest_quiesce(struct oven *o, const struct recipe *r, struct err *err)
 		if (calls[i].type == PROTO_DROP_CACHES && r->keep_caches)
 			continue;
 		rc = oven_call(o, calls[i].type, &none, SLOW_CALL_MS, err);
+		if (!rc && calls[i].type == PROTO_DROP_CACHES)
+			rc = touch_shell(o, r, err);
 		if (rc) {
 			err_prefix(err, "%s in the guest", calls[i].what);
 			oven_explain(o, err);

@@ -110,7 +110,7 @@ k = len(monitors)
 print(f"{k} machines. PSS of each: monitor {mib(total['own'] / k)}, guest memory {mib(total['guest'] / k)} "
       f"(of it private {mib(total['guest private'] / k)}, most {mib(max(s['guest private'] for s in monitors.values()))}; ≤ 4 MiB)")
 for kind in sorted(count):
-    print(f"{count[kind]} × {kind}: PSS of each {mib(keepers[kind] / count[kind])}")
+    print(f"{count[kind]} × {'nursery or keeper' if kind == 'nursery' else kind}: PSS of each {mib(keepers[kind] / count[kind])}")
 print(f"daemon: PSS {mib(d.pss())}")
 pids = [d.process.pid] + [pid for pid, words in d.processes().items() if d.kind(words) != "monitor" and pid != d.process.pid]
 before = {pid: cpu_seconds(pid) for pid in pids}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `parbake bake`: recipes by name or path, one after the other. */
 #include "cli/cli.h"
+#include "common/log.h"
 
 #include <getopt.h>
 #include <string.h>
@@ -142,6 +143,19 @@ static void report(
 	json_decref(event);
 }
 
+/* Baked elsewhere, or its translations are gone from the cache: here they are made. */
+static void train(struct store *s, const struct store_manifest *m)
+{
+	cleanup_template struct template *t = NULL;
+	struct err err;
+	int r = template_open(s, m, NULL, &t, &err);
+
+	if (r == 0 && template_trainable(t) && !template_trained(t))
+		r = trial_train(s, m, &err);
+	if (r < 0)
+		log_warn("%s: sandboxes will start slower than they could: %s", m->name, err.text);
+}
+
 static int bake_one(const struct args *a, struct store *s, const char *name, struct err *err)
 {
 	cleanup_recipe struct recipe *r = NULL;
@@ -159,6 +173,8 @@ static int bake_one(const struct args *a, struct store *s, const char *name, str
 		err_prefix(err, "bake %s", r->name);
 		return rc;
 	}
+	if (res.up_to_date)
+		train(s, &res.manifest);
 	report(a, r, &res, begin);
 	return 0;
 }

@@ -275,6 +275,7 @@ static void set_options(struct client_call *call, const struct client_spec *spec
 {
 	cleanup_free char *url = str_printf("%s%s", call->client->base, spec->path);
 	int64_t timeout = spec->timeout_ms ? spec->timeout_ms : CLIENT_TIMEOUT_MS;
+	const char *ca = getenv("SSL_CERT_FILE");
 	CURL *e = call->easy;
 
 	curl_easy_setopt(e, CURLOPT_PRIVATE, call);
@@ -282,6 +283,8 @@ static void set_options(struct client_call *call, const struct client_spec *spec
 	if (call->client->socket)
 		curl_easy_setopt(e, CURLOPT_UNIX_SOCKET_PATH, call->client->socket);
 	curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
+	if (ca && *ca)
+		curl_easy_setopt(e, CURLOPT_CAINFO, ca);
 	/* a proxy of the environment is not meant for a daemon on this host */
 	if (call->client->socket)
 		curl_easy_setopt(e, CURLOPT_PROXY, "");

@@ -47,7 +47,7 @@ static int create(const struct request *rq, struct err *err)
 				    "metadata", rq->metadata, "envVars", rq->env, "autoPause",
 				    (int)rq->auto_pause),
 			    *sandbox = NULL;
-	const char *id;
+	const char *id = NULL;
 	int r = client_new(&c, err);
 
 	if (r < 0)

@@ -21,6 +21,7 @@
 #include "common/json.h"
 #include "common/paths.h"
 #include "restore/disk.h"
+#include "restore/translations.h"
 
 #define HEX_LEN (DIGEST_HEX_SIZE - 1)
 
@@ -45,6 +46,18 @@ static void add_stage(struct keys *k, const json_t *extra, const char *field)
 		add_key(k, text + strlen("sha256:"));
 }
 
+static void add_translations(
+	struct keys *k, const struct store_manifest *m, const struct snapshot_config *c)
+{
+	const struct store_layer *memory = store_layer(m, STORE_MEDIA_MEMORY);
+	char name[DIGEST_HEX_SIZE];
+
+	if (!memory)
+		return;
+	translations_name(memory->digest, c->monitor_version, name);
+	add_key(k, name);
+}
+
 /* What the store's templates need: their expanded disks, the stages they were made from. */
 static int needed(struct store *s, struct keys *ret, struct err *err)
 {
@@ -61,6 +74,7 @@ static int needed(struct store *s, struct keys *ret, struct err *err)
 			add_key(ret, disk);
 			add_stage(ret, c.extra, "source_key");
 			add_stage(ret, c.extra, "root_key");
+			add_translations(ret, &list[i], &c);
 		}
 		store_manifest_clear(&list[i]);
 	}
@@ -121,7 +135,7 @@ int gc_cache(struct store *s, int64_t keep_s, bool dry_run, unsigned *ret_files,
 	uint64_t *ret_bytes, struct err *err)
 {
 	static const char *const places[] = {
-		"disks", "stages", "downloads/sha256", "downloads/partial"};
+		"disks", "translations", "stages", "downloads/sha256", "downloads/partial"};
 	struct keys keep = {0};
 	const char *cache;
 	int r = paths_get(PATHS_CACHE, &cache, err);

@@ -29,7 +29,8 @@ static int serve_main(int argc, char **argv)
 		path = optarg;
 	}
 	if (optind < argc)
-		return cli_usage("pool", "\"%s\"? A configuration goes behind --config", argv[optind]);
+		return cli_usage(
+			"pool", "\"%s\"? A configuration goes behind --config", argv[optind]);
 	return daemon_run(path, &err) < 0 ? cli_fail(&err) : CLI_OK;
 }
 
@@ -77,7 +78,8 @@ static int key_main(int argc, char **argv)
 		return cli_usage("pool", "which name shall the key have?");
 	if (!store_name_valid(argv[1]))
 		return cli_usage("pool",
-			"\"%s\" is no name of a key: up to %d of a-z 0-9, between them single . _ -",
+			"\"%s\" is no name of a key: up to %d of a-z 0-9, between them single . _ "
+			"-",
 			argv[1], LIMIT_NAME);
 	if (config_make_key(key, &err) < 0)
 		return cli_fail(&err);

@@ -5,9 +5,9 @@
  * its first answer is its working set. bake/ calls this through a hook, since it and
  * restore/ know nothing of each other.
  *
- * Two restores: the first records with nothing premapped; the second starts with
- * that working set and must be ready as well, so a working set that breaks a restore
- * is never published.
+ * Two restores. What the first makes its monitor translate is kept for all that follow; so it is
+ * exercised a little. The second has those translations, as sandboxes will, and nothing premapped: what
+ * it touches is recorded. (A restore that has to translate reads the guest's code as well.)
  */
 #include "cli/cli.h"
 
@@ -19,7 +19,8 @@
 #define READY_MS 60000
 
 /* What the first call of a sandbox costs: a process, or code in the warm interpreter. */
-#define FIRST_CODE "1"
+static const char *const first_code[] = {"print(6 * 7)", "1"};
+#define TRIAL_HOSTNAME "trial" /* setting it is part of a create */
 #define FIRST_SHELL ":"
 
 static int run_code(struct sandbox *sb, const char *code, struct err *err)
@@ -81,6 +82,18 @@ int trial_ready(struct sandbox *sb, const struct snapshot_config *config, struct
 	return r;
 }
 
+/* The first calls of a sandbox: their pages belong to the working set. */
+static int first_call(struct sandbox *sb, const struct snapshot_config *config, struct err *err)
+{
+	int r = 0;
+
+	if (!config->context)
+		return run_shell(sb, config, FIRST_SHELL, err);
+	for (size_t i = 0; i < sizeof(first_code) / sizeof(*first_code) && !r; i++)
+		r = run_code(sb, first_code[i], err);
+	return r;
+}
+
 static int restore_once(struct store *s, const struct store_manifest *m,
 	const struct template_options *opt, struct snapshot_wset *ret, struct err *err)
 {
@@ -92,21 +105,70 @@ static int restore_once(struct store *s, const struct store_manifest *m,
 	if (r < 0)
 		return r;
 	config = template_config(t);
-	r = sandbox_create(t, NULL, clock_deadline(LIMIT_CREATE_MS), &sb, err);
+	r = sandbox_create(t, TRIAL_HOSTNAME, clock_deadline(LIMIT_CREATE_MS), &sb, err);
 	if (r < 0)
 		return r;
-	/* the call a sandbox is made for: its pages belong to the working set */
-	if (config->context)
-		r = run_code(sb, FIRST_CODE, err);
-	else
-		r = run_shell(sb, config, FIRST_SHELL, err);
-	if (!r && ret && pagerd_way(template_pager(t)) == PAGER_UFFD)
+	r = first_call(sb, config, err);
+	if (!r && pagerd_way(template_pager(t)) == PAGER_UFFD)
 		r = pagerd_recorded(template_pager(t), ret, err);
 	if (!r)
 		r = trial_ready(sb, config, err);
 	if (r < 0)
 		sandbox_explain(sb, err);
 	return r;
+}
+
+/*
+ * What sandboxes are likely to do first, so that what it takes is translated: results, output, errors,
+ * loops, calls, imports; processes, pipes, files. This sandbox is thrown away, and what fails in it fails.
+ */
+static const char *const train_code[] = {"1", "print(6 * 7)",
+	"import sys\nprint('a', 1.5, file=sys.stderr)",
+	"def f(n, *args, **kwargs):\n    return {str(i): [i ** 2, i / 3] for i in range(n)}\nf(3, 1, a=2)",
+	"class A:\n    def __init__(self, x):\n        self.x = x\n"
+	"    def __repr__(self):\n        return f'A({self.x!r:>4})'\nA('b')",
+	"total = 0\nfor i in range(100):\n    if i % 3 == 0:\n        total += i\n"
+	"print('total: %d, %s' % (total, sorted('cab')))",
+	"import json, re, os, math, random, datetime\n"
+	"json.loads(json.dumps({'a': [1, None, 'x']})), re.findall('[a-z]+', 'ab cd'), "
+	"math.sqrt(2), random.random(), os.listdir('/'), str(datetime.datetime.now())",
+	"with open('/tmp/parbake-trial', 'w') as f:\n    f.write('x\\n')\n"
+	"print(open('/tmp/parbake-trial').read())",
+	"try:\n    {}['x']\nexcept KeyError as e:\n    print(repr(e))", "1 / 0", "f(", "2"};
+static const char *const train_shell[] = {":", "echo a; echo b >&2; exit 3",
+	"cat /etc/hostname | tr a-z A-Z; ls / >/tmp/parbake-trial; cat </dev/null; sleep 0"};
+
+int trial_train(struct store *s, const struct store_manifest *m, struct err *err)
+{
+	const struct template_options opt = {.own_pager = true, .untrained = true};
+	cleanup_template struct template *t = NULL;
+	cleanup_sandbox struct sandbox *sb = NULL;
+	const struct snapshot_config *config;
+	int r = template_open(s, m, &opt, &t, err);
+
+	if (r < 0)
+		return r;
+	config = template_config(t);
+	r = sandbox_create(t, TRIAL_HOSTNAME, clock_deadline(LIMIT_CREATE_MS), &sb, err);
+	if (!r)
+		r = first_call(sb, config, err);
+	if (r < 0) {
+		if (sb)
+			sandbox_explain(sb, err);
+		return r;
+	}
+	machine_save_translations(sandbox_machine(sb), -1, clock_deadline(READY_MS), NULL);
+	for (size_t i = 0; config->context && i < sizeof(train_code) / sizeof(*train_code); i++)
+		run_code(sb, train_code[i], NULL);
+	for (size_t i = 0; i < sizeof(train_shell) / sizeof(*train_shell); i++)
+		run_shell(sb, config, train_shell[i], NULL);
+	r = trial_ready(sb, config, err);
+	if (r < 0) {
+		sandbox_explain(sb, err);
+		return r;
+	}
+	r = sandbox_train(sb, clock_deadline(READY_MS), err);
+	return r == -ENOTSUP ? 0 : r;
 }
 
 int trial_restore(void *user, struct store *s, const struct store_manifest *candidate,
@@ -121,12 +183,12 @@ int trial_restore(void *user, struct store *s, const struct store_manifest *cand
 	int r;
 
 	(void)user;
-	r = restore_once(s, candidate, &record, &wset, err);
+	r = trial_train(s, candidate, err);
 	if (r < 0) {
 		err_prefix(err, "restore the new snapshot");
 		return r;
 	}
-	r = restore_once(s, candidate, &(struct template_options){.own_pager = true}, NULL, err);
+	r = restore_once(s, candidate, &record, &wset, err);
 	if (r < 0) {
 		err_prefix(err, "restore the new snapshot a second time");
 		return r;

@@ -3,10 +3,10 @@
  * The INI side of recipes and configurations, by inih.
  *
  * inih reads through a stream reader of ours, which knows what inih does not tell: the number of
- * the line and its text as written, so that a continued value (a shell loop, Python code) keeps
- * its inner indentation. Everything that inih would cut or misread without a word is refused
- * before it sees the text (long lines, NUL and control bytes) or switched off (comments inside a
- * line: `a ; b` is shell).
+ * the line and its text as written, so that a continued value (a shell loop, Python code) keeps its
+ * inner indentation. Everything that inih would cut or misread without a word is refused before it
+ * sees the text (long lines, NUL and control bytes) or switched off (comments inside a line: `a ;
+ * b` is shell).
  */
 #include "common/inifile.h"
 

@@ -86,7 +86,7 @@
 #define LIMIT_KEEPER_LINE (64 * KIB) /* of a message between daemon, nursery and keeper */
 #define LIMIT_KEEPER_RECORD (32 * KIB) /* of the daemon's notes that a keeper holds, as text */
 #define LIMIT_KEEPER_SEND_MS 5000 /* a daemon that does not read is taken for gone after */
-#define LIMIT_KEEPER_FILES 256 /* descriptors of a keeper, and of its monitor */
+#define LIMIT_KEEPER_FILES 1024 /* descriptors of a keeper; and of all that are on their way (unix(7)) */
 #define LIMIT_PAUSE_TRIES 10 /* of a pause at a lease's end; then the sandbox is killed */
 #define LIMIT_PAUSE_RETRY_MS 30000 /* between two */
 #define LIMIT_POOL_SANDBOXES 65536 /* of one daemon, paused ones included */
@@ -127,7 +127,8 @@
 #define LIMIT_WIRE_ENTRIES 10000 /* of a directory's listing, those below it included */
 #define LIMIT_WIRE_DEPTH 64 /* of a listing */
 #define LIMIT_WIRE_CONTEXTS 64 /* of one sandbox, that are known */
-#define LIMIT_WIRE_RESULT (9 * MIB) /* of one result of code, as JSON: the driver's own bound and its frame */
+#define LIMIT_WIRE_RESULT (9 * MIB) /* of one result of code: the driver's own bound, and some */
+#define LIMIT_WIRE_HEALTH_MS 5000 /* from asking whether a sandbox is well to calling it not */
 #define LIMIT_WIRE_CALL_MS 60000 /* a file operation without data */
 #define LIMIT_WIRE_STALL_MS 60000 /* a transfer in which no byte moves */
 #define LIMIT_WIRE_GRACE_MS 10000 /* a command that outlives its timeout by so much is given up */

@@ -3,12 +3,13 @@
  * Who asks, and for what.
  *
  * A key comes as X-API-Key or as Authorization: Bearer. Over TCP there must be one. At the unix
- * socket the kernel says who connected: root and the daemon's own user may do all; others need a key where
- * keys are configured, and where none are, who may open the socket may use it. A key that is wrong is refused
- * wherever it comes from.
+ * socket the kernel says who connected: root and the daemon's own user may do all; others need a
+ * key where keys are configured, and where none are, who may open the socket may use it. A key that
+ * is wrong is refused wherever it comes from.
  *
- * What runs in a sandbox is asked for by its host name, by a header or below /sandboxes/ID/; the last has the
- * control plane's routes before it. A key sees its own sandboxes alone.
+ * What runs in a sandbox is asked for by its host name, by a header or below /sandboxes/ID/; the
+ * last has the control plane's routes before it. A key sees its own sandboxes alone. The inside of
+ * a sandbox is open to its token, too, which its create's answer has: SDKs send that there, no key.
  */
 #include "pool/api.h"
 
@@ -34,11 +35,17 @@ int api_new(struct loop *l, struct pool *p, const struct config *config, struct 
 	struct api **ret, struct err *err)
 {
 	struct api *a = calloc(1, sizeof(*a));
+	int r;
 
 	if (!a)
 		return err_set(err, ENOMEM, "no memory for the API");
 	*a = (struct api){.loop = l, .pool = p, .config = config, .metrics = m};
 	a->started_ns = clock_now_ns();
+	r = api_token_open(a, err);
+	if (r < 0) {
+		free(a);
+		return r;
+	}
 	api_numbers_new(a);
 	*ret = a;
 	return 0;
@@ -52,6 +59,11 @@ void api_configure(struct api *a, const struct config *config)
 void api_drain(struct api *a)
 {
 	a->draining = true;
+}
+
+void api_pool_gone(struct api *a)
+{
+	a->pool = NULL;
 }
 
 void api_free(struct api *a)
@@ -89,10 +101,25 @@ unsigned api_status(int error)
 		int error;
 		unsigned status;
 	} known[] = {
-		{0, 200}, {EINVAL, 400}, {E2BIG, 400}, {ENAMETOOLONG, 400}, {EPERM, 403}, {EACCES, 403},
-		{ENOENT, 404}, {EEXIST, 409}, {EBUSY, 409}, {EMSGSIZE, 413}, {EFBIG, 413}, {EDQUOT, 429},
-		{EAGAIN, 429}, {ENOTSUP, 501}, {ENOSYS, 501}, {ENOMEM, 503}, {ESHUTDOWN, 503},
-		{ETIMEDOUT, 504}, {ENOSPC, 507},
+		{0, 200},
+		{EINVAL, 400},
+		{E2BIG, 400},
+		{ENAMETOOLONG, 400},
+		{EPERM, 403},
+		{EACCES, 403},
+		{ENOENT, 404},
+		{EEXIST, 409},
+		{EBUSY, 409},
+		{EMSGSIZE, 413},
+		{EFBIG, 413},
+		{EDQUOT, 429},
+		{EAGAIN, 429},
+		{ENOTSUP, 501},
+		{ENOSYS, 501},
+		{ENOMEM, 503},
+		{ESHUTDOWN, 503},
+		{ETIMEDOUT, 504},
+		{ENOSPC, 507},
 	};
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
@@ -135,7 +162,8 @@ static bool authenticate(struct api *a, struct http_request *rq, struct api_call
 	if (text)
 		api_error(rq, 401, "that key is not known here");
 	else
-		api_error(rq, 401, "a key is needed: send it as X-API-Key, or as Authorization: Bearer");
+		api_error(rq, 401,
+			"a key is needed: send it as X-API-Key, or as Authorization: Bearer");
 	return false;
 }
 
@@ -175,7 +203,8 @@ static bool host_names(
 static bool names_sandbox(const struct api *a, const struct http_request *rq,
 	char ret[static LIMIT_NAME_SIZE], unsigned *ret_port)
 {
-	const char *id = http_header(rq, "E2b-Sandbox-Id"), *port = http_header(rq, "E2b-Sandbox-Port");
+	const char *id = http_header(rq, "E2b-Sandbox-Id"),
+		   *port = http_header(rq, "E2b-Sandbox-Port");
 	const char *host = http_header(rq, "Host");
 
 	*ret_port = PORT_ENVD;
@@ -213,17 +242,20 @@ static void inside(struct api *a, const struct api_caller *who, struct http_requ
 	if (!sb)
 		return;
 	if (port != PORT_ENVD && port != PORT_CODE)
-		api_error(rq, 502, "port %u of the sandbox %s cannot be reached from outside", port, id);
+		api_error(rq, 502, "port %u of the sandbox %s cannot be reached from outside", port,
+			id);
 	else if (!api_wire(a, sb, rq, path))
 		api_error(rq, 404, "there is no %s %.200s in a sandbox", http_method(rq), path);
 }
 
-/* /sandboxes/ID/REST: REST with its slash, the id into @ret; NULL: no such. */
+/* /sandboxes/ID/REST, also below /v1: REST with its slash, the id into @ret; NULL: no such. */
 static const char *below_sandbox(const char *path, char ret[static LIMIT_NAME_SIZE])
 {
 	static const char above[] = "/sandboxes/";
 	const char *id, *slash;
 
+	if (!strncmp(path, "/v1/", 4))
+		path += 3;
 	if (strncmp(path, above, sizeof(above) - 1))
 		return NULL;
 	id = path + sizeof(above) - 1;
@@ -249,8 +281,9 @@ static void readyz(struct api *a, struct http_request *rq)
 	else if (!pool_settled(a->pool, &why))
 		api_error(rq, 503, "shells and spares are still being made");
 	else if (why.text[0])
-		http_reply(rq, 200, json_pack("{s:s, s:o}", "status", "degraded", "why",
-					   json_lossy(why.text, strlen(why.text))));
+		http_reply(rq, 200,
+			json_pack("{s:s, s:o}", "status", "degraded", "why",
+				json_lossy(why.text, strlen(why.text))));
 	else
 		http_reply(rq, 200, json_pack("{s:s}", "status", "ready"));
 }
@@ -301,6 +334,12 @@ void api_handle(void *user, struct http_request *rq)
 	r = sandbox ? NULL : find_own(path);
 	if (r && r->open) {
 		own(a, rq, r);
+		return;
+	}
+	if (sandbox &&
+		(api_token_is(a, id, http_header(rq, "X-Access-Token")) ||
+			api_token_is(a, id, http_header(rq, "E2b-Traffic-Access-Token")))) {
+		inside(a, &(struct api_caller){0}, rq, id, port, path);
 		return;
 	}
 	if (!authenticate(a, rq, &who))

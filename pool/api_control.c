@@ -98,7 +98,8 @@ bool api_control(struct api *a, const struct api_caller *who, struct http_reques
 	bool get = !strcmp(method, "GET");
 	char id[LIMIT_NAME_SIZE];
 
-	if (!strcmp(path, "/sandboxes") && !strcmp(method, "POST")) {
+	if ((!strcmp(path, "/sandboxes") || !strcmp(path, "/v2/sandboxes")) &&
+		!strcmp(method, "POST")) {
 		http_collect(rq, LIMIT_HTTP_BODY, create_read, control_call_new(a, who, rq, ""));
 		return true;
 	}

@@ -8,7 +8,7 @@
 #include "pool/api_impl.h"
 
 /* SDKs decide by it what they may ask for. From 0.4.0 on they leave out a user that is not asked for. */
-#define CONTROL_ENVD_VERSION "0.4.0"
+#define CONTROL_ENVD_VERSION "0.5.7" /* CloseStdin, uploads as they are; no metadata of files */
 #define CONTROL_CLIENT "parbake"
 #define CONTROL_PAGE 100 /* sandboxes of a page, at most and unless asked otherwise */
 

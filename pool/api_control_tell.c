@@ -47,10 +47,13 @@ static json_t *copy(const json_t *value)
 json_t *control_sandbox(const struct api *a, const struct pool_facts *f)
 {
 	cleanup_free char *template = control_template_id(f->template_name, f->template_tag);
+	char token[DIGEST_TEXT_SIZE];
 
-	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "sandboxID", f->id, "templateID",
-		template, "alias", f->template_name, "clientID", CONTROL_CLIENT, "envdVersion",
-		CONTROL_ENVD_VERSION, "domain", a->config->domain);
+	api_token_of(a, f->id, token);
+	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "sandboxID", f->id,
+		"templateID", template, "alias", f->template_name, "clientID", CONTROL_CLIENT,
+		"envdVersion", CONTROL_ENVD_VERSION, "domain", a->config->domain, "envdAccessToken",
+		token, "trafficAccessToken", token);
 }
 
 json_t *control_listed(const struct pool_facts *f)

@@ -2,9 +2,9 @@
 /*
  * What the pool's numbers are: /metrics, GET /v1/pool.
  *
- * Creates are observed as they end. All else is asked when the page is: the pool for its counts, the keepers
- * of up to LIMIT_METRICS_SAMPLED sandboxes for their memory. The page waits for them a little while; one that
- * is stuck is left out.
+ * Creates are observed as they end. All else is asked when the page is: the pool for its counts,
+ * the keepers of up to LIMIT_METRICS_SAMPLED sandboxes for their memory. The page waits for them a
+ * little while; one that is stuck is left out.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -50,12 +50,12 @@ static void observe_parts(struct api_numbers *n, const struct pool_facts *f, con
 	const char *name;
 	json_t *at;
 
-	json_object_foreach((json_t *)trace, name, at)
-		if (n_parts < PARTS_MAX && json_is_integer(at))
-			parts[n_parts++] = (struct part){name, json_integer_value(at)};
+	json_object_foreach((json_t *)trace, name, at) if (n_parts < PARTS_MAX &&
+		json_is_integer(at)) parts[n_parts++] = (struct part){name, json_integer_value(at)};
 	qsort(parts, n_parts, sizeof(*parts), by_time);
 	for (size_t i = 0; i < n_parts; i++)
-		metrics_observe(n->part, (double)(parts[i].at_ns - (i ? parts[i - 1].at_ns : 0)) / 1e9,
+		metrics_observe(n->part,
+			(double)(parts[i].at_ns - (i ? parts[i - 1].at_ns : 0)) / 1e9,
 			f->template_name, f->mode, parts[i].name, NULL);
 }
 
@@ -85,13 +85,18 @@ void api_numbers_new(struct api *a)
 		"Time from a create's request to its sandbox having answered.");
 	n->part = FAMILY(HISTOGRAM, "create_part_seconds", "template,mode,part",
 		"Time of each part of a create within its keeper.");
-	n->creates = FAMILY(COUNTER, "creates_total", "template,mode,result", "Creates that have ended.");
+	n->creates = FAMILY(
+		COUNTER, "creates_total", "template,mode,result", "Creates that have ended.");
 	n->sandboxes = FAMILY(GAUGE, "sandboxes", "state", "Sandboxes by their state.");
-	n->running = FAMILY(GAUGE, "template_sandboxes", "template,tag", "Running sandboxes of a template.");
-	n->shells = FAMILY(GAUGE, "template_shells", "template,tag", "Shells that wait for a create.");
-	n->spares = FAMILY(GAUGE, "template_spares", "template,tag", "Spares that wait for a create.");
+	n->running = FAMILY(
+		GAUGE, "template_sandboxes", "template,tag", "Running sandboxes of a template.");
+	n->shells =
+		FAMILY(GAUGE, "template_shells", "template,tag", "Shells that wait for a create.");
+	n->spares =
+		FAMILY(GAUGE, "template_spares", "template,tag", "Spares that wait for a create.");
 	n->wanted = FAMILY(GAUGE, "template_wanted", "template,tag,what", "How many are to wait.");
-	n->making = FAMILY(GAUGE, "template_making", "template,tag", "Shells and spares being made.");
+	n->making =
+		FAMILY(GAUGE, "template_making", "template,tag", "Shells and spares being made.");
 	n->found = FAMILY(COUNTER, "pool_found_total", "template,tag,found",
 		"Creates by what the pool had for them.");
 	n->failures = FAMILY(COUNTER, "pool_failures_total", "template,tag",
@@ -99,19 +104,23 @@ void api_numbers_new(struct api *a)
 	n->arrivals = FAMILY(GAUGE, "template_arrivals_per_second", "template,tag",
 		"Creates a second, smoothed.");
 	n->memory = FAMILY(GAUGE, "memory_bytes", "template,kind",
-		"Memory of the sampled sandboxes: proportional set sizes, the guests' and the rest.");
-	n->disk = FAMILY(GAUGE, "overlay_bytes", "template", "What the sampled sandboxes have written to disk.");
+		"Memory of the sampled sandboxes: proportional set sizes, the guests' and the "
+		"rest.");
+	n->disk = FAMILY(GAUGE, "overlay_bytes", "template",
+		"What the sampled sandboxes have written to disk.");
 	n->faults = FAMILY(GAUGE, "monitor_faults", "template",
 		"Page faults of the sampled sandboxes' monitors since they began.");
-	n->sampled = FAMILY(GAUGE, "memory_sampled_sandboxes", "", "Sandboxes that memory_bytes is of.");
+	n->sampled =
+		FAMILY(GAUGE, "memory_sampled_sandboxes", "", "Sandboxes that memory_bytes is of.");
 	n->info = FAMILY(GAUGE, "info", "version", "Which parbake this is.");
 	n->uptime = FAMILY(GAUGE, "uptime_seconds", "", "Since the daemon began.");
 #undef FAMILY
-	n->cpu = metrics_family(m, METRICS_COUNTER, "process_cpu_seconds_total",
-		"CPU time of the daemon.", "");
+	n->cpu = metrics_family(
+		m, METRICS_COUNTER, "process_cpu_seconds_total", "CPU time of the daemon.", "");
 	n->resident = metrics_family(m, METRICS_GAUGE, "process_resident_memory_bytes",
 		"Resident memory of the daemon.", "");
-	n->fds = metrics_family(m, METRICS_GAUGE, "process_open_fds", "Descriptors of the daemon.", "");
+	n->fds = metrics_family(
+		m, METRICS_GAUGE, "process_open_fds", "Descriptors of the daemon.", "");
 	metrics_set(n->info, 1, PARBAKE_VERSION, NULL);
 	a->numbers = n;
 	pool_on_create(a->pool, created, a);
@@ -153,14 +162,15 @@ static void gather_daemon(struct api *a)
 	metrics_set(n->resident, resident(), NULL);
 	metrics_set(n->fds, open_fds(), NULL);
 	for (int state = POOL_CREATING; state <= POOL_ENDING; state++)
-		metrics_set(n->sandboxes, (double)pool_count(a->pool, state), pool_state_name(state), NULL);
+		metrics_set(n->sandboxes, (double)pool_count(a->pool, state),
+			pool_state_name(state), NULL);
 }
 
 static void gather_templates(struct api *a)
 {
 	struct api_numbers *n = a->numbers;
-	struct metrics_family *gauges[] = {n->shells, n->spares, n->wanted, n->making, n->running,
-		n->arrivals};
+	struct metrics_family *gauges[] = {
+		n->shells, n->spares, n->wanted, n->making, n->running, n->arrivals};
 	struct pool_template_facts t;
 
 	for (size_t i = 0; i < sizeof(gauges) / sizeof(*gauges); i++)
@@ -182,7 +192,8 @@ static void gather_templates(struct api *a)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* A page that waits for keepers' answers. It goes when it has been answered and all of them have come. */
+/* A page that waits for keepers' answers. It goes when it has been answered and all of them have
+ * come. */
 struct scrape {
 	struct api *api;
 	struct scrape *next, *prev;
@@ -275,8 +286,8 @@ static void one_less(struct scrape *s)
 	scrape_free(s);
 }
 
-static void stats_came(void *user, int error, const char *text, const json_t *reply, int *fds,
-	unsigned n_fds)
+static void stats_came(
+	void *user, int error, const char *text, const json_t *reply, int *fds, unsigned n_fds)
 {
 	struct sample *one = user;
 
@@ -340,15 +351,16 @@ void api_numbers_free(struct api *a)
 
 static json_t *template_json(const struct pool_template_facts *t)
 {
-	return json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:o, s:f, s:I, s:i, s:I}",
-		"name", t->name, "tag", t->tag, "digest", t->digest, "shells", (int)t->shells, "spares",
-		(int)t->spares, "want_shells", (int)t->want_shells, "want_spares", (int)t->want_spares,
-		"making", (int)t->making, "sandboxes", (int)t->sandboxes, "hits_spare",
-		(json_int_t)t->hits_spare, "hits_shell", (json_int_t)t->hits_shell, "misses",
-		(json_int_t)t->misses, "failures", (json_int_t)t->failures, "error",
-		json_lossy(t->error ? t->error : "", t->error ? strlen(t->error) : 0), "arrivals_per_s",
-		t->arrivals_per_s, "memory_bytes", (json_int_t)t->memory_bytes, "vcpus", (int)t->vcpus,
-		"disk_bytes", (json_int_t)t->disk_bytes);
+	return json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:o, "
+			 "s:f, s:I, s:i, s:I}",
+		"name", t->name, "tag", t->tag, "digest", t->digest, "shells", (int)t->shells,
+		"spares", (int)t->spares, "want_shells", (int)t->want_shells, "want_spares",
+		(int)t->want_spares, "making", (int)t->making, "sandboxes", (int)t->sandboxes,
+		"hits_spare", (json_int_t)t->hits_spare, "hits_shell", (json_int_t)t->hits_shell,
+		"misses", (json_int_t)t->misses, "failures", (json_int_t)t->failures, "error",
+		json_lossy(t->error ? t->error : "", t->error ? strlen(t->error) : 0),
+		"arrivals_per_s", t->arrivals_per_s, "memory_bytes", (json_int_t)t->memory_bytes,
+		"vcpus", (int)t->vcpus, "disk_bytes", (json_int_t)t->disk_bytes);
 }
 
 void api_pool(struct api *a, struct http_request *rq)
@@ -364,11 +376,12 @@ void api_pool(struct api *a, struct http_request *rq)
 		json_object_set_new(sandboxes, pool_state_name(state),
 			json_integer((json_int_t)pool_count(a->pool, state)));
 	http_reply(rq, 200,
-		json_pack("{s:s, s:I, s:b, s:b, s:o, s:i, s:I, s:s, s:o, s:o}", "version", PARBAKE_VERSION,
-			"uptime_ms", (json_int_t)((clock_now_ns() - a->started_ns) / 1000000), "ready",
+		json_pack("{s:s, s:I, s:b, s:b, s:o, s:i, s:I, s:s, s:o, s:o}", "version",
+			PARBAKE_VERSION, "uptime_ms",
+			(json_int_t)((clock_now_ns() - a->started_ns) / 1000000), "ready",
 			settled && !a->draining, "draining", a->draining, "why",
 			json_lossy(why.text, strlen(why.text)), "max_sandboxes",
 			(int)a->config->max_sandboxes, "memory_budget",
-			(json_int_t)a->config->memory_budget, "domain", a->config->domain, "sandboxes",
-			sandboxes, "templates", templates));
+			(json_int_t)a->config->memory_budget, "domain", a->config->domain,
+			"sandboxes", sandboxes, "templates", templates));
 }

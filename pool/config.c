@@ -3,9 +3,9 @@
  * The daemon's configuration.
  *
  * As with recipes one table names every key with the function that reads it, and the errors for
- * words that are not in it come from the same table. [template NAME] and [key NAME] stand for many: the
- * entry at hand's section says which of them is meant. Values are checked where they are read, with file
- * and line at hand; what concerns several of them, when all have been.
+ * words that are not in it come from the same table. [template NAME] and [key NAME] stand for many:
+ * the entry at hand's section says which of them is meant. Values are checked where they are read,
+ * with file and line at hand; what concerns several of them, when all have been.
  */
 #include "pool/config.h"
 
@@ -192,7 +192,8 @@ static int read_domain(struct reader *rd)
 			label = 0;
 			continue;
 		}
-		if (!(islower((unsigned char)*p) || isdigit((unsigned char)*p) || (*p == '-' && !edge)) ||
+		if (!(islower((unsigned char)*p) || isdigit((unsigned char)*p) ||
+			    (*p == '-' && !edge)) ||
 			++label > 63)
 			return bad(rd, "not a domain; write sandboxes.example.org");
 	}
@@ -271,8 +272,9 @@ static int read_max_spares(struct reader *rd)
 static int read_digest(struct reader *rd)
 {
 	if (!digest_valid(rd->e->value))
-		return bad(rd, "not a digest: sha256: and 64 digits of 0-9 a-f; `parbake pool key` "
-			       "makes a key and its digest");
+		return bad(rd,
+			"not a digest: sha256: and 64 digits of 0-9 a-f; `parbake pool key` "
+			"makes a key and its digest");
 	for (size_t i = 0; i < rd->c->n_keys; i++)
 		if (!strcmp(rd->c->keys[i].digest, rd->e->value))
 			return bad(rd, "the key of [key %s] already", rd->c->keys[i].name);
@@ -291,7 +293,8 @@ static int read_creates(struct reader *rd)
 	char *end;
 	double v = strtod(s, &end);
 
-	if (s[strspn(s, "0123456789.")] || *end || end == s || !isfinite(v) || v < 0.001 || v > 10000)
+	if (s[strspn(s, "0123456789.")] || *end || end == s || !isfinite(v) || v < 0.001 ||
+		v > 10000)
 		return bad(rd, "must be a number from 0.001 to 10000");
 	rd->key->creates_per_s = v;
 	return 0;
@@ -390,7 +393,8 @@ static int add_template(struct reader *rd, const struct inifile_entry *s, const 
 			rd->ini->path, s->line, s->section);
 	one.shells = one.spares = CONFIG_AUTO;
 	for (size_t i = 0; i < c->n_templates; i++)
-		if (!strcmp(c->templates[i].name, one.name) && !strcmp(c->templates[i].tag, one.tag))
+		if (!strcmp(c->templates[i].name, one.name) &&
+			!strcmp(c->templates[i].tag, one.tag))
 			return err_set(rd->err, EINVAL, "%s:%u: [%s]: a second section for %s:%s",
 				rd->ini->path, s->line, s->section, one.name, one.tag);
 	if (c->n_templates == LIMIT_POOL_TEMPLATES)
@@ -414,8 +418,9 @@ static int add_key(struct reader *rd, const struct inifile_entry *s, const char 
 			rd->ini->path, s->line, s->section, LIMIT_NAME);
 	for (size_t i = 0; i < c->n_keys; i++)
 		if (!strcmp(c->keys[i].name, name))
-			return err_set(rd->err, EINVAL, "%s:%u: [%s]: a second section of that name",
-				rd->ini->path, s->line, s->section);
+			return err_set(rd->err, EINVAL,
+				"%s:%u: [%s]: a second section of that name", rd->ini->path,
+				s->line, s->section);
 	if (c->n_keys == LIMIT_POOL_KEYS)
 		return err_set(rd->err, EINVAL, "%s:%u: more than %d keys", rd->ini->path, s->line,
 			LIMIT_POOL_KEYS);
@@ -457,7 +462,8 @@ static int read_all(struct reader *rd)
 			return err_set(rd->err, EINVAL,
 				"%s:%u: %s stands in no [section] that begins its line",
 				rd->ini->path, rd->e->line, rd->e->key);
-		rd->template = rd->c->n_templates ? &rd->c->templates[rd->c->n_templates - 1] : NULL;
+		rd->template =
+			rd->c->n_templates ? &rd->c->templates[rd->c->n_templates - 1] : NULL;
 		rd->key = rd->c->n_keys ? &rd->c->keys[rd->c->n_keys - 1] : NULL;
 		r = read_entry(rd);
 	}

@@ -2,9 +2,9 @@
 /*
  * Keys, and what a new configuration may change.
  *
- * Of a key there is only its digest. Keys are long and random, so a plain SHA-256 keeps them: there is
- * nothing to guess. A key that is asked for is digested and compared with all there are, every byte of each,
- * so that the time tells neither which was nearest nor where in the list it stands.
+ * Of a key there is only its digest. Keys are long and random, so a plain SHA-256 keeps them: there
+ * is nothing to guess. A key that is asked for is digested and compared with all there are, every
+ * byte of each, so that the time tells neither which was nearest nor where in the list it stands.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +27,16 @@ int config_make_key(char ret[static CONFIG_KEY_SIZE], struct err *err)
 	return 0;
 }
 
+bool config_same_secret(const char *a, const char *b, size_t len)
+{
+	const volatile char *x = a, *y = b;
+	unsigned char differs = 0;
+
+	for (size_t i = 0; i < len; i++)
+		differs |= (unsigned char)(x[i] ^ y[i]);
+	return differs == 0;
+}
+
 const struct config_key *config_find_key(const struct config *c, const char *text)
 {
 	char digest[DIGEST_TEXT_SIZE];
@@ -34,14 +44,9 @@ const struct config_key *config_find_key(const struct config *c, const char *tex
 
 	digest_buffer(text, strlen(text), digest);
 	for (size_t i = 0; i < c->n_keys; i++) {
-		const volatile char *have = c->keys[i].digest;
-		unsigned char differs = 0;
-		size_t same;
+		size_t fits = config_same_secret(c->keys[i].digest, digest, sizeof(digest));
 
-		for (size_t k = 0; k < sizeof(digest); k++)
-			differs |= (unsigned char)(have[k] ^ digest[k]);
-		same = (size_t)(((unsigned)differs - 1) >> 31); /* 1 for 0 */
-		found |= (0 - same) & (i + 1);
+		found |= (0 - fits) & (i + 1);
 	}
 	return found ? &c->keys[found - 1] : NULL;
 }
@@ -65,7 +70,8 @@ int config_may_replace(const struct config *old, const struct config *new, struc
 	for (size_t i = 0; i < sizeof(fixed) / sizeof(*fixed); i++)
 		if (!same(fixed[i].old, fixed[i].new))
 			return err_set(err, EINVAL,
-				"[pool] %s cannot change while the daemon runs (from %s to %s): restart it",
+				"[pool] %s cannot change while the daemon runs (from %s to %s): "
+				"restart it",
 				fixed[i].name, fixed[i].old ? fixed[i].old : "none",
 				fixed[i].new ? fixed[i].new : "none");
 	return 0;

@@ -2,10 +2,11 @@
 /*
  * The daemon's frame: it puts the parts together, answers signals, and takes them apart again.
  *
- * The order matters at both ends. The pool comes before the sockets: its lock on the state directory
- * decides which of two daemons this is, before anything of the other's is touched. At the end the pool
- * goes first: what it still had to answer is then dropped, not called back; the server next, which tells
- * who streams; then what they stood on.
+ * The order matters at both ends. The pool comes before the sockets: its lock on the state
+ * directory decides which of two daemons this is, before anything of the other's is touched. At the
+ * end connections are cut first, with the pool still there, so that what ran for them in a guest is
+ * ended; the pool next: what it still had to answer is dropped; then the server, and what they all
+ * stood on.
  *
  * Nothing of the sandboxes is taken apart. Their keepers see the connection close, and carry on.
  */
@@ -31,6 +32,7 @@
 #include "pool/pool.h"
 
 #define DRAIN_LOOK_MS 10
+#define LAST_ROUNDS 3
 
 struct daemon {
 	const char *path; /* of the configuration; NULL: none */
@@ -60,7 +62,8 @@ static void reload(struct daemon *d)
 		log_info("there is no configuration file to read anew");
 		return;
 	}
-	notify_send(d->notify, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)(clock_now_ns() / 1000));
+	notify_send(
+		d->notify, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)(clock_now_ns() / 1000));
 	r = config_read(d->path, &new, &err);
 	if (!r)
 		r = config_may_replace(d->config, new, &err);
@@ -199,17 +202,29 @@ static int begin(struct daemon *d, struct err *err)
 	return r ? r : listen_all(d, err);
 }
 
+static void last_rounds(struct daemon *d)
+{
+	for (int i = 0; d->loop && i < LAST_ROUNDS; i++)
+		loop_once(d->loop, 0, NULL);
+}
+
 static void finish(struct daemon *d)
 {
 	loop_timer_cancel(d->drain);
+	loop_remove(d->watch);
+	if (d->http)
+		http_server_stop(d->http);
+	last_rounds(d); /* what was said to guests about that goes out */
 	pool_free(d->pool);
+	if (d->api)
+		api_pool_gone(d->api);
+	last_rounds(d); /* guests' ends are heard */
 	http_server_free(d->http);
 	if (d->bound)
 		daemon_unlink(d->config->socket);
 	api_free(d->api);
 	metrics_free(d->metrics);
 	notify_free(d->notify);
-	loop_remove(d->watch);
 	close_fd(&d->signals);
 	loop_free(d->loop);
 	config_free(d->config);

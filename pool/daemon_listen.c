@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The daemon's sockets. A unix socket that is there already is another daemon's while somebody answers, and
- * the leftover of one that was killed otherwise; nothing that is not a socket is ever removed.
+ * The daemon's sockets. A unix socket that is there already is another daemon's while somebody
+ * answers, and the leftover of one that was killed otherwise; nothing that is not a socket is ever
+ * removed.
  */
 #include <libgen.h>
 #include <netinet/in.h>
@@ -28,7 +29,8 @@ static int check_dir(const char *path, struct err *err)
 		return err_sys(err, errno, "%s", dir);
 	if (st.st_mode & 022)
 		return err_set(err, EPERM,
-			"others may write into %s, so anyone could put a socket there; chmod it to 0700, or "
+			"others may write into %s, so anyone could put a socket there; chmod it to "
+			"0700, or "
 			"choose another [pool] socket",
 			dir);
 	return 0;
@@ -43,13 +45,15 @@ static int clear_stale(const char *path, struct err *err)
 	if (lstat(path, &st) < 0)
 		return errno == ENOENT ? 0 : err_sys(err, errno, "%s", path);
 	if (!S_ISSOCK(st.st_mode))
-		return err_set(err, EEXIST, "%s is there and no socket; remove it, or choose another "
-					    "[pool] socket", path);
+		return err_set(err, EEXIST,
+			"%s is there and no socket; remove it, or choose another "
+			"[pool] socket",
+			path);
 	fd = sock_connect(path, NULL);
 	if (fd >= 0) {
 		close(fd);
-		return err_set(err, EADDRINUSE, "another daemon answers at %s; `parbake pool status` asks it",
-			path);
+		return err_set(err, EADDRINUSE,
+			"another daemon answers at %s; `parbake pool status` asks it", path);
 	}
 	if (fd != -ECONNREFUSED && fd != -ENOENT)
 		return err_sys(err, -fd, "ask who listens at %s", path);

@@ -4,13 +4,14 @@
  *
  * MHD runs without threads and without a listening socket. Its epoll descriptor is watched by our
  * loop; connections are accepted here and given to it, so that one MHD has those of all listeners,
- * and we know of each who is at its other end. A request whose answer is not there, whose upload is not
- * wanted for the moment or whose stream has nothing to say is suspended: MHD then does not look at it
- * until http_resume(), which also has MHD run in the loop's next round, never from within the caller.
+ * and we know of each who is at its other end. A request whose answer is not there, whose upload is
+ * not wanted for the moment or whose stream has nothing to say is suspended: MHD then does not look
+ * at it until http_resume(), which also has MHD run in the loop's next round, never from within the
+ * caller.
  *
  * Patience is ours, not MHD's, which measures only silence: each connection has a deadline by which
- * its request must have come, its upload have got on, its answer have gone. One that is late is shut
- * down, which MHD sees as a hang-up. Suspended ones wait for us and are not late.
+ * its request must have come, its upload have got on, its answer have gone. One that is late is
+ * shut down, which MHD sees as a hang-up. Suspended ones wait for us and are not late.
  *
  * Requests outlive their connection where they must: http_request.c.
  */
@@ -18,6 +19,8 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -28,7 +31,8 @@
 #include "pool/http_impl.h"
 
 #define SECOND 1000000000LL
-#define POOL_SIZE (64 * KIB) /* of a connection's memory in MHD: header, twice over for its tables */
+#define POOL_SIZE                                                                                  \
+	(64 * KIB) /* of a connection's memory in MHD: header, twice over for its tables */
 #define TURNS 16 /* of MHD in one round of the loop */
 #define ACCEPTS 64 /* likewise */
 #define BREATH_MS 100
@@ -135,6 +139,11 @@ void http_server_patience(struct http_server *s, int64_t idle_ns, int64_t stall_
 	s->stall_ns = stall_ns;
 }
 
+void http_server_most(struct http_server *s, unsigned connections)
+{
+	s->max_conns = connections;
+}
+
 /* ---- connections --------------------------------------------------------------------------- */
 
 static void listen_again(struct http_server *s, bool on)
@@ -173,6 +182,7 @@ static void connection_changed(void *cls, struct MHD_Connection *mhd, void **con
 	if (c->next)
 		c->next->prev = c->prev;
 	s->n_conns--;
+	s->complained = s->complained && s->n_conns >= s->max_conns / 2;
 	free(c->uri);
 	free(c);
 	*context = NULL;
@@ -219,6 +229,22 @@ static void add(struct http_listener *li, int fd)
 	http_kick(s);
 }
 
+/* Once, until half of them have left. */
+__attribute__((format(printf, 2, 3))) static void complain(
+	struct http_server *s, const char *fmt, ...)
+{
+	char text[128];
+	va_list args;
+
+	if (s->complained)
+		return;
+	va_start(args, fmt);
+	vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	log_warn("http: %s; more wait", text);
+	s->complained = true;
+}
+
 static void accept_some(void *user, short revents)
 {
 	struct http_listener *li = user;
@@ -228,10 +254,10 @@ static void accept_some(void *user, short revents)
 	for (int i = 0; i < ACCEPTS; i++) {
 		int fd;
 
-		if (s->n_conns >= LIMIT_HTTP_CONNECTIONS) {
+		if (s->n_conns >= s->max_conns) {
 			s->full = true;
 			listen_again(s, false);
-			log_warn("http: %u connections are open; more wait", s->n_conns);
+			complain(s, "%u connections are open", s->n_conns);
 			return;
 		}
 		fd = accept4(li->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -242,11 +268,11 @@ static void accept_some(void *user, short revents)
 		if (errno == EAGAIN)
 			return;
 		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-			log_warn("http: accept a connection: %s", strerrordesc_np(errno));
+			complain(s, "accept a connection: %s", strerrordesc_np(errno));
 			listen_again(s, false);
 			if (!s->breath)
-				s->breath = loop_timer(
-					s->loop, clock_deadline(BREATH_MS), breathed, s);
+				s->breath =
+					loop_timer(s->loop, clock_deadline(BREATH_MS), breathed, s);
 			return;
 		}
 	}
@@ -313,7 +339,8 @@ static enum MHD_Result begin(
 		http_answer_error(rq, status, why);
 	else
 		s->fn(s->user, rq);
-	/* a body that will not be read need not come: the answer goes now, and ends the connection */
+	/* a body that will not be read need not come: the answer goes now, and ends the connection
+	 * */
 	expect = http_header(rq, "Expect");
 	if (rq->answer != HTTP_NO_ANSWER && !rq->queued && rq->length &&
 		((expect && !strcasecmp(expect, "100-continue")) ||
@@ -336,8 +363,12 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *mhd, const char 
 		return MHD_NO;
 	if (rq->suspended) /* the next chunk of what has just been refused */
 		return MHD_YES;
-	if (*len)
-		return http_body_data(rq, data, len) ? MHD_YES : MHD_NO;
+	if (*len) {
+		if (http_body_data(rq, data, len))
+			return MHD_YES;
+		http_answer_rest(rq);
+		return MHD_NO;
+	}
 	rq->whole = true;
 	if (!rq->ended)
 		http_body_end(rq);
@@ -353,8 +384,8 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *mhd, const char 
 	return MHD_YES;
 }
 
-static void completed(void *cls, struct MHD_Connection *mhd, void **rq_cls,
-	enum MHD_RequestTerminationCode how)
+static void completed(
+	void *cls, struct MHD_Connection *mhd, void **rq_cls, enum MHD_RequestTerminationCode how)
 {
 	struct http_request *rq = *rq_cls;
 
@@ -382,8 +413,8 @@ static void said(void *cls, const char *fmt, va_list args)
 
 /* ---- the server ---------------------------------------------------------------------------- */
 
-int http_server_new(struct loop *l, http_handler_fn *fn, void *user, struct http_server **ret,
-	struct err *err)
+int http_server_new(
+	struct loop *l, http_handler_fn *fn, void *user, struct http_server **ret, struct err *err)
 {
 	cleanup_http_server struct http_server *s = calloc(1, sizeof(*s));
 	const union MHD_DaemonInfo *info;
@@ -391,6 +422,7 @@ int http_server_new(struct loop *l, http_handler_fn *fn, void *user, struct http
 	if (!s)
 		abort();
 	*s = (struct http_server){.loop = l, .fn = fn, .user = user};
+	s->max_conns = LIMIT_HTTP_CONNECTIONS;
 	s->idle_ns = LIMIT_HTTP_IDLE_S * SECOND;
 	s->stall_ns = LIMIT_HTTP_STALL_S * SECOND;
 	s->mhd = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME |
@@ -398,10 +430,9 @@ int http_server_new(struct loop *l, http_handler_fn *fn, void *user, struct http
 		0, NULL, NULL, handle, s, MHD_OPTION_EXTERNAL_LOGGER, said, NULL,
 		MHD_OPTION_CONNECTION_LIMIT, (unsigned)LIMIT_HTTP_CONNECTIONS + 8,
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_SIZE,
-		MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_NOTIFY_CONNECTION,
-		connection_changed, s, MHD_OPTION_NOTIFY_COMPLETED, completed, s,
-		MHD_OPTION_URI_LOG_CALLBACK, saw_uri, s, MHD_OPTION_UNESCAPE_CALLBACK,
-		unescape_nothing, NULL, MHD_OPTION_END);
+		MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_NOTIFY_CONNECTION, connection_changed,
+		s, MHD_OPTION_NOTIFY_COMPLETED, completed, s, MHD_OPTION_URI_LOG_CALLBACK, saw_uri,
+		s, MHD_OPTION_UNESCAPE_CALLBACK, unescape_nothing, NULL, MHD_OPTION_END);
 	info = s->mhd ? MHD_get_daemon_info(s->mhd, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
 	if (!info)
 		return err_set(err, EIO, "start the HTTP server: libmicrohttpd refused");
@@ -456,9 +487,9 @@ unsigned http_server_open(const struct http_server *s)
 	return s->n_open;
 }
 
-void http_server_free(struct http_server *s)
+void http_server_stop(struct http_server *s)
 {
-	if (!s)
+	if (s->stopping)
 		return;
 	http_server_quiesce(s);
 	s->stopping = true;
@@ -472,6 +503,13 @@ void http_server_free(struct http_server *s)
 			http_resume(rq);
 	if (s->mhd)
 		MHD_stop_daemon(s->mhd);
+}
+
+void http_server_free(struct http_server *s)
+{
+	if (!s)
+		return;
+	http_server_stop(s);
 	while (s->requests)
 		http_request_free(s->requests);
 	free(s);

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers. One is remembered with its request and goes to MHD when that next asks, which is at once:
- * either its handler is what is running, or the request is suspended and is resumed here.
+ * Answers. One is remembered with its request and goes to MHD when that next asks, which is at
+ * once: either its handler is what is running, or the request is suspended and is resumed here.
  *
- * A stream has a ring of bytes between its writer and MHD's reader, which grows as it is needed up to
- * LIMIT_HTTP_BUFFER and no further: the writer is told that less was taken, and again when half of it is
- * free. Where the ring is empty the connection is suspended; so MHD would not see that its client hung
- * up, and we watch for that ourselves.
+ * A stream has a ring of bytes between its writer and MHD's reader, which grows as it is needed up
+ * to LIMIT_HTTP_BUFFER and no further: the writer is told that less was taken, and again when half
+ * of it is free. Where the ring is empty the connection is suspended; so MHD would not see that its
+ * client hung up, and we watch for that ourselves.
  */
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 
 #include "common/clock.h"
 #include "common/file.h"
@@ -44,7 +46,8 @@ static void ready(struct http_request *rq)
 static void answer_whole(
 	struct http_request *rq, unsigned status, const char *type, char *text, size_t len)
 {
-	if (rq->answer != HTTP_NO_ANSWER) { /* one was given here (413), which its handler did not see */
+	if (rq->answer !=
+		HTTP_NO_ANSWER) { /* one was given here (413), which its handler did not see */
 		free(text);
 		return;
 	}
@@ -253,8 +256,7 @@ static struct MHD_Response *make_response(struct http_request *rq)
 	rq->conn->deadline = clock_now_ns() + rq->s->stall_ns;
 	if (!is_head(rq))
 		http_watch_hangup(rq);
-	return MHD_create_response_from_callback(
-		MHD_SIZE_UNKNOWN, 16 * KIB, more, rq, NULL);
+	return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16 * KIB, more, rq, NULL);
 }
 
 enum MHD_Result http_answer_queue(struct http_request *rq)
@@ -274,6 +276,33 @@ enum MHD_Result http_answer_queue(struct http_request *rq)
 	rq->queued = done == MHD_YES;
 	MHD_destroy_response(r);
 	return done;
+}
+
+/*
+ * MHD takes no answer between a body's first byte and its last. Where more of a body comes than is thrown
+ * away (an upload whose disk is full), its client would see a closed connection and no reason. Nothing
+ * has been sent for this request, so a short answer can be written here, by one call that does not wait.
+ */
+void http_answer_rest(struct http_request *rq)
+{
+	const char *reason = MHD_get_reason_phrase_for(rq->status);
+	cleanup_free char *head = NULL;
+	struct iovec parts[2];
+	int n;
+
+	if (rq->answer != HTTP_WHOLE || rq->queued || !rq->whole_text)
+		return;
+	n = asprintf(&head,
+		"HTTP/1.1 %u %s\r\nConnection: close\r\nContent-Type: %s\r\nContent-Length: "
+		"%zu\r\n\r\n",
+		rq->status, reason ? reason : "Error", rq->type ? rq->type : "application/json",
+		rq->whole_len);
+	if (n < 0)
+		return;
+	parts[0] = (struct iovec){head, (size_t)n};
+	parts[1] = (struct iovec){rq->whole_text, rq->whole_len};
+	sendmsg(rq->conn->fd, &(struct msghdr){.msg_iov = parts, .msg_iovlen = 2},
+		MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 void http_answer_free(struct http_request *rq)

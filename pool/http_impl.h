@@ -4,6 +4,7 @@
 
 #include <microhttpd.h>
 
+#include "common/limits.h"
 #include "pool/http.h"
 
 /* What the parts of the server share: http.c has the connections, http_request.c what stands in a
@@ -28,12 +29,12 @@ struct http_server {
 	struct loop_timer *breath; /* no descriptors: accepting goes on later */
 	struct http_listener *listeners;
 	struct http_conn *conns, *accepting;
-	unsigned n_conns;
+	unsigned n_conns, max_conns; /* LIMIT_HTTP_CONNECTIONS */
 	struct http_request *requests; /* those whose handler has been called */
 	unsigned n_open;
 	int64_t idle_ns, stall_ns; /* LIMIT_HTTP_IDLE_S, LIMIT_HTTP_STALL_S */
 	bool running, again; /* within MHD_run(); it is needed once more */
-	bool full, quiesced, stopping;
+	bool full, complained, quiesced, stopping;
 };
 
 struct http_conn {
@@ -58,7 +59,8 @@ enum http_part { HTTP_PART_NONE, HTTP_PART_FILE, HTTP_PART_OVER };
 struct http_request {
 	struct http_server *s;
 	struct http_request *next, *prev;
-	struct http_conn *conn; /* NULL: the client is gone; it waits for its handler's answer to be freed */
+	struct http_conn
+		*conn; /* NULL: the client is gone; it waits for its handler's answer to be freed */
 	struct MHD_Connection *mhd;
 	int64_t began;
 	char *method, *uri, *path; /* uri: query[] points into it */
@@ -120,8 +122,9 @@ struct http_request {
 void http_kick(struct http_server *s);
 void http_suspend(struct http_request *rq);
 void http_resume(struct http_request *rq); /* where it is suspended */
-/* Tests: shorter patience. */
+/* Tests: shorter patience, fewer connections. */
 void http_server_patience(struct http_server *s, int64_t idle_ns, int64_t stall_ns);
+void http_server_most(struct http_server *s, unsigned connections);
 
 /* http_request.c. @uri is taken. 0, or the status of what is wrong with it, said in *@ret_why. */
 struct http_request *http_request_new(struct http_conn *conn, struct MHD_Connection *mhd,
@@ -132,7 +135,8 @@ void http_request_free(struct http_request *rq);
 /* Decode in place: %XX, and + where @plus. false: malformed, or a NUL. */
 bool http_decode(char *text, bool plus);
 
-/* http_upload.c: *@len of @bytes came; *@len becomes what was not taken. false: end the connection. */
+/* http_upload.c: *@len of @bytes came; *@len becomes what was not taken. false: end the
+ * connection. */
 bool http_body_data(struct http_request *rq, const char *bytes, size_t *len);
 /* All has come, and what is held may go on. */
 void http_body_end(struct http_request *rq);
@@ -143,6 +147,8 @@ void http_body_free(struct http_request *rq);
 void http_watch_hangup(struct http_request *rq);
 void http_answer_error(struct http_request *rq, unsigned status, const char *why);
 enum MHD_Result http_answer_queue(struct http_request *rq);
+/* The connection ends in the midst of a body: what has been answered goes out past MHD, as far as it may. */
+void http_answer_rest(struct http_request *rq);
 /* writable() is called in the next round. */
 void http_answer_tell(struct http_request *rq);
 void http_answer_free(struct http_request *rq);

@@ -2,9 +2,9 @@
 /*
  * One request: what stands in it, and how long it lives.
  *
- * It lives until MHD is done with it and its handler owes no answer any more. Where the client goes first,
- * a handler that asked for it (http_on_end()) is told and the request is gone; one that did not
- * will answer some time, without looking: until then the request stays, without a connection.
+ * It lives until MHD is done with it and its handler owes no answer any more. Where the client goes
+ * first, a handler that asked for it (http_on_end()) is told and the request is gone; one that did
+ * not will answer some time, without looking: until then the request stays, without a connection.
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -140,7 +140,8 @@ void http_request_over(struct http_request *rq, bool sent)
 			http_answer_tell(rq); /* all there is, now */
 		return;
 	}
-	/* a body that never came whole was never given to the handler, which therefore owes nothing */
+	/* a body that never came whole was never given to the handler, which therefore owes
+	 * nothing */
 	if (rq->answer != HTTP_NO_ANSWER || (rq->body == HTTP_COLLECT && !rq->ended))
 		http_request_free(rq);
 }

@@ -2,12 +2,13 @@
 /*
  * Bodies of requests: thrown away, collected, or passed on as they come.
  *
- * Whoever takes an upload may take less than came. The connection is then suspended, what was
- * not taken stays in MHD's buffer, and that buffer is all there is: the client waits in its
- * send(2). A form has one more: MHD's parser takes all it is given, so it is given little at a time, and
+ * Whoever takes an upload may take less than came. The connection is then suspended, what was not
+ * taken stays in MHD's buffer, and that buffer is all there is: the client waits in its send(2). A
+ * form has one more: MHD's parser takes all it is given, so it is given little at a time, and
  * nothing while the last piece is not taken.
  *
- * What is too much, or no form, is answered here; what still comes of it is thrown away, up to a bound.
+ * What is too much, or no form, is answered here; what still comes of it is thrown away, up to a
+ * bound.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +84,8 @@ static size_t pass(struct http_request *rq, const char *bytes, size_t len)
 	return took < len ? took : len;
 }
 
-/* Less was taken than came: no more until http_upload_resume(), which may have been called already. */
+/* Less was taken than came: no more until http_upload_resume(), which may have been called
+ * already. */
 static void stop(struct http_request *rq)
 {
 	rq->stopped = rq->excused = true;
@@ -137,7 +139,8 @@ static bool same(const char *a, const char *b)
 	return a && b ? !strcmp(a, b) : a == b;
 }
 
-/* MHD's parser has more of a part. It tells of a part once at offset 0 without bytes where none are there yet. */
+/* MHD's parser has more of a part. It tells of a part once at offset 0 without bytes where none are
+ * there yet. */
 static enum MHD_Result form_piece(void *cls, enum MHD_ValueKind kind, const char *field,
 	const char *filename, const char *type, const char *encoding, const char *bytes,
 	uint64_t offset, size_t len)

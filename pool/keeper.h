@@ -116,9 +116,11 @@ void keeper_renew(struct keeper *k, uint64_t lease_ms, const char *pause_dir, co
  */
 void keeper_capture(struct keeper *k, const char *dir, bool stop, keeper_fn *fn, void *user);
 /*
- * {"memory_private", "memory_shared", "monitor_private", "keeper_private", "disk_bytes", "cpu_ns", "faults"}: of
- * the guest's memory what is its own, and its share of the template's; PSS of the monitor without it, and of the
- * keeper; what its disk takes; processor time and page faults of the monitor.
+ * {"memory_private", "memory_shared", "monitor_private", "keeper_private", "disk_bytes", "cpu_ns", "faults",
+ * "rough"}: of the guest's memory what is its own, and its share of the template's; PSS of the monitor without it,
+ * and of the keeper; what its disk takes; processor time and page faults of the monitor. "rough": true where this
+ * user may not look into a machine: then all that is the monitor's own counts as memory_private, and
+ * memory_shared is not a share.
  */
 void keeper_stats(struct keeper *k, keeper_fn *fn, void *user);
 /* {"text"}: the console's last words. */

@@ -21,6 +21,7 @@
 #include <sys/syscall.h>
 
 #include "common/clock.h"
+#include "common/fault.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "pool/keeper_main_impl.h"
@@ -79,6 +80,12 @@ static void arm(struct keep *k, int64_t at)
 	k->on_lease = loop_timer(k->l, at, lease_ended, k);
 }
 
+/* A failure that another try would meet again: a stuck monitor, rights. */
+static bool stays(int r)
+{
+	return r == -ETIMEDOUT || r == -ECONNABORTED || r == -EPERM || r == -ENOTSUP;
+}
+
 static void lease_ended(void *user)
 {
 	struct keep *k = user;
@@ -94,8 +101,8 @@ static void lease_ended(void *user)
 	if (r == 0)
 		keep_end(k, 0, "its lease has ended: it is paused");
 	err_prefix(&err, "its lease has ended, and it could not be paused");
-	/* what it holds is worth more than the moment: room may be made. A stuck monitor stays one. */
-	if (++k->pause_tries == LIMIT_PAUSE_TRIES || r == -ETIMEDOUT || r == -ECONNABORTED)
+	/* what it holds is worth more than the moment: room may be made */
+	if (++k->pause_tries == LIMIT_PAUSE_TRIES || stays(r))
 		keep_end(k, -r, err.text);
 	log_warn("%s: %s", k->id, err.text);
 	arm(k, clock_deadline(LIMIT_PAUSE_RETRY_MS));
@@ -295,7 +302,8 @@ _Noreturn void keeper_run(const struct keeper_start *start)
 	k.t = start->t;
 	k.sockets = start->sockets;
 	k.conn = start->conn; /* should there be no loop, it is told so all the same */
-	r = loop_new(&k.l, &err);
+	r = fault_point("keeper.begin");
+	r = r < 0 ? err_sys(&err, -r, "begin") : loop_new(&k.l, &err);
 	if (r == 0)
 		r = connected(&k, start->conn, &err);
 	if (r == 0)

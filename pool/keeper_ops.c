@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "common/clock.h"
+#include "common/fault.h"
 #include "common/file.h"
 #include "pool/keeper_main_impl.h"
 #include "vmm/console.h"
@@ -144,8 +145,10 @@ static void answer_handed(struct keep *k, uint64_t n, bool with_notes)
 static int hand_out(struct keep *k, const struct keeper_request *rq, struct err *err)
 {
 	int64_t deadline = clock_deadline(LIMIT_CREATE_MS);
-	int r;
+	int r = fault_point("keeper.hand-out.named");
 
+	if (r < 0)
+		return err_sys(err, -r, "hand it out");
 	if (k->stage == KEEP_SPARE)
 		r = sandbox_activate(k->sb, rq->hostname, deadline, err);
 	else
@@ -153,7 +156,10 @@ static int hand_out(struct keep *k, const struct keeper_request *rq, struct err 
 	if (r < 0)
 		return r;
 	r = k->channel = sandbox_release_channel(k->sb, err);
-	return r < 0 ? r : 0;
+	if (r < 0)
+		return r;
+	r = fault_point("keeper.hand-out.answered");
+	return r < 0 ? err_sys(err, -r, "hand it out") : 0;
 }
 
 static void do_hand_out(struct keep *k, const struct keeper_request *rq, int64_t read_at)
@@ -231,16 +237,28 @@ static int64_t cpu_ns(int pid)
 	return ts.tv_sec * 1000000000LL + ts.tv_nsec;
 }
 
+/* Of the machine, which only root may look into. *@ret_rough: it may not be told apart here. */
+static int measure(int pid, struct smaps *ret, bool *ret_rough, struct err *err)
+{
+	int r = smaps_read(pid, ret, err);
+
+	*ret_rough = r == -EACCES;
+	if (*ret_rough)
+		r = smaps_read_rough(pid, ret, err);
+	return r == -ESRCH ? err_set(err, ESRCH, "its monitor is gone") : r;
+}
+
 static void do_stats(struct keep *k, const struct keeper_request *rq)
 {
 	int pid = machine_pid(sandbox_machine(k->sb)), r;
 	struct smaps monitor, own;
 	struct stat overlay;
 	struct err err;
+	bool rough;
 
-	if ((r = smaps_read(pid, &monitor, &err)) < 0 ||
+	if ((r = measure(pid, &monitor, &rough, &err)) < 0 ||
 		(r = smaps_read(getpid(), &own, &err)) < 0) {
-		refuse(k, rq, r == -ESRCH ? err_set(&err, ESRCH, "its monitor is gone") : r, &err);
+		refuse(k, rq, r, &err);
 		return;
 	}
 	if (fstat(sandbox_overlay_fd(k->sb), &overlay) < 0) {
@@ -248,12 +266,13 @@ static void do_stats(struct keep *k, const struct keeper_request *rq)
 		return;
 	}
 	keep_answer(k, rq->n,
-		json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "memory_private",
+		json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "memory_private",
 			(json_int_t)monitor.guest_private, "memory_shared",
 			(json_int_t)(monitor.guest_pss - monitor.guest_private), "monitor_private",
 			(json_int_t)(monitor.pss - monitor.guest_pss), "keeper_private",
 			(json_int_t)own.pss, "disk_bytes", (json_int_t)overlay.st_blocks * 512,
-			"cpu_ns", (json_int_t)cpu_ns(pid), "faults", (json_int_t)count_faults(pid)),
+			"cpu_ns", (json_int_t)cpu_ns(pid), "faults", (json_int_t)count_faults(pid),
+			"rough", rough),
 		NULL, 0);
 	loop_defer(k->l, trim, NULL);
 }

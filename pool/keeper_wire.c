@@ -246,15 +246,20 @@ int keeper_text(const json_t *obj, char **ret, struct err *err)
 int keeper_send(int sock, const json_t *obj, const int *fds, size_t n_fds)
 {
 	int64_t deadline = clock_deadline(LIMIT_KEEPER_SEND_MS);
+	const struct timespec pace = {.tv_nsec = 1000000};
 	struct pollfd pfd = {.fd = sock, .events = POLLOUT};
 	cleanup_free char *text = NULL;
 	int r = keeper_text(obj, &text, NULL);
 
 	while (r == 0) {
 		r = sock_send_fds(sock, text, strlen(text), fds, n_fds);
-		if (r != -EAGAIN || clock_left_ms(deadline) == 0)
+		/* the second: descriptors that others of this user sent and nobody took yet (unix(7)) */
+		if ((r != -EAGAIN && r != -ETOOMANYREFS) || clock_left_ms(deadline) == 0)
 			return r;
-		poll(&pfd, 1, clock_left_ms(deadline));
+		if (r == -EAGAIN)
+			poll(&pfd, 1, clock_left_ms(deadline));
+		else
+			nanosleep(&pace, NULL);
 		r = 0;
 	}
 	return r;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Metrics: families in the order of their registration, each with its series in the order of their first
- * use, found by their labels' values. There are few series in a family (templates, keys, states), so
- * they are a list. Values of labels come from clients and files: their number is bounded (what is
- * beyond counts under "other"), and they are escaped as the format wants it (backslash, quote, line end).
+ * Metrics: families in the order of their registration, each with its series in the order of their
+ * first use, found by their labels' values. There are few series in a family (templates, keys,
+ * states), so they are a list. Values of labels come from clients and files: their number is
+ * bounded (what is beyond counts under "other"), and they are escaped as the format wants it
+ * (backslash, quote, line end).
  *
  * Text exposition format 0.0.4: https://prometheus.io/docs/instrumenting/exposition_formats/.
  */
@@ -24,15 +25,16 @@
 #define LABELS_MAX 4
 
 /* Seconds; from what a spare takes to what a restore may. */
-static const double buckets[] = {0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.04, 0.06,
-	0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10, 30};
+static const double buckets[] = {0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025,
+	0.04, 0.06, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10, 30};
 
 #define N_BUCKETS (sizeof(buckets) / sizeof(*buckets))
 
 struct series {
 	char *labels[LABELS_MAX];
 	double value; /* of a histogram: the sum */
-	uint64_t *counts; /* of a histogram: each bucket's own, the last beyond all; not cumulative */
+	uint64_t *
+		counts; /* of a histogram: each bucket's own, the last beyond all; not cumulative */
 };
 
 struct metrics_family {
@@ -197,6 +199,7 @@ void metrics_observe(struct metrics_family *f, double seconds, ...)
 	va_end(args);
 	while (b < N_BUCKETS && seconds > buckets[b])
 		b++;
+	assert(s->counts);
 	s->counts[b]++;
 	s->value += seconds;
 }

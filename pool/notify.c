@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A name that begins with @ or / is an address; the datagram's own limit is far above what we say. */
+/* A name that begins with @ or / is an address; the datagram's own limit is far above what we say.
+ * */
 #include "pool/notify.h"
 
 #include <errno.h>
@@ -87,7 +88,8 @@ void notify_send(struct notify *n, const char *fmt, ...)
 	va_start(args, fmt);
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
-	if (sendto(n->fd, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&n->addr, n->addr_len) < 0 &&
+	if (sendto(n->fd, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&n->addr,
+		    n->addr_len) < 0 &&
 		!n->complained) {
 		log_warn("tell the service manager: %s", strerrordesc_np(errno));
 		n->complained = true;

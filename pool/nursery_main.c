@@ -24,6 +24,7 @@
 #include <sys/wait.h>
 
 #include "common/clock.h"
+#include "common/fault.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "pool/keeper_impl.h"
@@ -106,6 +107,8 @@ static void make(struct nest *n, const json_t *rq, int conn)
 	int r = n->t ? template_before_fork(n->t, &err) : -n->code;
 	pid_t pid;
 
+	if (r == 0 && (r = fault_point("nursery.fork")) < 0)
+		err_sys(&err, -r, "fork a keeper");
 	if (r == 0) {
 		pid = fork();
 		if (pid == 0) {

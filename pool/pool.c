@@ -4,10 +4,12 @@
  *
  * STATE/ (0700, locked by `lock`, in which stands who has it):
  *
- *     paused/ID/sandbox.json, capture-N/    pool_adopt.c says what each instant leaves there
- *     snapshots/ID/snapshot.json, capture/
- *     forks/ID/                             a capture, while sandboxes are made from it
- *     trash/                                what is being removed
+ *     paused/ID.json      the record of a sandbox that is paused, or will be by its keeper
+ *     snapshots/ID.json   the record of a snapshot
+ *     captures/ID-N, ID   the captures of both; while sandboxes are forked from it, one more
+ *     trash/              what is being removed
+ *
+ * pool_adopt.c says what each instant leaves there.
  *
  * and the keepers' sockets in PATHS_RUN/pool/, in a directory that belongs to this state directory, so that
  * pools beside each other do not adopt each other's sandboxes.
@@ -85,9 +87,23 @@ char *pool_path(const struct pool *p, const char *sub, const char *id)
 	return str_printf("%s/%s/%s", p->state, sub, id);
 }
 
+char *pool_note_path(const struct pool *p, const char *sub, const char *id)
+{
+	return str_printf("%s/%s/%s.json", p->state, sub, id);
+}
+
 char *pool_capture_path(const struct pool *p, const char *id, unsigned generation)
 {
-	return str_printf("%s/paused/%s/capture-%u", p->state, id, generation);
+	return str_printf("%s/captures/%s-%u", p->state, id, generation);
+}
+
+bool pool_note_name(const char *name, char ret[static POOL_ID_SIZE])
+{
+	if (strlen(name) != POOL_ID_LEN + strlen(".json") || strcmp(name + POOL_ID_LEN, ".json"))
+		return false;
+	memcpy(ret, name, POOL_ID_LEN);
+	ret[POOL_ID_LEN] = '\0';
+	return pool_id_valid(ret);
 }
 
 bool pool_capture_whole(const char *dir)
@@ -128,7 +144,7 @@ static int state_lock(struct pool *p, struct err *err)
 
 static int places_make(struct pool *p, struct err *err)
 {
-	static const char *const subs[] = {"paused", "snapshots", "forks", "trash"};
+	static const char *const subs[] = {"paused", "snapshots", "captures", "trash"};
 	cleanup_free char *real = NULL;
 	char digest[DIGEST_TEXT_SIZE], name[64];
 	int r = file_mkdir_p(p->config->state, 0700, err);
@@ -184,6 +200,12 @@ int pool_new(struct loop *l, const struct config *config, struct pool **ret, str
 	r = places_make(p, err);
 	if (r == 0)
 		r = store_open(p->store_dir, true, &p->store, err);
+	if (r == 0) {
+		cleanup_free char *captures = str_printf("%s/captures", p->state);
+
+		/* gc keeps what they need */
+		r = store_captures_at(p->store, captures, err);
+	}
 	if (r == 0)
 		r = pool_works_new(l, &p->works, err);
 	if (r == 0) {
@@ -244,6 +266,7 @@ void pool_free(struct pool *p)
 		sb->held = 0;
 		pool_sandbox_remove(sb);
 	}
+	pool_guests_bury(p);
 	while (p->machines)
 		pool_machine_free(p->machines);
 	pool_versions_free(p);

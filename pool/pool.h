@@ -70,7 +70,8 @@ void pool_kill(struct pool *p, const char *id, pool_fn *fn, void *user);
 void pool_renew(struct pool *p, const char *id, uint64_t timeout_ms, bool only_longer, pool_fn *fn,
 	void *user);
 void pool_pause(struct pool *p, const char *id, pool_fn *fn, void *user);
-/* Paused → running; of a running one: renew (only longer). EINVAL of one that ends. @auto_pause: -1 as it was. */
+/* Paused → running; of a running one: renew (only longer); of one that is being paused or resumed: when that is
+ * done. @auto_pause: -1 as it was. */
 void pool_resume(struct pool *p, const char *id, uint64_t timeout_ms, int auto_pause, pool_fn *fn, void *user);
 /* Capture a running one (or copy a paused one) as snapshot; @done gets its id. @name NULL: it stays in the
  * state directory; else published in the store as that template by a process of its own. */

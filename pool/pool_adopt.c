@@ -7,23 +7,25 @@
  * daemon. So at each instant of each change:
  *
  *   create   before the lease: nothing to find. With it: a running sandbox, whether or not its client was
- *            told; its lease ends it. With auto_pause its place in STATE/paused may be missing yet: made here.
+ *            told; its lease ends it. With auto_pause its record may be missing yet: written here.
  *   kill     the keeper and its machine are killed together: a socket that nobody listens on, unlinked
- *            here; a place in STATE/paused without a whole capture, cleared.
- *   pause    (1) paused/ID/sandbox.json is there: the keeper answers, it runs; the place is cleared.
- *            (2) its keeper is capturing into paused/ID/capture-N: it does not answer until that is
- *            done, or ends with it done: it is waited for, and its place left alone meanwhile.
+ *            here; a record without a whole capture, cleared. Of a paused one the record goes first: a
+ *            capture without one is litter.
+ *   pause    (1) paused/ID.json is there: the keeper answers, it runs; the record is cleared.
+ *            (2) its keeper is capturing into captures/ID-N: it does not answer until that is done, or
+ *            ends with it done: it is waited for, and what is its own left alone meanwhile.
  *            (3) capture.json is there: the capture is whole, the keeper ends by itself. Paused.
  *   resume   (1) the keeper has no lease yet: it ended with the daemon; still paused. (2) It runs, from
- *            capture-N; its record says generation N + 1: it runs, and captures before that are
- *            cleared. (The keeper may end, by its lease, before a daemon comes: then it is seen as
- *            paused in capture-N again, which is what it was; nothing of it is lost that was not
- *            given up with the lease.)
- *   a lease's end with auto_pause is a pause from (2) on, by the keeper alone.
- *   fork     forks/X, whole or not, is litter: who asked is gone. Its keepers with a lease run, and hold
- *            what they need open; the others ended.
- *   snapshot snapshots/X without a whole capture, or with one to be published: litter. Whole: a snapshot.
- *   removal  is a rename into trash/, then at leisure: what lies there is litter.
+ *            captures/ID-N; its record says generation N + 1: captures before that are cleared, and
+ *            what lies in paused/ is written anew where its lease pauses it, else cleared. (The keeper may
+ *            end, by its lease, before a daemon comes: then it is seen as paused in ID-N again, which is what
+ *            it was; nothing of it is lost that was not given up with the lease.)
+ *   a lease's end with auto_pause is a pause from (2) on, by the keeper alone. (After a resume whose
+ *            daemon was killed before it wrote the record anew, that one says N, and N + 1 is there.)
+ *   fork     its capture, whole or not, belongs to no record: litter, as who asked is gone. Keepers with a
+ *            lease run, and hold what they need open; the others ended.
+ *   snapshot a record without a whole capture, or with one to be published: litter, both.
+ *   removal  of a capture is a rename into trash/, then at leisure: what lies there is litter.
  *
  * A keeper that does not answer (stopped, or capturing for long) is waited for without holding up the
  * start; if it says nothing for STUCK_MS, nobody can say whose it is or until when: it is killed.
@@ -39,7 +41,7 @@
 #include "common/file.h"
 #include "common/log.h"
 
-#define ADOPT_MS 4000 /* for all together, before the daemon goes on without the rest */
+#define ADOPT_MS 3000 /* for all together, before the daemon goes on without the rest */
 #define STUCK_MS 60000
 
 /* ---- what rests ------------------------------------------------------------------------------- */
@@ -52,33 +54,6 @@ static void trash(struct pool *p, const char *path)
 		log_warn("%s", err.text);
 }
 
-static bool capture_number(const char *name, unsigned *ret)
-{
-	char rest;
-
-	return sscanf(name, "capture-%9u%c", ret, &rest) == 1;
-}
-
-/* The newest whole capture in @path, 0 where there is none. Those below @below go. */
-static unsigned captures_look(struct pool *p, const char *path, unsigned below)
-{
-	cleanup_dir DIR *dir = opendir(path);
-	unsigned newest = 0, n;
-	struct dirent *e;
-
-	while (dir && (e = readdir(dir))) {
-		cleanup_free char *one = str_printf("%s/%s", path, e->d_name);
-
-		if (!capture_number(e->d_name, &n))
-			continue;
-		if (n < below)
-			trash(p, one);
-		else if (n > newest && pool_capture_whole(one))
-			newest = n;
-	}
-	return newest;
-}
-
 static void noted(void *user, int error, const char *text)
 {
 	char *id = user;
@@ -88,25 +63,10 @@ static void noted(void *user, int error, const char *text)
 	free(id);
 }
 
-/* The place of one that runs. */
-static void place_of_running(struct pool_sandbox *sb, const char *path)
+/* When a capture became whole. */
+static int64_t paused_at(const char *capture)
 {
-	cleanup_free char *file = str_printf("%s/sandbox.json", path);
-
-	if (!sb->notes.auto_pause) {
-		trash(sb->pool, path);
-		return;
-	}
-	captures_look(sb->pool, path, sb->notes.generation);
-	if (access(file, F_OK) < 0)
-		pool_rest_note(sb, noted, str_dup(sb->notes.id));
-}
-
-/* When its capture became whole. */
-static int64_t paused_at(struct pool *p, const char *id, unsigned capture)
-{
-	cleanup_free char *dir = pool_capture_path(p, id, capture);
-	cleanup_free char *last = str_printf("%s/capture.json", dir);
+	cleanup_free char *last = str_printf("%s/capture.json", capture);
 	struct stat st;
 
 	if (stat(last, &st) < 0)
@@ -114,33 +74,44 @@ static int64_t paused_at(struct pool *p, const char *id, unsigned capture)
 	return (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
 }
 
-/* The place of one that does not run: paused, or litter. */
-static void place_of_resting(struct pool *p, const char *id, const char *path)
+/* The generation that it rests in, 0: none. */
+static unsigned rests_in(const struct pool_sandbox *sb)
 {
-	cleanup_free char *file = str_printf("%s/sandbox.json", path);
-	unsigned newest = captures_look(p, path, 0);
+	for (unsigned n = sb->notes.generation + 1; n && n >= sb->notes.generation; n--) {
+		cleanup_free char *capture = pool_capture_path(sb->pool, sb->notes.id, n);
+
+		if (pool_capture_whole(capture))
+			return n;
+	}
+	return 0;
+}
+
+/* The record of one that does not run: paused, or litter. */
+static void note_of_resting(struct pool *p, const char *id, const char *path)
+{
+	cleanup_free char *capture = NULL;
 	cleanup_json json_t *record = NULL;
 	struct pool_sandbox *sb = NULL;
 	struct err err = {0};
 
-	if (newest && json_read_file(AT_FDCWD, file, &record, &err) == 0)
+	if (json_read_file(AT_FDCWD, path, &record, &err) == 0)
 		sb = pool_sandbox_new(p, record, POOL_PAUSED, &err);
-	if (sb && strcmp(sb->notes.id, id)) {
-		err_set(&err, EINVAL, "%s is the record of another sandbox", file);
-		pool_sandbox_remove(sb);
-		sb = NULL;
-	}
-	if (!sb) {
-		if (newest)
-			log_error("paused sandbox %s cannot be read, and is left as it is: %s", id,
-				err.text);
-		else
-			trash(p, path);
+	if (!sb || strcmp(sb->notes.id, id)) {
+		log_error("%s cannot be read, and is left as it is: %s", path,
+			sb ? "it is another's" : err.text);
+		if (sb)
+			pool_sandbox_remove(sb);
 		return;
 	}
-	captures_look(p, path, newest);
-	sb->capture = newest;
-	sb->paused_ms = paused_at(p, id, newest);
+	sb->capture = rests_in(sb);
+	if (!sb->capture) {
+		if (pool_rest_clear(sb, &err) < 0)
+			log_warn("%s", err.text);
+		pool_sandbox_remove(sb);
+		return;
+	}
+	capture = pool_capture_path(p, id, sb->capture);
+	sb->paused_ms = paused_at(capture);
 	pool_sandbox_list(sb);
 	log_info("sandbox %s: paused", id);
 }
@@ -155,15 +126,38 @@ static bool adopting(const struct pool *p, const char *id)
 }
 
 /* Look at what STATE/paused has of @id. */
-static void place_look(struct pool *p, const char *id)
+static void note_look(struct pool *p, const char *id)
 {
-	cleanup_free char *path = pool_path(p, "paused", id);
+	cleanup_free char *path = pool_note_path(p, "paused", id);
 	struct pool_sandbox *sb = pool_sandbox_find(p, id);
 
-	if (sb && sb->machine)
-		place_of_running(sb, path);
+	if (sb && sb->machine && sb->notes.auto_pause)
+		pool_rest_note(sb, noted, str_dup(id));
+	else if (sb && sb->machine)
+		unlink(path);
 	else if (!sb && access(path, F_OK) == 0)
-		place_of_resting(p, id, path);
+		note_of_resting(p, id, path);
+}
+
+/* May the capture @name be needed? It is a snapshot's, or "ID-N" of a sandbox. */
+static bool capture_needed(struct pool *p, const char *name)
+{
+	char id[POOL_ID_SIZE], rest;
+	const struct pool_sandbox *sb;
+	unsigned n;
+
+	if (pool_id_valid(name)) {
+		cleanup_free char *note = pool_note_path(p, "snapshots", name);
+
+		return access(note, F_OK) == 0;
+	}
+	if (sscanf(name, "%20[a-z0-9]-%9u%c", id, &n, &rest) != 2 || !pool_id_valid(id))
+		return false;
+	sb = pool_sandbox_find(p, id);
+	if (!sb)
+		return adopting(p, id);
+	/* one that runs may just now be pausing, by its lease */
+	return sb->machine ? n >= sb->notes.generation : n == sb->capture;
 }
 
 /* Each name in a directory, which @fn may remove. */
@@ -183,10 +177,12 @@ static void each(struct pool *p, const char *path,
 
 static void paused_look(struct pool *p, const char *path, const char *name)
 {
-	if (!pool_id_valid(name))
-		trash(p, path);
-	else if (!adopting(p, name))
-		place_look(p, name);
+	char id[POOL_ID_SIZE];
+
+	if (!pool_note_name(name, id))
+		trash(p, path); /* what a publish left behind */
+	else if (!adopting(p, id))
+		note_look(p, id);
 }
 
 static void litter(struct pool *p, const char *path, const char *name)
@@ -199,10 +195,33 @@ static void snapshot_look(struct pool *p, const char *path, const char *name)
 {
 	cleanup_json json_t *record = NULL;
 	cleanup_free char *capture = NULL;
+	char id[POOL_ID_SIZE];
 
-	if (!pool_id_valid(name) || pool_snapshot_find(p, name, &record, &capture, NULL) < 0 ||
+	if (!pool_note_name(name, id) || pool_snapshot_find(p, id, &record, &capture, NULL) < 0 ||
 		json_object_get(record, "publish"))
 		trash(p, path);
+}
+
+static void capture_look(struct pool *p, const char *path, const char *name)
+{
+	if (!capture_needed(p, name))
+		trash(p, path);
+}
+
+/* What is known of @id, now that its machine is: its record, and its captures (of the generations there can
+ * be; others' are not looked at, they may be being made). */
+static void late_look(struct pool *p, const char *id)
+{
+	const struct pool_sandbox *sb;
+
+	note_look(p, id);
+	sb = pool_sandbox_find(p, id);
+	for (unsigned n = sb && sb->notes.generation ? sb->notes.generation - 1 : 0;
+		sb && n <= sb->notes.generation + 1; n++) {
+		cleanup_free char *path = pool_capture_path(p, id, n);
+
+		capture_look(p, path, strrchr(path, '/') + 1);
+	}
 }
 
 /* ---- what runs -------------------------------------------------------------------------------- */
@@ -251,7 +270,7 @@ struct stuck {
 	char *path;
 };
 
-/* Nobody knows whose it was; its place may say. */
+/* Nobody knows whose it was; what lies in STATE may say. */
 static void stuck_gone(void *user, int error, const char *text)
 {
 	struct stuck *l = user;
@@ -259,7 +278,7 @@ static void stuck_gone(void *user, int error, const char *text)
 	(void)error;
 	(void)text;
 	unlink(l->path);
-	place_look(l->pool, strrchr(l->path, '/') + 1);
+	late_look(l->pool, strrchr(l->path, '/') + 1);
 	free(l->path);
 	free(l);
 }
@@ -296,8 +315,10 @@ static void described(
 		if (fds[i] != channel)
 			close(fds[i]);
 	}
-	if (error == ECONNRESET || m->use != POOL_USE_ADOPTED)
+	if (error == ECONNRESET || m->use != POOL_USE_ADOPTED) {
+		close_fd(&channel);
 		return; /* its end is about to be told */
+	}
 	loop_timer_cancel(m->timer);
 	m->timer = NULL;
 	if (error) {
@@ -309,7 +330,7 @@ static void described(
 	} else {
 		log_info("sandbox %s: adopted", id);
 		if (!p->opening)
-			place_look(p, id);
+			late_look(p, id);
 	}
 }
 
@@ -322,7 +343,7 @@ void pool_adopt_ended(struct pool_machine *m, const char *text)
 	unlink(m->path);
 	m->use = POOL_USE_DYING;
 	if (!p->opening)
-		place_look(p, id);
+		late_look(p, id);
 }
 
 static void socket_look(struct pool *p, const char *path, const char *name)
@@ -353,7 +374,7 @@ static unsigned adopting_count(const struct pool *p)
 int pool_adopt(struct pool *p, struct err *err)
 {
 	cleanup_free char *paused = str_printf("%s/paused", p->state);
-	cleanup_free char *forks = str_printf("%s/forks", p->state);
+	cleanup_free char *captures = str_printf("%s/captures", p->state);
 	cleanup_free char *snapshots = str_printf("%s/snapshots", p->state);
 	cleanup_free char *bin = str_printf("%s/trash", p->state);
 	int64_t deadline = clock_deadline(ADOPT_MS);
@@ -373,7 +394,7 @@ int pool_adopt(struct pool *p, struct err *err)
 		log_warn(
 			"%u sandboxes of the pool before have not answered yet", adopting_count(p));
 	each(p, paused, paused_look);
-	each(p, forks, litter);
 	each(p, snapshots, snapshot_look);
+	each(p, captures, capture_look);
 	return 0;
 }

@@ -3,7 +3,7 @@
  * Changes: what is done to a sandbox and takes a while, one at a time. Here is what they share, and the pause
  * and the resume.
  *
- * A pause: the sandbox gets its place in STATE/paused, its keeper captures it there and ends. From the
+ * A pause: the sandbox's record is written to STATE/paused, its keeper captures it and ends. From the
  * moment that the capture is whole the sandbox is that capture, whoever dies; until then it is its
  * machine, and where capturing fails it goes on as it was, its channel too.
  *
@@ -65,7 +65,6 @@ void pool_change_free(struct pool_change *c)
 	pool_publish_free(c->publish);
 	close_fd(&c->channel);
 	json_decref(c->record);
-	free(c->dir);
 	free(c->capture);
 	free(c->from);
 	free(c->name);
@@ -129,9 +128,10 @@ void pool_change_rested(struct pool_sandbox *sb)
 	struct pool_change *c = sb->change;
 
 	if (c && c->lost == pause_lost) {
+		pool_change_release(c);
 		c->fn(c->user, sb, 0, "");
-		c->lost = NULL;
-		pool_change_free(c);
+		if (!c->pending)
+			pool_change_free(c);
 	} else {
 		pool_change_lost(sb, "the sandbox's lease has ended, and it was paused");
 	}
@@ -141,15 +141,13 @@ void pool_change_rested(struct pool_sandbox *sb)
 static void pause_failed(struct pool_change *c, int error, const char *text)
 {
 	struct pool_sandbox *sb = c->sb;
-	struct pool *p = c->pool;
-	cleanup_free char *dir = pool_path(p, "paused", sb->notes.id);
 	int channel = steal_fd(&c->channel);
 	pool_fn *fn = c->fn;
 	void *user = c->user;
 	struct err err;
 
 	log_warn("sandbox %s could not be paused: %s", sb->notes.id, text);
-	if (!sb->notes.auto_pause && pool_trash(p, dir, &err) < 0)
+	if (!sb->notes.auto_pause && pool_rest_clear(sb, &err) < 0)
 		log_warn("sandbox %s: %s", sb->notes.id, err.text);
 	pool_change_free(c);
 	pool_sandbox_set(sb, POOL_RUNNING);
@@ -240,6 +238,57 @@ void pool_pause(struct pool *p, const char *id, pool_fn *fn, void *user)
 	pool_rest_note(c->sb, pause_noted, c);
 }
 
+/* ---- waiting for the end of one ----------------------------------------------------------------- */
+
+struct pool_waiter {
+	struct pool_waiter *next;
+	struct pool *pool;
+	char id[POOL_ID_SIZE];
+	uint64_t timeout_ms;
+	int auto_pause;
+	pool_fn *fn;
+	void *user;
+};
+
+static void pool_wait(
+	struct pool_sandbox *sb, uint64_t timeout_ms, int auto_pause, pool_fn *fn, void *user)
+{
+	struct pool_waiter *w = malloc(sizeof(*w));
+
+	if (!w)
+		abort();
+	*w = (struct pool_waiter){.next = sb->waiters,
+		.pool = sb->pool,
+		.timeout_ms = timeout_ms,
+		.auto_pause = auto_pause,
+		.fn = fn,
+		.user = user};
+	memcpy(w->id, sb->notes.id, sizeof(w->id));
+	sb->waiters = w;
+}
+
+/* What it waited for has ended, one way or another: what is asked for is asked anew. */
+static void wait_over(void *user, struct pool_sandbox *none, int error, const char *text)
+{
+	struct pool_waiter *w = user;
+
+	(void)none;
+	(void)error;
+	(void)text;
+	pool_resume(w->pool, w->id, w->timeout_ms, w->auto_pause, w->fn, w->user);
+	free(w);
+}
+
+void pool_waiters_wake(struct pool_sandbox *sb)
+{
+	while (sb->waiters) {
+		struct pool_waiter *w = sb->waiters;
+
+		sb->waiters = w->next;
+		pool_later(sb->pool, wait_over, w, 0, "");
+	}
+}
+
 /* ---- resume ----------------------------------------------------------------------------------- */
 
 struct resumed {
@@ -264,13 +313,12 @@ static void resume_noted(void *user, int error, const char *text)
 
 static void resume_tidy(struct pool_sandbox *sb)
 {
-	cleanup_free char *dir = pool_path(sb->pool, "paused", sb->notes.id);
 	struct resumed *r;
 	struct err err;
 
 	fault_point("pool.resume.running");
 	if (!sb->notes.auto_pause) {
-		if (pool_trash(sb->pool, dir, &err) < 0)
+		if (pool_rest_clear(sb, &err) < 0)
 			log_warn("sandbox %s: %s", sb->notes.id, err.text);
 		return;
 	}
@@ -302,28 +350,36 @@ static void resume_done(struct pool_job *j, int error, const char *text, const j
 	j->fn(j->user, error ? NULL : sb, error, text);
 }
 
-static int resume_begin(struct pool_sandbox *sb, uint64_t timeout_ms, int auto_pause, pool_fn *fn,
-	void *user, struct err *err)
+/* May it, by the limits? Then it has its version, and its record says what it will be. */
+static int resume_prepare(struct pool_sandbox *sb, int auto_pause, struct err *err)
 {
-	struct pool *p = sb->pool;
+	struct pool_version *v = pool_version_of(sb->pool, &sb->notes);
 	cleanup_json json_t *record = NULL;
 	struct pool_notes n = sb->notes;
-	struct pool_job *j;
-	int r = pool_lease_check(p, &timeout_ms, err);
+	int r = pool_limits_check(sb->pool, n.key, v, 1, false, err);
 
-	if (r < 0)
-		return r;
-	if (!sb->version) {
-		sb->version = pool_version_of(p, &sb->notes);
-		sb->version->sandboxes++;
-	}
-	r = pool_limits_check(p, n.key, sb->version, 1, false, err);
 	if (r < 0)
 		return r;
 	n.generation = sb->capture + 1;
 	n.auto_pause = auto_pause < 0 ? n.auto_pause : auto_pause != 0;
 	record = pool_notes_write(&n);
 	r = pool_sandbox_note(sb, record, err);
+	if (r < 0)
+		return r;
+	sb->version = v;
+	v->sandboxes++;
+	return 0;
+}
+
+static int resume_begin(struct pool_sandbox *sb, uint64_t timeout_ms, int auto_pause, pool_fn *fn,
+	void *user, struct err *err)
+{
+	struct pool *p = sb->pool;
+	struct pool_job *j;
+	int r = pool_lease_check(p, &timeout_ms, err);
+
+	if (r == 0)
+		r = resume_prepare(sb, auto_pause, err);
 	if (r < 0)
 		return r;
 	j = calloc(1, sizeof(*j));
@@ -355,9 +411,11 @@ void pool_resume(struct pool *p, const char *id, uint64_t timeout_ms, int auto_p
 		r = err_set(&err, ENOENT, "there is no such sandbox");
 	else if (sb->state == POOL_RUNNING)
 		pool_renew(p, id, timeout_ms, true, fn, user);
-	else if (sb->state != POOL_PAUSED || sb->change)
+	else if (sb->state == POOL_PAUSING || sb->state == POOL_RESUMING)
+		pool_wait(sb, timeout_ms, auto_pause, fn, user);
+	else if (sb->change)
 		r = err_set(&err, EBUSY,
-			"the sandbox is being paused, resumed, captured or forked: try again when "
+			"the sandbox is being captured or forked: try again when "
 			"that is done");
 	else if (p->draining)
 		r = err_set(&err, ESHUTDOWN, "the pool is shutting down");

@@ -1,61 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Creates: what is asked for is checked against the limits, a record is made, and a job hands out a
- * machine. One whose lease pauses it gets its place in STATE/paused before the answer, since its keeper
- * may need it when there is no daemon.
+ * machine. One whose lease pauses it has its record written to STATE/paused before the answer, since its
+ * keeper may pause it when there is no daemon.
  */
 #include "pool/pool_impl.h"
 
 #include <string.h>
 
-#include "common/fault.h"
 #include "common/file.h"
-#include "common/log.h"
-
-/* ---- a sandbox's place in STATE/paused ---------------------------------------------------------- */
-
-struct resting {
-	char *dir, *text;
-	int error;
-	struct err err;
-	void (*done)(void *user, int error, const char *text);
-	void *user;
-};
-
-static void rest_run(void *arg)
-{
-	struct resting *r = arg;
-
-	r->error = -file_mkdir_p(r->dir, 0700, &r->err);
-	if (!r->error)
-		r->error = -file_publish(
-			r->dir, "sandbox.json", r->text, strlen(r->text), 0600, &r->err);
-}
-
-static void rest_done(void *arg)
-{
-	struct resting *r = arg;
-
-	fault_point("pool.rest.noted");
-	r->done(r->user, r->error, r->error ? r->err.text : "");
-	free(r->dir);
-	free(r->text);
-	free(r);
-}
-
-void pool_rest_note(
-	struct pool_sandbox *sb, void (*done)(void *user, int error, const char *text), void *user)
-{
-	struct resting *r = calloc(1, sizeof(*r));
-
-	if (!r)
-		abort();
-	r->dir = pool_path(sb->pool, "paused", sb->notes.id);
-	r->text = json_text(sb->record);
-	r->done = done;
-	r->user = user;
-	pool_work(sb->pool->works, rest_run, rest_done, r);
-}
 
 /* ---- creates ---------------------------------------------------------------------------------- */
 
@@ -117,7 +70,8 @@ struct source {
 	char *capture; /* NULL: a template */
 };
 
-static int source_find(struct pool *p, const char *ref, struct source *ret, struct err *err)
+static int source_find(
+	struct pool *p, const char *ref, const char *key, struct source *ret, struct err *err)
 {
 	cleanup_json json_t *record = NULL;
 	struct pool_notes n;
@@ -126,6 +80,9 @@ static int source_find(struct pool *p, const char *ref, struct source *ret, stru
 	*ret = (struct source){0};
 	if (pool_id_valid(ref) && pool_snapshot_find(p, ref, &record, &ret->capture, NULL) == 0) {
 		r = pool_notes_read(record, &n, err);
+		/* a key's snapshots are its own; who needs no key may use all */
+		if (r == 0 && *key && strcmp(key, n.key))
+			r = err_set(err, ENOENT, "there is no such template or snapshot");
 		if (r < 0)
 			return r;
 		ret->version = pool_version_of(p, &n);
@@ -162,7 +119,7 @@ static int create_begin(
 	int r = pool_lease_check(p, &timeout_ms, err);
 
 	if (r == 0)
-		r = source_find(p, spec->template, &from, err);
+		r = source_find(p, spec->template, spec->key, &from, err);
 	capture = from.capture;
 	if (r < 0)
 		return r;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Forks: one capture, many sandboxes. Of one that runs the capture is made in STATE/forks, goes as soon as
- * the last of them has started or failed, and is litter to whoever finds it otherwise: each that has
- * started holds what it needs open. Of a paused one its own capture serves.
+ * Forks: one capture, many sandboxes. Of one that runs the capture is made for it, goes as soon as the last of
+ * them has started or failed, and is litter to whoever finds it otherwise: each that has started holds what
+ * it needs open. Of a paused one its own capture serves.
  *
  * What runs in it is the same up to that moment, who it is is not: a fork has an id, a machine id, a
  * clock and entropy of its own.
@@ -26,7 +26,7 @@ static void fork_end(struct pool_change *c)
 {
 	struct err err;
 
-	if (c->dir && pool_trash(c->pool, c->dir, &err) < 0)
+	if (c->own && pool_trash(c->pool, c->capture, &err) < 0)
 		log_warn("%s", err.text);
 	pool_change_free(c);
 }
@@ -36,7 +36,7 @@ static void fork_lost(struct pool_change *c, int error, const char *text)
 	struct err err;
 
 	fork_tell_all(c, error, text);
-	if (c->dir && pool_trash(c->pool, c->dir, &err) < 0)
+	if (c->own && pool_trash(c->pool, c->capture, &err) < 0)
 		log_warn("%s", err.text);
 }
 
@@ -157,8 +157,8 @@ static int fork_begin(struct pool *p, const char *id, unsigned count, uint64_t t
 		return 0;
 	}
 	pool_id_make(name);
-	c->dir = pool_path(p, "forks", name);
-	c->capture = str_dup(c->dir);
+	c->capture = pool_path(p, "captures", name);
+	c->own = true;
 	pool_change_capture(c, c->capture, false);
 	return 0;
 }

@@ -83,9 +83,43 @@ int pool_guest_open(struct pool_sandbox *sb, int channel, struct err *err)
 	return r;
 }
 
+/* A guest that is to be freed outside of its callbacks. */
+struct pool_burial {
+	struct pool_burial *next, **prev;
+	struct guest *guest;
+	struct loop_timer *timer;
+};
+
 static void guest_bury(void *user)
 {
-	guest_free(user);
+	struct pool_burial *b = user;
+
+	*b->prev = b->next;
+	if (b->next)
+		b->next->prev = b->prev;
+	guest_free(b->guest);
+	free(b);
+}
+
+static void bury_later(struct pool *p, struct guest *g)
+{
+	struct pool_burial *b = malloc(sizeof(*b));
+
+	if (!b)
+		abort();
+	*b = (struct pool_burial){.next = p->burials, .prev = &p->burials, .guest = g};
+	if (b->next)
+		b->next->prev = &b->next;
+	p->burials = b;
+	b->timer = loop_defer(p->loop, guest_bury, b);
+}
+
+void pool_guests_bury(struct pool *p)
+{
+	while (p->burials) {
+		loop_timer_cancel(p->burials->timer);
+		guest_bury(p->burials);
+	}
 }
 
 int pool_guest_close(struct pool_sandbox *sb, bool keep)
@@ -104,7 +138,7 @@ int pool_guest_close(struct pool_sandbox *sb, bool keep)
 	if (keep)
 		kept = fcntl(guest_fd(g), F_DUPFD_CLOEXEC, 3);
 	sb->guest = NULL;
-	loop_defer(sb->pool->loop, guest_bury, g);
+	bury_later(sb->pool, g);
 	return kept;
 }
 

@@ -185,6 +185,7 @@ struct pool_sandbox {
 	struct pool_egress *egress; /* its way out, NULL: none */
 	json_t *egress_env; /* notes.env with what leads there; NULL: notes.env */
 
+	struct pool_waiter *waiters; /* to resume it, once it is PAUSED, or RUNNING */
 	struct pool_change *change; /* a pause, snapshot or fork on its way; NULL: none */
 
 	uint64_t cpu_ns; /* at the last look, for the share since */
@@ -222,6 +223,8 @@ bool pool_id_valid(const char *text);
 int pool_guest_open(struct pool_sandbox *sb, int channel, struct err *err);
 /* End its streams; the descriptor is kept and returned where @keep (else -1). May be called anywhere. */
 int pool_guest_close(struct pool_sandbox *sb, bool keep);
+/* Free what has been closed, now: their streams are told. */
+void pool_guests_bury(struct pool *p);
 
 /* ---- leases (pool_lease.c) -------------------------------------------------------------------- */
 
@@ -289,6 +292,7 @@ struct pool {
 	struct loop_timer *refill_timer, *tick_timer;
 
 	struct pool_change *changes;
+	struct pool_burial *burials; /* guests to be freed in the next round */
 	struct pool_later *later; /* answers to be given in the next round */
 	void (*on_create)(void *user, const struct pool_facts *f, bool ok, const json_t *parts);
 	void *on_create_user;
@@ -298,9 +302,12 @@ struct pool {
 void pool_later(struct pool *p, pool_fn *fn, void *user, int error, const char *text);
 /* The same with err's text. @r: a negative errno. */
 void pool_fail_later(struct pool *p, pool_fn *fn, void *user, int r, const struct err *err);
-/* "STATE/SUB/ID[/capture-N]"; caller frees. */
+/* "STATE/SUB/ID", "STATE/SUB/ID.json", "STATE/captures/ID-N"; caller frees. */
 char *pool_path(const struct pool *p, const char *sub, const char *id);
+char *pool_note_path(const struct pool *p, const char *sub, const char *id);
 char *pool_capture_path(const struct pool *p, const char *id, unsigned generation);
+/* Is @name "ID.json"? Then the id. */
+bool pool_note_name(const char *name, char ret[static POOL_ID_SIZE]);
 /* Is there a whole capture? */
 bool pool_capture_whole(const char *dir);
 
@@ -379,9 +386,14 @@ void pool_cgroups_sweep(struct pool_cgroups *c);
 
 /* A job's done() for what is created or forked. */
 void pool_create_done(struct pool_job *j, int error, const char *text, const json_t *reply);
-/* Write STATE/paused/ID/sandbox.json, off the loop, then call @done. */
+
+/* ---- what rests (pool_rest.c) -------------------------------------------------------------------- */
+
+/* Write STATE/paused/ID.json, off the loop, then call @done. */
 void pool_rest_note(
 	struct pool_sandbox *sb, void (*done)(void *user, int error, const char *text), void *user);
+/* Remove it, and all captures that @sb may have. 0, or -errno where its record stays. */
+int pool_rest_clear(struct pool_sandbox *sb, struct err *err);
 
 /* ---- changes, snapshots (pool_change.c, pool_fork.c, pool_snapshot.c) ------------------------------ */
 
@@ -406,8 +418,8 @@ struct pool_change {
 	void *kill_user;
 	bool kill;
 
-	char *dir; /* fork, snapshot: what it makes; removed where it fails */
-	char *capture; /* … and the capture in it, or another's */
+	char *capture; /* fork, snapshot: what it makes, or another's */
+	bool own; /* it is not another's: it goes where it is not wanted */
 	unsigned count; /* fork */
 	uint64_t timeout_ms;
 
@@ -431,6 +443,8 @@ void pool_change_release(struct pool_change *c);
 void pool_change_free(struct pool_change *c);
 /* A pause, snapshot or fork has failed, as its sandbox is ending. */
 void pool_change_lost(struct pool_sandbox *sb, const char *text);
+/* Its state has changed: whoever wanted it to run asks again. */
+void pool_waiters_wake(struct pool_sandbox *sb);
 /* It ended, and rests in a whole capture. */
 void pool_change_rested(struct pool_sandbox *sb);
 void pool_change_free_all(struct pool *p);
@@ -446,6 +460,9 @@ void pool_publish_free(struct pool_publish *w);
 /* The record of snapshot @id, and where its capture is. -ENOENT. Caller frees both. */
 int pool_snapshot_find(
 	struct pool *p, const char *id, json_t **ret_record, char **ret_capture, struct err *err);
+
+/* Remove its record and its capture; what is not there is no error. */
+int pool_snapshot_clear(struct pool *p, const char *id, struct err *err);
 
 /* ---- what was there before (pool_adopt.c) -------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
 /*
  * Leases. The keeper has the lease and ends its sandbox, whether we are there or not; here is its mirror,
  * to show and to decide by, and a timer behind it for a keeper that cannot act (a stopped one): it is
- * killed. One that pauses at its end is given the time that a capture may take.
+ * killed. One that pauses at its end, or is being captured, is given the time that that may take.
  *
  * A renewal is the keeper's decision too: what counts is what it answered, and where the lease ended
  * meanwhile, the end.
@@ -44,7 +44,8 @@ static void lease_overdue(void *user)
 static void lease_ended(void *user)
 {
 	struct pool_sandbox *sb = user;
-	int64_t grace_ms = sb->notes.auto_pause ? LIMIT_CAPTURE_MS : BACKSTOP_MS;
+	bool captures = sb->notes.auto_pause || sb->change;
+	int64_t grace_ms = captures ? LIMIT_CAPTURE_MS : BACKSTOP_MS;
 
 	/* from here on it is the keeper's: nobody may begin something in it */
 	if (sb->notes.auto_pause && sb->state == POOL_RUNNING && !sb->change) {

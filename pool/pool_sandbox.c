@@ -85,6 +85,8 @@ void pool_sandbox_set(struct pool_sandbox *sb, enum pool_state state)
 	p->counts[sb->state]--;
 	p->counts[state]++;
 	sb->state = state;
+	if (state == POOL_PAUSED || state == POOL_RUNNING)
+		pool_waiters_wake(sb);
 }
 
 int pool_sandbox_note(struct pool_sandbox *sb, json_t *record, struct err *err)
@@ -187,6 +189,7 @@ void pool_sandbox_rest(struct pool_sandbox *sb, unsigned capture)
 void pool_sandbox_remove(struct pool_sandbox *sb)
 {
 	pool_change_lost(sb, "the sandbox has ended");
+	pool_waiters_wake(sb);
 	sandbox_stop(sb);
 	sb->pool->counts[sb->state]--;
 	unlist(sb);
@@ -228,7 +231,6 @@ static void sandbox_gone(struct pool_sandbox *sb, bool may_rest)
 {
 	cleanup_free char *capture =
 		pool_capture_path(sb->pool, sb->notes.id, sb->notes.generation);
-	cleanup_free char *dir = pool_path(sb->pool, "paused", sb->notes.id);
 	struct err err;
 
 	if (may_rest && pool_capture_whole(capture)) {
@@ -237,7 +239,7 @@ static void sandbox_gone(struct pool_sandbox *sb, bool may_rest)
 		pool_change_rested(sb);
 		return;
 	}
-	if (pool_trash(sb->pool, dir, &err) < 0)
+	if (pool_rest_clear(sb, &err) < 0)
 		log_warn("sandbox %s: %s", sb->notes.id, err.text);
 	pool_sandbox_remove(sb);
 }
@@ -320,8 +322,7 @@ void pool_kill(struct pool *p, const char *id, pool_fn *fn, void *user)
 	} else if (sb->machine) {
 		sandbox_end(sb, fn, user);
 	} else if (sb->state == POOL_PAUSED) {
-		cleanup_free char *dir = pool_path(p, "paused", sb->notes.id);
-		int r = pool_trash(p, dir, &err);
+		int r = pool_rest_clear(sb, &err);
 
 		if (r == 0)
 			pool_sandbox_remove(sb);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Snapshots: a capture that stays, STATE/snapshots/ID, whose id is a template's name to a create. With a
+ * Snapshots: a capture that stays, STATE/captures/ID, whose id is a template's name to a create. With a
  * name of its own it goes into the store instead, as a template version like any other, which a process of
  * its own does (it reads and packs all of the memory and the disk).
  *
- * snapshot.json is written first, the capture's own last file makes it whole: one that is not whole, or was
- * to be published and is still here, is litter.
+ * Its record, STATE/snapshots/ID.json, is written first; the capture's own last file makes it whole. One that
+ * is not whole, or was to be published and is still here, is litter.
  */
 #include "pool/pool_impl.h"
 
@@ -25,9 +25,8 @@
 int pool_snapshot_find(
 	struct pool *p, const char *id, json_t **ret_record, char **ret_capture, struct err *err)
 {
-	cleanup_free char *dir = pool_path(p, "snapshots", id);
-	cleanup_free char *path = str_printf("%s/snapshot.json", dir);
-	cleanup_free char *capture = str_printf("%s/capture", dir);
+	cleanup_free char *path = pool_note_path(p, "snapshots", id);
+	cleanup_free char *capture = pool_path(p, "captures", id);
 	cleanup_json json_t *record = NULL;
 	struct pool_notes n;
 	int r;
@@ -44,6 +43,16 @@ int pool_snapshot_find(
 	return 0;
 }
 
+int pool_snapshot_clear(struct pool *p, const char *id, struct err *err)
+{
+	cleanup_free char *path = pool_note_path(p, "snapshots", id);
+	cleanup_free char *capture = pool_path(p, "captures", id);
+
+	if (unlink(path) < 0 && errno != ENOENT)
+		return err_sys(err, errno, "removing %s", path);
+	return pool_trash(p, capture, err);
+}
+
 json_t *pool_snapshots(struct pool *p)
 {
 	cleanup_free char *path = str_printf("%s/snapshots", p->state);
@@ -54,9 +63,10 @@ json_t *pool_snapshots(struct pool *p)
 	while (dir && (e = readdir(dir))) {
 		cleanup_json json_t *record = NULL;
 		cleanup_free char *capture = NULL;
+		char id[POOL_ID_SIZE];
 
-		if (pool_id_valid(e->d_name) &&
-			pool_snapshot_find(p, e->d_name, &record, &capture, NULL) == 0)
+		if (pool_note_name(e->d_name, id) &&
+			pool_snapshot_find(p, id, &record, &capture, NULL) == 0)
 			json_array_append(list, record);
 	}
 	return list;
@@ -65,14 +75,12 @@ json_t *pool_snapshots(struct pool *p)
 void pool_snapshot_remove(struct pool *p, const char *snapshot_id, pool_fn *fn, void *user)
 {
 	cleanup_json json_t *record = NULL;
-	cleanup_free char *capture = NULL, *dir = NULL;
+	cleanup_free char *capture = NULL;
 	struct err err;
 	int r = pool_snapshot_find(p, snapshot_id, &record, &capture, &err);
 
-	if (r == 0) {
-		dir = pool_path(p, "snapshots", snapshot_id);
-		r = pool_trash(p, dir, &err);
-	}
+	if (r == 0)
+		r = pool_snapshot_clear(p, snapshot_id, &err);
 	pool_fail_later(p, fn, user, r, &err);
 }
 
@@ -134,7 +142,7 @@ static void snapshot_trash(struct pool_change *c)
 {
 	struct err err;
 
-	if (pool_trash(c->pool, c->dir, &err) < 0)
+	if (pool_snapshot_clear(c->pool, c->id, &err) < 0)
 		log_warn("%s", err.text);
 }
 
@@ -215,10 +223,10 @@ static void snapshot_write(void *arg)
 {
 	struct pool_change *c = arg;
 	cleanup_free char *text = json_text(c->record);
-	int r = file_mkdir_p(c->dir, 0700, &c->err);
+	cleanup_free char *dir = str_printf("%s/snapshots", c->pool->state);
+	cleanup_free char *name = str_printf("%s.json", c->id);
+	int r = file_publish(dir, name, text, strlen(text), 0600, &c->err);
 
-	if (r == 0)
-		r = file_publish(c->dir, "snapshot.json", text, strlen(text), 0600, &c->err);
 	if (r == 0 && c->from)
 		r = copy_capture(c->from, c->capture, &c->err);
 	c->error = -r;
@@ -273,8 +281,7 @@ void pool_snapshot(struct pool *p, const char *id, const char *name,
 	c->captured = snapshot_captured;
 	c->name = str_dup(name);
 	c->record = snapshot_record(c);
-	c->dir = pool_path(p, "snapshots", c->id);
-	c->capture = str_printf("%s/capture", c->dir);
+	c->capture = pool_path(p, "captures", c->id);
 	if (c->sb->state == POOL_PAUSED)
 		c->from = pool_capture_path(p, c->sb->notes.id, c->sb->capture);
 	c->pending++;

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looking into one that runs: what its keeper tells, passed on. */
+/*
+ * Looking into one that runs: what its keeper tells, passed on. One that does not answer (stopped, or busy with
+ * a capture) keeps nobody waiting for long; what it says later is dropped.
+ */
 #include "pool/pool_impl.h"
 
 #include <string.h>
 
+#define LOOK_MS 5000
+
 struct looking {
+	struct loop_timer *timer;
 	struct pool *pool;
 	char id[POOL_ID_SIZE];
 	bool stats;
@@ -12,7 +18,7 @@ struct looking {
 	void *user;
 };
 
-/* The share of a processor since the last look. */
+/* The share of one processor since the last look. */
 static double cpu_share(struct pool_sandbox *sb, uint64_t cpu_ns)
 {
 	int64_t now = clock_now_ns();
@@ -35,6 +41,13 @@ static void looked(
 	cleanup_json json_t *more = NULL;
 	uint64_t cpu = 0;
 
+	loop_timer_cancel(l->timer);
+	if (!l->fn) { /* it has been answered */
+		for (unsigned i = 0; i < n_fds; i++)
+			close(fds[i]);
+		free(l);
+		return;
+	}
 	if (error == 0 && l->stats && sb) {
 		json_get_u64(reply, "cpu_ns", 0, INT64_MAX, &cpu, NULL);
 		more = json_copy((json_t *)reply);
@@ -42,6 +55,16 @@ static void looked(
 	}
 	l->fn(l->user, error, text, more ? more : reply, fds, n_fds);
 	free(l);
+}
+
+static void look_passed(void *user)
+{
+	struct looking *l = user;
+	keeper_fn *fn = l->fn;
+
+	l->timer = NULL;
+	l->fn = NULL;
+	fn(l->user, ETIMEDOUT, "the sandbox's keeper does not answer", NULL, NULL, 0);
 }
 
 static void not_there(void *user, struct pool_sandbox *none, int error, const char *text)
@@ -66,9 +89,12 @@ static void look(struct pool *p, const char *id, bool stats, keeper_fn *fn, void
 		return;
 	}
 	memcpy(l->id, sb->notes.id, sizeof(l->id));
-	if (!sb->machine)
+	if (!sb->machine) {
 		pool_later(p, not_there, l, EBUSY, "the sandbox does not run");
-	else if (stats)
+		return;
+	}
+	l->timer = loop_timer(p->loop, clock_deadline(LOOK_MS), look_passed, l);
+	if (stats)
 		keeper_stats(sb->machine->keeper, looked, l);
 	else
 		keeper_console(sb->machine->keeper, looked, l);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Routes of what is used in a sandbox, and what their requests have in common: who runs it, where, with
- * which variables and for how long.
+ * Routes of what is used in a sandbox, and what their requests have in common: who runs it, where,
+ * with which variables and for how long.
  *
- * A request is looked at when its headers come (is there such a route, such a content type), and again when
- * its body is there: between the two the sandbox may have been paused or be gone.
+ * A request is looked at when its headers come (is there such a route, such a content type), and
+ * again when its body is there: between the two the sandbox may have been paused or be gone.
  */
 #include "pool/wire_impl.h"
 
@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-
 
 #define CONNECT_STREAM "application/connect+json"
 
@@ -69,18 +68,39 @@ void wire_free(struct wire *w)
 
 /* ---- routes ------------------------------------------------------------------------------- */
 
-/* It runs, and its agent has been heard: that is what the SDKs ask here. */
+/* It is well where its agent answers: that is what the SDKs ask here. */
+static void health_done(void *user, const struct guest_reply *reply)
+{
+	struct wire_call *c = user;
+
+	if (reply->error)
+		wire_fail(c, WIRE_UNAVAILABLE, "the sandbox %s: %s", c->id, reply->text);
+	else
+		wire_reply(c, 204, NULL);
+	wire_call_release(c);
+}
+
+static void health_late(struct wire_call *c)
+{
+	wire_fail(c, WIRE_UNAVAILABLE, "the agent of the sandbox %s has not answered for %d s",
+		c->id, LIMIT_WIRE_HEALTH_MS / 1000);
+}
+
 static void health_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
 {
+	static const struct guest_stream_ops ops = {.done = health_done};
+
+	(void)t;
 	(void)body;
-	if (guest_synced(t->guest, NULL))
-		wire_reply(c, 204, NULL);
-	else
-		wire_fail(c, WIRE_UNAVAILABLE, "the sandbox %s has not answered yet", c->id);
+	if (wire_request(c, PROTO_INFO, &(struct proto_out){0}, &ops, c))
+		wire_call_limit(c, LIMIT_WIRE_HEALTH_MS, health_late);
 }
 
 static const struct wire_route routes_health[] = {
-	{.method = "GET", .path = "/health", .style = WIRE_PLAIN, .size = sizeof(struct wire_call),
+	{.method = "GET",
+		.path = "/health",
+		.style = WIRE_PLAIN,
+		.size = sizeof(struct wire_call),
 		.start = health_start},
 	{0},
 };
@@ -118,7 +138,7 @@ static bool type_is(const char *header, const char *type)
 	size_t n = strlen(type);
 
 	return header && !strncasecmp(header, type, n) &&
-	       (!header[n] || header[n] == ';' || header[n] == ' ');
+		(!header[n] || header[n] == ';' || header[n] == ' ');
 }
 
 static bool type_check(struct wire_call *c)
@@ -148,8 +168,9 @@ static bool call_target(struct wire_call *c, struct wire_target *t)
 		return false;
 	}
 	if (!t->guest) {
-		wire_fail(c, c->style == WIRE_PLAIN || c->style == WIRE_LINES ? WIRE_PRECONDITION
-									       : WIRE_UNAVAILABLE,
+		wire_fail(c,
+			c->style == WIRE_PLAIN || c->style == WIRE_LINES ? WIRE_PRECONDITION
+									 : WIRE_UNAVAILABLE,
 			"the sandbox %s is %s; POST /sandboxes/%s/connect makes a paused one run",
 			c->id, t->state, c->id);
 		return false;
@@ -204,8 +225,7 @@ bool wire_handle(struct wire *w, const char *id, struct http_request *rq, const 
 	if (!r && other_method) {
 		char text[128];
 
-		snprintf(text, sizeof(text), "%.16s is not a method of this path",
-			http_method(rq));
+		snprintf(text, sizeof(text), "%.16s is not a method of this path", http_method(rq));
 		http_reply(rq, 405, json_pack("{s:i,s:s}", "code", 405, "message", text));
 		return true;
 	}
@@ -241,7 +261,7 @@ bool wire_handle(struct wire *w, const char *id, struct http_request *rq, const 
 
 static bool user_good(const char *name)
 {
-	return strlen(name) <= LIMIT_USER && !strpbrk(name, "\n\r/") ;
+	return strlen(name) <= LIMIT_USER && !strpbrk(name, "\n\r/");
 }
 
 int wire_user(struct wire_call *c, char ret[LIMIT_USER + 1])
@@ -325,7 +345,7 @@ int wire_string(struct wire_call *c, const json_t *body, const char *key, const 
 static bool variable_good(const char *key, const json_t *value)
 {
 	return *key && !strchr(key, '=') && json_is_string(value) &&
-	       strlen(json_string_value(value)) == json_string_length(value);
+		strlen(json_string_value(value)) == json_string_length(value);
 }
 
 json_t *wire_env(struct wire_call *c, const struct wire_target *t, const json_t *own)
@@ -336,8 +356,10 @@ json_t *wire_env(struct wire_call *c, const struct wire_target *t, const json_t 
 
 	if (!env)
 		abort();
-	json_array_foreach (t->template_env, i, value) {
-		const char *text = json_string_value(value), *equals = text ? strchr(text, '=') : NULL;
+	json_array_foreach(t->template_env, i, value)
+	{
+		const char *text = json_string_value(value),
+			   *equals = text ? strchr(text, '=') : NULL;
 
 		if (equals && equals > text) {
 			cleanup_free char *name = strndup(text, (size_t)(equals - text));
@@ -345,7 +367,8 @@ json_t *wire_env(struct wire_call *c, const struct wire_target *t, const json_t 
 			json_object_set_new(env, name, json_string(equals + 1));
 		}
 	}
-	json_object_foreach ((json_t *)t->env, key, value) {
+	json_object_foreach((json_t *)t->env, key, value)
+	{
 		if (variable_good(key, value))
 			json_object_set(env, key, value);
 	}
@@ -354,7 +377,8 @@ json_t *wire_env(struct wire_call *c, const struct wire_target *t, const json_t 
 		json_decref(env);
 		return NULL;
 	}
-	json_object_foreach ((json_t *)own, key, value) {
+	json_object_foreach((json_t *)own, key, value)
+	{
 		if (!variable_good(key, value)) {
 			wire_fail(c, WIRE_INVALID,
 				"the variable %.100s: a name has no '=', a value is a string, and "
@@ -378,7 +402,8 @@ void wire_put_env(struct proto_out *o, const json_t *env)
 	const char *key;
 	json_t *value;
 
-	json_object_foreach ((json_t *)env, key, value) {
+	json_object_foreach((json_t *)env, key, value)
+	{
 		cleanup_free char *text = NULL;
 
 		if (asprintf(&text, "%s=%s", key, json_string_value(value)) < 0)
@@ -413,7 +438,7 @@ uint64_t wire_timeout(const struct wire_target *t, uint64_t asked)
 
 	if (asked == UINT64_MAX)
 		ms = t->exec_timeout_ms ? t->exec_timeout_ms : LIMIT_EXEC_TIMEOUT_MS;
-	/* "as long as may be" is bounded by the lease, which may be renewed: the machine's end ends it */
+	/* as long as may be: the lease bounds it, which may be renewed; the machine's end ends it */
 	if (ms == 0 || ms > LIMIT_TIMEOUT_MS)
 		ms = LIMIT_TIMEOUT_MS;
 	return ms;

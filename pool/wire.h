@@ -12,10 +12,10 @@
 #include "vmm/guest.h"
 
 /*
- * Using a sandbox over HTTP: commands, files and code. The routes are those that the ecosystem's SDKs
- * speak (E2B's envd and code interpreter, with JSON) and a plain one for people: POST /exec. All of it is
- * carried to the sandbox's agent as frames, in the loop's thread; nothing blocks, nothing is gathered
- * without a bound.
+ * Using a sandbox over HTTP: commands, files and code. The routes are those that the ecosystem's
+ * SDKs speak (E2B's envd and code interpreter, with JSON) and a plain one for people: POST /exec.
+ * All of it is carried to the sandbox's agent as frames, in the loop's thread; nothing blocks,
+ * nothing is gathered without a bound.
  *
  * What is behind it is asked by functions, so that a test needs no pool.
  */
@@ -40,13 +40,13 @@ struct wire_ops {
 
 /* @ops and @user are borrowed until wire_free(). Aborts without memory. */
 struct wire *wire_new(struct loop *l, const struct wire_ops *ops, void *user);
-/* No request may be open any more (free the http server first). The guests may be: what still runs in them
- * is forgotten, and the rest goes with them. */
+/* No request may be open any more (free the http server first). The guests may be: what still
+ * runs in them is forgotten, and the rest goes with them. */
 void wire_free(struct wire *w);
 DEFINE_CLEANUP(struct wire *, wire_free)
 #define cleanup_wire cleanup_with(wire_free_p_)
 
-/* Answer @rq, a request for @path in the sandbox @id. false: there is no such route; nothing was done. */
+/* Answer @rq, a request for @path in the sandbox @id. false: no such route; nothing was done. */
 bool wire_handle(struct wire *w, const char *id, struct http_request *rq, const char *path);
 
 #endif

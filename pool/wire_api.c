@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The wire on the pool: where a sandbox's guest and limits are found. The wire itself knows no pool.
+ * The wire on the pool: where a sandbox's guest and limits are found. The wire itself knows no
+ * pool.
  */
 #include <stdlib.h>
 
@@ -10,7 +11,7 @@
 static bool api_wire_find(void *user, const char *id, struct wire_target *ret)
 {
 	struct api *a = user;
-	struct pool_sandbox *sb = pool_find(a->pool, id);
+	struct pool_sandbox *sb = a->pool ? pool_find(a->pool, id) : NULL;
 	struct pool_facts f;
 
 	if (!sb)
@@ -34,7 +35,7 @@ static bool api_wire_find(void *user, const char *id, struct wire_target *ret)
 static void api_wire_kick(void *user, const char *id)
 {
 	struct api *a = user;
-	struct pool_sandbox *sb = pool_find(a->pool, id);
+	struct pool_sandbox *sb = a->pool ? pool_find(a->pool, id) : NULL;
 
 	if (sb && pool_guest(sb))
 		pool_guest_kick(sb);

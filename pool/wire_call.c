@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One request to what runs in a sandbox, from its headers to the last byte of its answer. It is held by
- * its HTTP request (until that has ended, one way or the other), by each stream that is open for it in the
- * guest (until that is done) and by whoever else counts on it; the last one frees it. So neither a client
- * that goes nor a machine that dies leaves a pointer behind.
+ * One request to what runs in a sandbox, from its headers to the last byte of its answer. It is
+ * held by its HTTP request (until that has ended, one way or the other), by each stream that is
+ * open for it in the guest (until that is done) and by whoever else counts on it; the last one
+ * frees it. So neither a client that goes nor a machine that dies leaves a pointer behind.
  *
- * What HTTP has no room for waits in `pending`. A producer looks at wire_call_full() and stops there, so
- * that at most one of its pieces waits: a client that reads slowly slows the guest down, through the
- * credit of its stream, and costs the daemon no memory.
+ * What HTTP has no room for waits in `pending`. A producer looks at wire_call_full() and stops
+ * there, so that at most one of its pieces waits: a client that reads slowly slows the guest down,
+ * through the credit of its stream, and costs the daemon no memory.
  */
 #include "pool/wire_impl.h"
 
@@ -238,8 +238,9 @@ json_t *wire_error_object(enum wire_code code, const char *text)
 {
 	json_t *object = json_pack("{s:s}", "code", codes[code].name);
 
-	if (!object || json_object_set_new(object, "message",
-			       wire_utf8_json((const uint8_t *)text, strlen(text))) < 0)
+	if (!object ||
+		json_object_set_new(
+			object, "message", wire_utf8_json((const uint8_t *)text, strlen(text))) < 0)
 		abort();
 	return object;
 }
@@ -321,8 +322,7 @@ static void call_keepalive(void *user)
 {
 	struct wire_call *c = user;
 
-	c->keepalive = loop_timer(
-		c->w->loop, clock_now_ns() + c->keepalive_ns, call_keepalive, c);
+	c->keepalive = loop_timer(c->w->loop, clock_now_ns() + c->keepalive_ns, call_keepalive, c);
 	if (!wire_call_open(c) || wire_call_full(c))
 		return;
 	wire_call_hold(c);
@@ -335,8 +335,7 @@ void wire_keepalive(struct wire_call *c, uint64_t interval_ms, void (*fn)(struct
 	c->keepalive_ns = (int64_t)interval_ms * 1000000;
 	c->on_keepalive = fn;
 	loop_timer_cancel(c->keepalive);
-	c->keepalive = loop_timer(
-		c->w->loop, clock_now_ns() + c->keepalive_ns, call_keepalive, c);
+	c->keepalive = loop_timer(c->w->loop, clock_now_ns() + c->keepalive_ns, call_keepalive, c);
 }
 
 static void call_limit(void *user)

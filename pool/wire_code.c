@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * POST /execute: code in a sandbox's interpreter, answered as the ecosystem's code interpreter does: a line
- * of JSON for each piece of output, for each result, for an error; the last is "end_of_execution". A
- * client that goes away interrupts its code.
+ * POST /execute: code in a sandbox's interpreter, answered as the ecosystem's code interpreter
+ * does: a line of JSON for each piece of output, for each result, for an error; the last is
+ * "end_of_execution". A client that goes away interrupts its code.
  *
- * Variables. An interpreter that was warm before its sandbox was made knows nothing of the sandbox's
- * variables, and a request may bring its own. So where there are any, the code runs between two cells
- * that set them and put back what was there; these take their number off the interpreter's count again.
- * Calls that need this have their turn one after the other (wire.codes), and the code is sent only when
- * the variables are set: an interpreter that has died in between is told as such, and does not come
- * back fresh to run it.
+ * Variables. An interpreter that was warm before its sandbox was made knows nothing of the
+ * sandbox's variables, and a request may bring its own. So where there are any, the code runs
+ * between two cells that set them and put back what was there; these take their number off the
+ * interpreter's count again. Calls that need this have their turn one after the other (wire.codes),
+ * and the code is sent only when the variables are set: an interpreter that has died in between is
+ * told as such, and does not come back fresh to run it.
  *
- * Output may be cut in the middle of a character: what is no whole one yet waits for the next piece.
+ * Output may be cut in the middle of a character: what is no whole one yet waits for the next
+ * piece.
  */
 #include "pool/wire_impl.h"
 
@@ -47,7 +48,8 @@ static void code_line(struct wire_call *c, json_t *line)
 	wire_line(c, line);
 }
 
-static void code_text(struct code_call *k, enum proto_channel channel, const uint8_t *bytes, size_t len)
+static void code_text(
+	struct code_call *k, enum proto_channel channel, const uint8_t *bytes, size_t len)
 {
 	char when[WIRE_TIME_SIZE];
 
@@ -60,7 +62,8 @@ static void code_text(struct code_call *k, enum proto_channel channel, const uin
 }
 
 /* A piece of output: what is whole goes out, with what had to wait. */
-static void code_output(struct code_call *k, enum proto_channel channel, const uint8_t *bytes, size_t len)
+static void code_output(
+	struct code_call *k, enum proto_channel channel, const uint8_t *bytes, size_t len)
 {
 	struct wire_buf *rest = &k->rest[channel];
 	uint64_t left = k->limit - k->taken[channel];
@@ -190,10 +193,10 @@ static bool end_parse(const struct guest_reply *reply, struct code_end *e)
 		case PROTO_T_CUT_OUT:
 		case PROTO_T_CUT_ERR:
 			good = proto_bool(&f, &on) == 0;
-			*(f.tag == PROTO_T_TIMED_OUT          ? &e->timed_out
-				: f.tag == PROTO_T_CONTEXT_GONE ? &e->gone
-				: f.tag == PROTO_T_CUT_OUT      ? &e->cut_out
-								: &e->cut_err) = on;
+			*(f.tag == PROTO_T_TIMED_OUT                    ? &e->timed_out
+					: f.tag == PROTO_T_CONTEXT_GONE ? &e->gone
+					: f.tag == PROTO_T_CUT_OUT      ? &e->cut_out
+									: &e->cut_err) = on;
 			break;
 		case PROTO_T_ENAME:
 			good = take_text(&f, &e->name);
@@ -218,14 +221,17 @@ static json_t *code_string(const char *text)
 	return wire_utf8_json((const uint8_t *)text, strlen(text));
 }
 
-static void code_error(struct wire_call *c, const char *name, const char *value, const char *traceback)
+static void code_error(
+	struct wire_call *c, const char *name, const char *value, const char *traceback)
 {
-	code_line(c, json_pack("{s:s,s:o,s:o,s:o}", "type", "error", "name", code_string(name),
-			     "value", code_string(value), "traceback", code_string(traceback)));
+	code_line(c,
+		json_pack("{s:s,s:o,s:o,s:o}", "type", "error", "name", code_string(name), "value",
+			code_string(value), "traceback", code_string(traceback)));
 }
 
 /* The request failed, or its interpreter died: never an empty success. */
-static void code_failed(struct code_call *k, const struct guest_reply *reply, const struct code_end *e)
+static void code_failed(
+	struct code_call *k, const struct guest_reply *reply, const struct code_end *e)
 {
 	struct wire_call *c = &k->call;
 
@@ -233,7 +239,10 @@ static void code_failed(struct code_call *k, const struct guest_reply *reply, co
 		wire_fail_errno(c, reply->error, reply->text);
 		return;
 	}
-	code_error(c, e->timed_out ? "TimeoutError" : e->gone ? "ContextGone" : "UnexpectedEndOfExecution",
+	code_error(c,
+		e->timed_out      ? "TimeoutError"
+			: e->gone ? "ContextGone"
+				  : "UnexpectedEndOfExecution",
 		reply->text, "");
 }
 
@@ -287,8 +296,9 @@ static void code_done(void *user, const struct guest_reply *reply)
 			wire_fail(c, WIRE_INTERNAL, "the agent's answer is broken");
 		} else {
 			code_raised(k, &e);
-			code_line(c, json_pack("{s:s,s:I}", "type", "number_of_executions",
-					     "execution_count", (json_int_t)e.execution));
+			code_line(c,
+				json_pack("{s:s,s:I}", "type", "number_of_executions",
+					"execution_count", (json_int_t)e.execution));
 		}
 		if (wire_call_open(c))
 			code_finish(k, &e);
@@ -299,8 +309,8 @@ static void code_done(void *user, const struct guest_reply *reply)
 
 /* ---- cells -------------------------------------------------------------------------------- */
 
-static struct guest_stream *code_queue(struct code_call *k, const char *code, uint64_t limit,
-	const struct guest_stream_ops *ops)
+static struct guest_stream *code_queue(
+	struct code_call *k, const char *code, uint64_t limit, const struct guest_stream_ops *ops)
 {
 	cleanup_free uint8_t *buf = malloc(PROTO_BODY_MAX);
 	struct proto_out o = {.buf = buf, .max = PROTO_BODY_MAX};
@@ -328,8 +338,10 @@ static char *env_cell_set(const json_t *env)
 
 	if (!literal ||
 		asprintf(&cell,
-			"(lambda e, n, i: (i.__dict__.__setitem__('_parbake_env', {k: e.get(k) for k "
-			"in n}), e.update(n), setattr(i, 'execution_count', i.execution_count - 1), "
+			"(lambda e, n, i: (i.__dict__.__setitem__('_parbake_env', {k: e.get(k) for "
+			"k "
+			"in n}), e.update(n), setattr(i, 'execution_count', i.execution_count - "
+			"1), "
 			"None)[3])(__import__('os').environ, __import__('json').loads(%s), "
 			"get_ipython())",
 			literal) < 0)
@@ -421,7 +433,7 @@ static void after_done(void *user, const struct guest_reply *reply)
 	wire_call_release(&k->call);
 }
 
-/* The variables are set: the code, where its client is still there, and behind it what puts them back. */
+/* The variables are set: the code, where its client is there, and behind it what resets them. */
 static void before_done(void *user, const struct guest_reply *reply)
 {
 	static const struct guest_stream_ops after = {.done = after_done};
@@ -490,7 +502,8 @@ static void code_late(struct wire_call *c)
 		return;
 	}
 	code_cancel(k);
-	code_error(c, "TimeoutError", "the code was given up: the agent did not end it in time", "");
+	code_error(
+		c, "TimeoutError", "the code was given up: the agent did not end it in time", "");
 	code_finish(k, &(struct code_end){0});
 }
 
@@ -504,7 +517,8 @@ static void code_keepalive(struct wire_call *c)
 static void execute_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
 {
 	struct code_call *k = (struct code_call *)c;
-	const json_t *own = json_object_get(body, "env_vars"), *timeout = json_object_get(body, "timeout_ms");
+	const json_t *own = json_object_get(body, "env_vars"),
+		     *timeout = json_object_get(body, "timeout_ms");
 	struct wire_target bare = {.env = t->env};
 	const char *code, *context, *language;
 	cleanup_json json_t *env = NULL;
@@ -530,7 +544,8 @@ static void execute_start(struct wire_call *c, const struct wire_target *t, cons
 	env = wire_env(c, &bare, own);
 	if (!env)
 		return;
-	k->timeout_ms = wire_timeout(t, timeout ? (uint64_t)json_integer_value(timeout) : UINT64_MAX);
+	k->timeout_ms =
+		wire_timeout(t, timeout ? (uint64_t)json_integer_value(timeout) : UINT64_MAX);
 	k->limit = t->output_bytes ? t->output_bytes : LIMIT_OUTPUT_BYTES;
 	k->code = strdup(code);
 	k->env = json_incref(env);
@@ -556,8 +571,14 @@ static void code_destroy(struct wire_call *c)
 }
 
 const struct wire_route wire_routes_code[] = {
-	{.method = "POST", .path = "/execute", .style = WIRE_LINES, .body = true,
-		.size = sizeof(struct code_call), .start = execute_start, .writable = code_writable,
-		.gone = code_gone, .destroy = code_destroy},
+	{.method = "POST",
+		.path = "/execute",
+		.style = WIRE_LINES,
+		.body = true,
+		.size = sizeof(struct code_call),
+		.start = execute_start,
+		.writable = code_writable,
+		.gone = code_gone,
+		.destroy = code_destroy},
 	{0},
 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * /contexts: more interpreters in a sandbox beside the one that was warm when it was made ("default"), each
- * with its own variables. The agent knows them by name and would make one for any name it is given; so
- * which there are is kept here, for as long as this daemon and the sandbox live. (After a restart of the
- * daemon, and in a fork, only "default" is known.)
+ * /contexts: more interpreters in a sandbox beside the one that was warm when it was made
+ * ("default"), each with its own variables. The agent knows them by name and would make one for any
+ * name it is given; so which there are is kept here, for as long as this daemon and the sandbox
+ * live. (After a restart of the daemon, and in a fork, only "default" is known.)
  */
 #include "pool/wire_context.h"
 
@@ -214,8 +214,9 @@ static bool context_named(struct context_call *x, const char *suffix)
 
 	if (n <= m || strcmp(c->rest + n - m, suffix) != 0 || n - m > LIMIT_CONTEXT_NAME ||
 		memchr(c->rest, '/', n - m)) {
-		wire_fail(c, WIRE_NOT_FOUND, "no such path; there are DELETE /contexts/ID and POST "
-					      "/contexts/ID/restart");
+		wire_fail(c, WIRE_NOT_FOUND,
+			"no such path; there are DELETE /contexts/ID and POST "
+			"/contexts/ID/restart");
 		return false;
 	}
 	memcpy(x->id, c->rest, n - m);
@@ -254,16 +255,29 @@ static void context_destroy(struct wire_call *c)
 }
 
 const struct wire_route wire_routes_contexts[] = {
-	{.method = "POST", .path = "/contexts", .style = WIRE_PLAIN, .body = true,
-		.size = sizeof(struct context_call), .start = make_start,
+	{.method = "POST",
+		.path = "/contexts",
+		.style = WIRE_PLAIN,
+		.body = true,
+		.size = sizeof(struct context_call),
+		.start = make_start,
 		.destroy = context_destroy},
-	{.method = "GET", .path = "/contexts", .style = WIRE_PLAIN,
-		.size = sizeof(struct wire_call), .start = list_start},
-	{.method = "POST", .path = "/contexts/", .style = WIRE_PLAIN,
-		.size = sizeof(struct context_call), .start = restart_start,
+	{.method = "GET",
+		.path = "/contexts",
+		.style = WIRE_PLAIN,
+		.size = sizeof(struct wire_call),
+		.start = list_start},
+	{.method = "POST",
+		.path = "/contexts/",
+		.style = WIRE_PLAIN,
+		.size = sizeof(struct context_call),
+		.start = restart_start,
 		.destroy = context_destroy},
-	{.method = "DELETE", .path = "/contexts/", .style = WIRE_PLAIN,
-		.size = sizeof(struct context_call), .start = remove_start,
+	{.method = "DELETE",
+		.path = "/contexts/",
+		.style = WIRE_PLAIN,
+		.size = sizeof(struct context_call),
+		.start = remove_start,
 		.destroy = context_destroy},
 	{0},
 };

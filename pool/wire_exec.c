@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * POST /exec: a command for people and shells. {"cmd": "ls -l"} is a line for /bin/sh; {"cmd": "ls", "args":
- * ["-l"]} or {"argv": ["ls", "-l"]} is a program. The answer is one object with its output as text,
- * or, with "stream": true, a line of JSON for each piece of output, in base64, and one for the end.
+ * POST /exec: a command for people and shells. {"cmd": "ls -l"} is a line for /bin/sh; {"cmd":
+ * "ls", "args": ["-l"]} or {"argv": ["ls", "-l"]} is a program. The answer is one object with its
+ * output as text, or, with "stream": true, a line of JSON for each piece of output, in base64, and
+ * one for the end.
  */
 #include "pool/wire_impl.h"
 
@@ -28,8 +29,8 @@ static void exec_started(struct wire_call *c, uint32_t pid)
 	wire_line(c, json_pack("{s:s,s:I}", "type", "start", "pid", (json_int_t)pid));
 }
 
-static void exec_data(struct wire_call *c, enum proto_channel channel, bool pty,
-	const uint8_t *bytes, size_t len)
+static void exec_data(
+	struct wire_call *c, enum proto_channel channel, bool pty, const uint8_t *bytes, size_t len)
 {
 	struct exec_call *e = (struct exec_call *)c;
 	char *text;
@@ -40,8 +41,9 @@ static void exec_data(struct wire_call *c, enum proto_channel channel, bool pty,
 		return;
 	}
 	text = wire_base64(bytes, len);
-	wire_line(c, json_pack("{s:s,s:s}", "type", channel == PROTO_OUT ? "stdout" : "stderr",
-			     "data", text));
+	wire_line(c,
+		json_pack("{s:s,s:s}", "type", channel == PROTO_OUT ? "stdout" : "stderr", "data",
+			text));
 	free(text);
 }
 
@@ -54,8 +56,10 @@ static json_t *exec_result(const struct wire_end *end)
 
 	if (!r)
 		abort();
-	json_object_set_new(r, "exit_code", end->exited ? json_integer(end->exit_code) : json_null());
-	json_object_set_new(r, "signal", end->exited ? json_null() : json_integer(end->exit_signal));
+	json_object_set_new(
+		r, "exit_code", end->exited ? json_integer(end->exit_code) : json_null());
+	json_object_set_new(
+		r, "signal", end->exited ? json_null() : json_integer(end->exit_signal));
 	return r;
 }
 
@@ -123,8 +127,8 @@ static void exec_keepalive(struct wire_call *c)
 /* ---- the request -------------------------------------------------------------------------- */
 
 /* An array of strings behind *@first (NULL: none); for the caller to free. */
-static int exec_strings(struct wire_call *c, const char *key, const json_t *array, const char *first,
-	const char ***ret, size_t *ret_n)
+static int exec_strings(struct wire_call *c, const char *key, const json_t *array,
+	const char *first, const char ***ret, size_t *ret_n)
 {
 	size_t n = 0, i;
 	const json_t *value;
@@ -140,7 +144,8 @@ static int exec_strings(struct wire_call *c, const char *key, const json_t *arra
 		abort();
 	if (first)
 		argv[n++] = first;
-	json_array_foreach (array, i, value) {
+	json_array_foreach(array, i, value)
+	{
 		argv[n] = json_string_value(value);
 		if (!argv[n] || strlen(argv[n]) != json_string_length(value)) {
 			free(argv);
@@ -185,12 +190,13 @@ static int exec_command(struct wire_call *c, const json_t *body, struct wire_pro
 		return rc;
 	spec->argv = *ret_argv;
 	if (spec->shell) {
-		*ret_config = json_pack("{s:s,s:[s,s]}", "cmd", "/bin/sh", "args", "-c", spec->shell);
+		*ret_config =
+			json_pack("{s:s,s:[s,s]}", "cmd", "/bin/sh", "args", "-c", spec->shell);
 	} else {
 		*ret_config = json_pack("{s:s,s:[]}", "cmd", spec->argv[0], "args");
 		for (size_t i = 1; i < spec->n_argv; i++)
-			json_array_append_new(json_object_get(*ret_config, "args"),
-				json_string(spec->argv[i]));
+			json_array_append_new(
+				json_object_get(*ret_config, "args"), json_string(spec->argv[i]));
 	}
 	if (!*ret_config)
 		abort();
@@ -198,8 +204,8 @@ static int exec_command(struct wire_call *c, const json_t *body, struct wire_pro
 }
 
 /* An unsigned number at @key; @ret as it was where there is none. */
-static int exec_number(struct wire_call *c, const json_t *object, const char *key, uint64_t max,
-	uint64_t *ret)
+static int exec_number(
+	struct wire_call *c, const json_t *object, const char *key, uint64_t max, uint64_t *ret)
 {
 	const json_t *value = json_object_get(object, key);
 
@@ -253,8 +259,9 @@ static int exec_input(struct wire_call *c, const json_t *body, uint8_t **ret, si
 	}
 	if (!coded || json_is_null(coded))
 		return 0;
-	if (json_is_string(coded) && wire_base64_decode(json_string_value(coded),
-					     json_string_length(coded), ret, ret_len))
+	if (json_is_string(coded) &&
+		wire_base64_decode(
+			json_string_value(coded), json_string_length(coded), ret, ret_len))
 		return 0;
 	wire_fail(c, WIRE_INVALID, "stdin_base64: is not base64");
 	return -EINVAL;
@@ -320,8 +327,14 @@ static void exec_start(struct wire_call *c, const struct wire_target *t, const j
 }
 
 const struct wire_route wire_routes_exec[] = {
-	{.method = "POST", .path = "/exec", .style = WIRE_LINES, .body = true,
-		.size = sizeof(struct exec_call), .start = exec_start, .writable = exec_writable,
-		.gone = exec_gone, .destroy = exec_destroy},
+	{.method = "POST",
+		.path = "/exec",
+		.style = WIRE_LINES,
+		.body = true,
+		.size = sizeof(struct exec_call),
+		.start = exec_start,
+		.writable = exec_writable,
+		.gone = exec_gone,
+		.destroy = exec_destroy},
 	{0},
 };

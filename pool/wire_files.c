@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GET and POST /files: a file out of and into a sandbox, byte for byte, as fast as the slower end takes it
- * and with one window of it in memory.
+ * GET and POST /files: a file out of and into a sandbox, byte for byte, as fast as the slower end
+ * takes it and with one window of it in memory.
  *
- * A download's answer begins with the file's first bytes (or with its end): until then an error is a
- * status, after it the answer is cut, so that no client takes a part for the whole. An upload is a file
- * when the agent has said so: it writes beside the target and renames; where the client goes away in the
- * middle, what was there before still is.
+ * A download's answer begins with the file's first bytes (or with its end): until then an error is
+ * a status, after it the answer is cut, so that no client takes a part for the whole. An upload is
+ * a file when the agent has said so: it writes beside the target and renames; where the client goes
+ * away in the middle, what was there before still is.
  */
 #include "pool/wire_impl.h"
 
@@ -199,8 +199,7 @@ static void put_writable(void *user, enum proto_channel channel)
 
 static void put_request(struct wire_call *c)
 {
-	static const struct guest_stream_ops ops = {
-		.writable = put_writable, .done = put_done};
+	static const struct guest_stream_ops ops = {.writable = put_writable, .done = put_done};
 	struct file_call *f = (struct file_call *)c;
 	uint8_t buf[PROTO_PATH_MAX + LIMIT_USER + 64];
 	struct proto_out o = {.buf = buf, .max = sizeof(buf)};
@@ -327,9 +326,18 @@ static void put_start(struct wire_call *c, const struct wire_target *t, const js
 }
 
 const struct wire_route wire_routes_files[] = {
-	{.method = "GET", .path = "/files", .style = WIRE_PLAIN, .size = sizeof(struct file_call),
-		.start = get_start, .writable = file_writable, .gone = file_gone},
-	{.method = "POST", .path = "/files", .style = WIRE_PLAIN, .size = sizeof(struct file_call),
-		.start = put_start, .gone = file_gone},
+	{.method = "GET",
+		.path = "/files",
+		.style = WIRE_PLAIN,
+		.size = sizeof(struct file_call),
+		.start = get_start,
+		.writable = file_writable,
+		.gone = file_gone},
+	{.method = "POST",
+		.path = "/files",
+		.style = WIRE_PLAIN,
+		.size = sizeof(struct file_call),
+		.start = put_start,
+		.gone = file_gone},
 	{0},
 };

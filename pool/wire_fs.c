@@ -2,10 +2,10 @@
 /*
  * filesystem.Filesystem: Stat, ListDir, MakeDir, Move, Remove, as Connect's plain requests.
  *
- * Each is a few requests to the agent one after the other; `next` is what comes when one is done. An
- * owner is told by name where it is root, else by number: names are the guest's business. A listing
- * goes below as deep as it is asked to, directory by directory, up to LIMIT_WIRE_ENTRIES; it tells a link
- * from a file but not where it leads (Stat does).
+ * Each is a few requests to the agent one after the other; `next` is what comes when one is done.
+ * An owner is told by name where it is root, else by number: names are the guest's business. A
+ * listing goes below as deep as it is asked to, directory by directory, up to LIMIT_WIRE_ENTRIES;
+ * it tells a link from a file but not where it leads (Stat does).
  */
 #include "pool/wire_impl.h"
 
@@ -54,7 +54,7 @@ static bool stat_parse(struct fs_call *f, const struct guest_reply *reply)
 			memcpy(&f->stat, field.data, PROTO_STAT_LEN);
 			found = true;
 		} else if (field.tag == PROTO_T_LINK &&
-			   proto_str(&field, f->link, PROTO_PATH_MAX) < 0) {
+			proto_str(&field, f->link, PROTO_PATH_MAX) < 0) {
 			return false;
 		}
 	}
@@ -210,8 +210,8 @@ static void reply_stat(struct fs_call *f, int error, const char *text)
 /* ---- what requests say -------------------------------------------------------------------- */
 
 /* The path at @key; trailing slashes taken off. */
-static int fs_path(struct fs_call *f, const json_t *body, const char *key,
-	char ret[PROTO_PATH_MAX + 1])
+static int fs_path(
+	struct fs_call *f, const json_t *body, const char *key, char ret[PROTO_PATH_MAX + 1])
 {
 	const char *text;
 	size_t n;
@@ -401,8 +401,9 @@ static size_t list_data(void *user, enum proto_channel channel, const uint8_t *b
 		wire_fail(c, WIRE_INTERNAL, "%s: the agent's listing is broken", f->path);
 	} else if (f->too_many) {
 		guest_stream_cancel(f->s);
-		wire_fail(c, WIRE_EXHAUSTED, "%s: more than %d entries; list less deep, or with a command",
-			f->path, LIMIT_WIRE_ENTRIES);
+		wire_fail(c, WIRE_EXHAUSTED,
+			"%s: more than %d entries; list less deep, or with a command", f->path,
+			LIMIT_WIRE_ENTRIES);
 	}
 	return len;
 }

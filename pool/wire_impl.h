@@ -8,7 +8,7 @@
 
 /* What the parts of the wire share. Nobody else includes this. */
 
-/* ---- one request (wire_call.c) ----------------------------------------------------------------- */
+/* ---- one request (wire_call.c) --------------------------------------------------------------- */
 
 /* How an answer's errors look. */
 enum wire_style {
@@ -120,29 +120,30 @@ void wire_kick(struct wire *w, const char *id);
 bool wire_find(struct wire *w, const char *id, struct wire_target *ret);
 struct loop *wire_loop(const struct wire *w);
 
-/* ---- what requests say (wire.c) ---------------------------------------------------------------- */
+/* ---- what requests say (wire.c) -------------------------------------------------------------- */
 
 /* The guest's user of Authorization: Basic, or of ?username=; "" where none is named. 0, or -EINVAL
  * with the error answered. */
 int wire_user(struct wire_call *c, char ret[LIMIT_USER + 1]);
 /*
- * A path as clients write it: absolute, or relative to the home directory of @user ("", root: /root,
- * others: /home/USER), also as "~" and "~/…". 0, or -EINVAL with the error answered.
+ * A path as clients write it: absolute, or relative to the home directory of @user ("", root:
+ * /root, others: /home/USER), also as "~" and "~/…". 0, or -EINVAL with the error answered.
  */
-int wire_path(struct wire_call *c, const char *path, const char *user, char ret[PROTO_PATH_MAX + 1]);
+int wire_path(
+	struct wire_call *c, const char *path, const char *user, char ret[PROTO_PATH_MAX + 1]);
 /* The string (no NUL in it) at @key of @body: "" where it is absent or null. -EINVAL: answered. */
 int wire_string(struct wire_call *c, const json_t *body, const char *key, const char **ret);
-/* Variables: of the template, of the sandbox, then @own (may be NULL). A new object of strings; NULL: @own
- * is none, the error was answered. */
+/* Variables: of the template, of the sandbox, then @own (may be NULL). A new object of strings;
+ * NULL: @own is none, the error was answered. */
 json_t *wire_env(struct wire_call *c, const struct wire_target *t, const json_t *own);
 /* They as T_ENV fields. */
 void wire_put_env(struct proto_out *o, const json_t *env);
 /* Connect-Timeout-Ms; UINT64_MAX where there is none. -EINVAL: answered. */
 int wire_timeout_header(struct wire_call *c, uint64_t *ret);
-/* What a call may take: @asked (UINT64_MAX: nothing was; 0: as long as may be), the template's limit. */
+/* What a call may take: @asked (UINT64_MAX: nothing was; 0: as long as may be) or the template's. */
 uint64_t wire_timeout(const struct wire_target *t, uint64_t asked);
 
-/* ---- commands (wire_process.c) ----------------------------------------------------------------- */
+/* ---- commands (wire_process.c) --------------------------------------------------------------- */
 
 /* How a command ended. */
 struct wire_end {
@@ -157,8 +158,8 @@ struct wire_end {
 /* Someone who follows a command: a call. */
 struct wire_reader_ops {
 	void (*started)(struct wire_call *c, uint32_t pid);
-	void (*data)(struct wire_call *c, enum proto_channel channel, bool pty, const uint8_t *bytes,
-		size_t len);
+	void (*data)(struct wire_call *c, enum proto_channel channel, bool pty,
+		const uint8_t *bytes, size_t len);
 	void (*ended)(struct wire_call *c, const struct wire_end *end);
 };
 
@@ -203,13 +204,13 @@ uint32_t wire_process_pid(const struct wire_process *p);
 void wire_process_signal(struct wire_process *p, int sig);
 void wire_process_resize(struct wire_process *p, unsigned rows, unsigned cols);
 /*
- * Input: @bytes is taken (free()). @c (NULL: nobody) is answered with {} when the last of it has been
- * taken by the agent's window. @close: then no more comes. -EAGAIN: too much waits already.
+ * Input: @bytes is taken (free()). @c (NULL: nobody) is answered with {} when the last of it has
+ * been taken by the agent's window. @close: then no more comes. -EAGAIN: too much waits already.
  */
 int wire_process_input(
 	struct wire_process *p, struct wire_call *c, uint8_t *bytes, size_t len, bool close);
 
-/* ---- the state (wire.c) ------------------------------------------------------------------------ */
+/* ---- the state (wire.c) ---------------------------------------------------------------------- */
 
 struct wire_context;
 struct code_call;

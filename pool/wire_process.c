@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Commands that run in sandboxes. Each is a stream of EXEC in its guest, a number that clients call it by
- * (the daemon's own: the agent does not tell pids), and the calls that follow it. All followers get the
- * same bytes: output is taken from the guest only when each of them has sent what it got before, so the
- * slowest sets the pace, and nothing is kept here.
+ * Commands that run in sandboxes. Each is a stream of EXEC in its guest, a number that clients call
+ * it by (the daemon's own: the agent does not tell pids), and the calls that follow it. All
+ * followers get the same bytes: output is taken from the guest only when each of them has sent what
+ * it got before, so the slowest sets the pace, and nothing is kept here.
  *
- * A command whose last follower has gone is cancelled, and its tree killed, unless it was started to go on
- * (`keep`): then its output is read and dropped, as nobody hears it, until somebody follows it again.
+ * A command whose last follower has gone is cancelled, and its tree killed, unless it was started
+ * to go on (`keep`): then its output is read and dropped, as nobody hears it, until somebody
+ * follows it again.
  *
- * Whether a command could be started at all is known when the agent has answered something: so an INFO
- * goes out behind the EXEC, and its answer (or the first output) is what "started" means.
+ * Whether a command could be started at all is known when the agent has answered something: so an
+ * INFO goes out behind the EXEC, and its answer (or the first output) is what "started" means.
  *
- * The agent enforces the time limit. As it is not trusted, the command is given up here when it has not
- * ended LIMIT_WIRE_GRACE_MS later and nothing moves.
+ * The agent enforces the time limit. As it is not trusted, the command is given up here when it has
+ * not ended LIMIT_WIRE_GRACE_MS later and nothing moves.
  */
 #include "pool/wire_impl.h"
 
@@ -394,10 +395,10 @@ static bool end_parse(const struct guest_reply *reply, struct wire_end *end)
 		case PROTO_T_CUT_OUT:
 		case PROTO_T_CUT_ERR:
 			rc = proto_bool(&f, &on);
-			*(f.tag == PROTO_T_TIMED_OUT     ? &end->timed_out
-				: f.tag == PROTO_T_OOM     ? &end->oom
-				: f.tag == PROTO_T_CUT_OUT ? &end->cut_out
-							   : &end->cut_err) = on;
+			*(f.tag == PROTO_T_TIMED_OUT               ? &end->timed_out
+					: f.tag == PROTO_T_OOM     ? &end->oom
+					: f.tag == PROTO_T_CUT_OUT ? &end->cut_out
+								   : &end->cut_err) = on;
 			break;
 		case PROTO_T_TOTAL_OUT:
 			rc = proto_u64(&f, &end->total_out);
@@ -415,12 +416,12 @@ static bool end_parse(const struct guest_reply *reply, struct wire_end *end)
 			return false;
 	}
 	return rc == 0 && has_status && end->exit_code <= 255 && end->exit_signal <= 64 &&
-	       end->exited == !end->exit_signal;
+		end->exited == !end->exit_signal;
 }
 
 void wire_fail_end(struct wire_call *c, const struct wire_end *end)
 {
-	/* a program that is not there is the request's fault: nothing of the API's is "not found" */
+	/* a program that is not there is the request's fault: nothing of the API's is missing */
 	if (end->error == ENOENT || end->error == EACCES) {
 		c->reason = end->error == ENOENT ? "program_not_found" : "program_not_executable";
 		wire_fail(c, WIRE_INVALID, "%s", end->text);
@@ -463,7 +464,8 @@ static void process_guard(void *user)
 {
 	struct wire_process *p = user;
 	struct wire_end end = {.error = ETIMEDOUT,
-		.text = "the command was given up: it ran out of time, and the agent did not end it"};
+		.text = "the command was given up: it ran out of time, and the agent did not end "
+			"it"};
 
 	p->guard = NULL;
 	if (p->moved != p->moved_then) {
@@ -502,8 +504,8 @@ static void process_probe(struct wire_process *p, struct guest *g)
 	process_started(p); /* no stream is left: trust it */
 }
 
-static void put_spec(struct proto_out *o, const struct wire_target *t,
-	const struct wire_process_spec *spec)
+static void put_spec(
+	struct proto_out *o, const struct wire_target *t, const struct wire_process_spec *spec)
 {
 	for (size_t i = 0; i < spec->n_argv; i++)
 		proto_put_str(o, PROTO_T_ARG, spec->argv[i]);

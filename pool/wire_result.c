@@ -35,7 +35,8 @@ json_t *wire_result(const json_t *data, bool main_result)
 
 	if (!r || !extra)
 		abort();
-	json_object_foreach ((json_t *)data, mime, value) {
+	json_object_foreach((json_t *)data, mime, value)
+	{
 		const char *text = json_string_value(value);
 		size_t n = json_string_length(value), i = 0;
 
@@ -46,8 +47,10 @@ json_t *wire_result(const json_t *data, bool main_result)
 		} else if (fields[i].object) {
 			json_t *parsed = json_loadb(text, n, JSON_DECODE_ANY, NULL);
 
-			json_object_set_new(r, fields[i].field, parsed ? parsed : json_incref(value));
-		} else if (!i && n >= 2 && text[0] == text[n - 1] && (*text == '\'' || *text == '"')) {
+			json_object_set_new(
+				r, fields[i].field, parsed ? parsed : json_incref(value));
+		} else if (!i && n >= 2 && text[0] == text[n - 1] &&
+			(*text == '\'' || *text == '"')) {
 			/* the representation of a string is shown without its quotes */
 			json_object_set_new(r, "text", json_stringn(text + 1, n - 2));
 		} else {

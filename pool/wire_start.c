@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * process.Process, the service by which the ecosystem's SDKs run commands: Connect's protocol with JSON.
- * Start and Connect answer with a stream of events (start, data, keepalive, end) in envelopes; the others
- * are plain requests. What E2B's envd does not have stands beside its fields only where it happened:
- * "timedOut", "oom" and "cut" of an end.
+ * process.Process, the service by which the ecosystem's SDKs run commands: Connect's protocol with
+ * JSON. Start and Connect answer with a stream of events (start, data, keepalive, end) in
+ * envelopes; the others are plain requests. What E2B's envd does not have stands beside its fields
+ * only where it happened: "timedOut", "oom" and "cut" of an end.
  *
- * Other than there, a command is killed when the client that started it goes, unless it has a tag: what
- * has a name can be found again. Every command has a time limit (Connect-Timeout-Ms, else the
+ * Other than there, a command is killed when the client that started it goes, unless it has a tag:
+ * what has a name can be found again. Every command has a time limit (Connect-Timeout-Ms, else the
  * template's).
  */
 #include "pool/wire_impl.h"
@@ -48,14 +48,14 @@ static void start_started(struct wire_call *c, uint32_t pid)
 	start_event(c, 0, json_pack("{s:{s:I}}", "start", "pid", (json_int_t)pid));
 }
 
-static void start_data(struct wire_call *c, enum proto_channel channel, bool pty,
-	const uint8_t *bytes, size_t len)
+static void start_data(
+	struct wire_call *c, enum proto_channel channel, bool pty, const uint8_t *bytes, size_t len)
 {
 	char *text = wire_base64(bytes, len);
 
 	start_event(c, 0,
 		json_pack("{s:{s:s}}", "data",
-			pty                        ? "pty"
+			pty                            ? "pty"
 				: channel == PROTO_OUT ? "stdout"
 						       : "stderr",
 			text));
@@ -138,7 +138,8 @@ static void start_beat(struct wire_call *c)
 /* ---- Start -------------------------------------------------------------------------------- */
 
 /* {"process": {cmd, args}}: *@ret_argv is an array, of borrowed strings, for the caller to free. */
-static int start_argv(struct wire_call *c, const json_t *process, const char ***ret_argv, size_t *ret_n)
+static int start_argv(
+	struct wire_call *c, const json_t *process, const char ***ret_argv, size_t *ret_n)
 {
 	const json_t *args = json_object_get(process, "args"), *value;
 	size_t n = json_array_size(args), i;
@@ -159,7 +160,8 @@ static int start_argv(struct wire_call *c, const json_t *process, const char ***
 	if (!argv)
 		abort();
 	argv[0] = cmd;
-	json_array_foreach (args, i, value) {
+	json_array_foreach(args, i, value)
+	{
 		argv[i + 1] = json_string_value(value);
 		if (argv[i + 1] && strlen(argv[i + 1]) == json_string_length(value))
 			continue;
@@ -173,7 +175,8 @@ static int start_argv(struct wire_call *c, const json_t *process, const char ***
 }
 
 /* {"pty": {"size": {rows, cols}}}: 0 and 0 where there is none. */
-static int start_size(struct wire_call *c, const json_t *pty, unsigned *ret_rows, unsigned *ret_cols)
+static int start_size(
+	struct wire_call *c, const json_t *pty, unsigned *ret_rows, unsigned *ret_cols)
 {
 	const json_t *size = json_object_get(pty, "size");
 	json_int_t rows = json_integer_value(json_object_get(size, "rows"));
@@ -191,8 +194,8 @@ static int start_size(struct wire_call *c, const json_t *pty, unsigned *ret_rows
 	return 0;
 }
 
-static int start_cwd(struct wire_call *c, const char *cwd, const char *user,
-	char ret[PROTO_PATH_MAX + 1])
+static int start_cwd(
+	struct wire_call *c, const char *cwd, const char *user, char ret[PROTO_PATH_MAX + 1])
 {
 	ret[0] = '\0';
 	return *cwd ? wire_path(c, cwd, user, ret) : 0;
@@ -296,10 +299,9 @@ static void input_start(struct wire_call *c, const struct wire_target *t, const 
 	}
 	if (!wire_process_has_input(p) || wire_process_is_pty(p) != !!pty) {
 		free(bytes);
-		wire_fail(c, WIRE_PRECONDITION,
-			"the command %u %s", wire_process_pid(p),
+		wire_fail(c, WIRE_PRECONDITION, "the command %u %s", wire_process_pid(p),
 			!wire_process_has_input(p) ? "has no input, or it is closed"
-			: pty                      ? "has no terminal: send stdin"
+				: pty              ? "has no terminal: send stdin"
 						   : "has a terminal: send pty");
 		return;
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes and text on the wire. What a guest wrote may be anything and may be cut anywhere; what goes into
- * JSON must be UTF-8, and a character must not fall apart because a frame ended in its middle.
+ * Bytes and text on the wire. What a guest wrote may be anything and may be cut anywhere; what goes
+ * into JSON must be UTF-8, and a character must not fall apart because a frame ended in its middle.
  */
 #include "pool/wire_text.h"
 
@@ -62,7 +62,7 @@ char *wire_base64(const void *bytes, size_t len)
 	for (size_t i = 0; i < len; i += 3) {
 		unsigned left = len - i < 3 ? (unsigned)(len - i) : 3;
 		uint32_t v = (uint32_t)in[i] << 16 | (uint32_t)(left > 1 ? in[i + 1] : 0) << 8 |
-			     (left > 2 ? in[i + 2] : 0);
+			(left > 2 ? in[i + 2] : 0);
 
 		*at++ = digits[v >> 18];
 		*at++ = digits[v >> 12 & 63];
@@ -152,8 +152,8 @@ static bool second_good(uint8_t first, uint8_t c)
 	}
 }
 
-/* How many of the @len bytes at @p belong to one character: whole where *@ret_whole. At least 1; a part
- * that nothing can complete counts as far as it was good. */
+/* How many of the @len bytes at @p belong to one character: whole where *@ret_whole. At least 1;
+ * a part that nothing can complete counts as far as it was good. */
 static unsigned char_take(const uint8_t *p, size_t len, bool *ret_whole)
 {
 	unsigned want = char_len(p[0]), n = 1;
@@ -161,8 +161,7 @@ static unsigned char_take(const uint8_t *p, size_t len, bool *ret_whole)
 	*ret_whole = false;
 	if (!want)
 		return 1;
-	while (n < want && n < len &&
-		(n == 1 ? second_good(p[0], p[1]) : (p[n] & 0xc0) == 0x80))
+	while (n < want && n < len && (n == 1 ? second_good(p[0], p[1]) : (p[n] & 0xc0) == 0x80))
 		n++;
 	*ret_whole = n == want;
 	return n;
@@ -170,7 +169,7 @@ static unsigned char_take(const uint8_t *p, size_t len, bool *ret_whole)
 
 size_t wire_utf8_whole(const uint8_t *bytes, size_t len)
 {
-	/* the last byte that begins a character lies among the last three, where one is incomplete */
+	/* what begins a character that is not whole lies among the last three bytes */
 	for (size_t back = 1; back <= 3 && back <= len; back++) {
 		const uint8_t *p = bytes + len - back;
 		bool whole;

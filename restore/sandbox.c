@@ -24,6 +24,7 @@
 #include "common/file.h"
 #include "common/paths.h"
 #include "restore/capture_impl.h"
+#include "restore/translations.h"
 
 #define BODY_BYTES 512
 #define END_WAIT_MS 200
@@ -56,6 +57,8 @@ static int start(struct sandbox *sb, const struct template_own *own, struct err 
 		.monitor = template_monitor(sb->t),
 		.disk_fd = template_disk_fd(sb->t),
 		.overlay_fd = sb->overlay_fd,
+		/* of the template's memory: pages of its own may hold other code where translated code was */
+		.translations_fd = own ? -1 : template_translations_fd(sb->t),
 		.pager_fd = -1};
 	cleanup_fd int memory = -1, pager = -1, channel = -1;
 	int r = template_memory(sb->t, own, &memory, &pager, err);
@@ -250,6 +253,21 @@ static int activate(struct sandbox *sb, const char *hostname, int64_t deadline, 
 	return 0;
 }
 
+/* The same for a first cell. Agents of older snapshots do not know it (EINVAL). */
+static int exercise(struct sandbox *sb, int64_t deadline, struct err *err)
+{
+	uint8_t buf[64];
+	struct proto_out body = {.buf = buf, .max = sizeof(buf)};
+	int r;
+
+	if (!template_config(sb->t)->context)
+		return 0;
+	proto_put_str(&body, PROTO_T_ACTION, "exercise");
+	r = guest_call(sb->guest, PROTO_CONTEXT, &body, deadline, machine_pidfd(sb->machine), NULL,
+		NULL, err);
+	return r == -EINVAL || r == -EBUSY ? 0 : r < 0 ? why_ended(sb, r, err) : 0;
+}
+
 int sandbox_prepare(struct sandbox *sb, int64_t deadline, struct err *err)
 {
 	int r = load(sb, deadline, err);
@@ -257,6 +275,8 @@ int sandbox_prepare(struct sandbox *sb, int64_t deadline, struct err *err)
 	/* an answer now makes the next one warm: pages are there, code is translated */
 	if (r == 0)
 		r = activate(sb, NULL, deadline, err);
+	if (r == 0)
+		r = exercise(sb, deadline, err);
 	if (r == 0) {
 		r = machine_pause(sb->machine, deadline, err);
 		sb->stage = r == 0 ? SANDBOX_SPARE : SANDBOX_FAILED;
@@ -298,6 +318,28 @@ int sandbox_create(struct template *t, const char *hostname, int64_t deadline, s
 	}
 	*ret = steal_ptr(&sb);
 	return 0;
+}
+
+/* The monitor is gone before its file counts: it could still write to it. */
+int sandbox_train(struct sandbox *sb, int64_t deadline, struct err *err)
+{
+	cleanup_publish struct publish p = PUBLISH_INIT;
+	int r = 0;
+
+	if (sb->stage != SANDBOX_ACTIVE && sb->stage != SANDBOX_SPARE)
+		return err_set(err, EINVAL, "keep translations: it has not answered");
+	if (sb->stage == SANDBOX_ACTIVE)
+		r = machine_pause(sb->machine, deadline, err);
+	sb->stage = SANDBOX_FAILED;
+	if (r == 0)
+		r = translations_begin(&p, err);
+	if (r == 0)
+		r = machine_save_translations(sb->machine, p.fd, deadline, err);
+	if (r < 0)
+		return r;
+	machine_free(sb->machine);
+	sb->machine = NULL;
+	return translations_commit(&p, template_memory_key(sb->t), template_monitor(sb->t), err);
 }
 
 void sandbox_free(struct sandbox *sb)

@@ -24,6 +24,7 @@ struct template_options {
 	bool own_pager; /* a pager of our own (pagerd_spec.own) */
 	bool no_uffd; /* force PAGER_PRIVATE */
 	struct pager_options pager;
+	bool untrained; /* without what sandbox_train() kept */
 	struct progress *progress; /* of a first expansion; may be NULL */
 };
 
@@ -34,6 +35,9 @@ int template_open(struct store *s, const struct store_manifest *m,
 void template_free(struct template *t);
 DEFINE_CLEANUP(struct template *, template_free)
 #define cleanup_template cleanup_with(template_free_p_)
+/* Would sandbox_train() keep anything for it; has it? (Of the time it was opened.) */
+bool template_trainable(const struct template *t);
+bool template_trained(const struct template *t);
 /* The monitor that its machines run in. */
 const struct monitor_facts *template_monitor(const struct template *t);
 const struct snapshot_config *template_config(const struct template *t);
@@ -86,6 +90,12 @@ int sandbox_activate(struct sandbox *sb, const char *hostname, int64_t deadline,
 /* shell + restore. */
 int sandbox_create(struct template *t, const char *hostname, int64_t deadline, struct sandbox **ret,
 	struct err *err);
+/*
+ * What its monitor has translated of the guest's code so far is kept for the template's sandboxes to
+ * come on this host (restore/translations.h); templates that are open already do not see it. The
+ * sandbox, ACTIVE or SPARE, is over: only fit to be freed. -ENOTSUP where there is nothing to keep.
+ */
+int sandbox_train(struct sandbox *sb, int64_t deadline, struct err *err);
 /* (Each of them dies with the thread that made it: machine_start().) */
 /* Kill it; returns when the machine is gone. */
 void sandbox_free(struct sandbox *sb);

@@ -13,6 +13,10 @@
 const struct machine_shape *template_shape(const struct template *t);
 int template_state_fd(const struct template *t);
 int template_image_fd(const struct template *t); /* of its memory */
+/* -1: there are none. */
+int template_translations_fd(const struct template *t);
+/* The key of its memory, which is what translations are of. */
+const char *template_memory_key(const struct template *t);
 /* "name:tag", for errors. */
 const char *template_label(const struct template *t);
 void template_get_name(const struct template *t, char ret_name[static LIMIT_NAME_SIZE],

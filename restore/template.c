@@ -21,6 +21,7 @@
 #include "restore/difference.h"
 #include "restore/disk.h"
 #include "restore/sandbox_impl.h"
+#include "restore/translations.h"
 #include "vmm/cmdline.h"
 #include "vmm/cpu.h"
 
@@ -37,7 +38,7 @@ struct template
 	char manifest[DIGEST_TEXT_SIZE];
 	char memory_key[DIGEST_TEXT_SIZE];
 	char *store_dir;
-	int disk_fd, state_fd, image_fd;
+	int disk_fd, state_fd, image_fd, translations_fd;
 	struct snapshot_wset wset;
 	pthread_mutex_t lock;
 	struct pagerd *pager; /* under lock: replaced where it is gone */
@@ -366,6 +367,16 @@ void template_explain(struct template *t, bool ended, struct err *err)
 
 /* ---- open and close ------------------------------------------------------------------------ */
 
+bool template_trainable(const struct template *t)
+{
+	return t->shape.accel == MACHINE_TCG && t->shape.vcpus == 1 && t->monitor->hands_over;
+}
+
+bool template_trained(const struct template *t)
+{
+	return t->translations_fd >= 0;
+}
+
 static int open_parts(
 	struct template *t, struct store *s, const struct store_manifest *m, struct err *err)
 {
@@ -382,6 +393,8 @@ static int open_parts(
 		return r;
 	/* by the blob, not by what it expands to: a damaged copy must not serve for a sound one */
 	memcpy(t->memory_key, memory->digest, sizeof(t->memory_key));
+	if (!t->opt.untrained && template_trainable(t))
+		t->translations_fd = translations_open(t->memory_key, t->monitor);
 	/* the pager starts to fill the working set while the rest is made */
 	if ((r = connect_pager(t, err)) < 0 || (r = load_state(t, s, m, err)) < 0)
 		return r;
@@ -397,7 +410,7 @@ int template_open(struct store *s, const struct store_manifest *m,
 	if (!t)
 		return err_set(err, ENOMEM, "no memory for a template");
 	pthread_mutex_init(&t->lock, NULL);
-	t->disk_fd = t->state_fd = t->image_fd = -1;
+	t->disk_fd = t->state_fd = t->image_fd = t->translations_fd = -1;
 	t->store_dir = str_dup(store_dir(s));
 	memcpy(t->manifest, m->digest, sizeof(t->manifest));
 	memcpy(t->name, m->name, sizeof(t->name));
@@ -421,6 +434,7 @@ void template_free(struct template *t)
 	close_fd(&t->state_fd);
 	close_fd(&t->image_fd);
 	free(t->store_dir);
+	close_fd(&t->translations_fd);
 	snapshot_wset_clear(&t->wset);
 	snapshot_config_clear(&t->config);
 	pthread_mutex_destroy(&t->lock);
@@ -472,6 +486,16 @@ const char *template_manifest(const struct template *t)
 const char *template_store(const struct template *t)
 {
 	return t->store_dir;
+}
+
+int template_translations_fd(const struct template *t)
+{
+	return t->translations_fd;
+}
+
+const char *template_memory_key(const struct template *t)
+{
+	return t->memory_key;
 }
 
 const struct monitor_facts *template_monitor(const struct template *t)

@@ -416,6 +416,19 @@ int machine_read_memory(
 	return finish(m, "read memory", r, err);
 }
 
+int machine_save_translations(struct machine *m, int fd, int64_t deadline, struct err *err)
+{
+	int r = begin(m, "save translations", fd < 0 ? IN(PAUSED) | IN(RUNNING) : IN(PAUSED), err);
+
+	if (r < 0)
+		return r;
+	if (m->booted || m->shape.accel != MACHINE_TCG || m->shape.vcpus != 1)
+		return err_set(err, ENOTSUP,
+			"save translations: only of an emulated, restored machine with one "
+			"processor");
+	return finish(m, "save translations", m->ops->save_translations(m, fd, deadline, err), err);
+}
+
 int machine_pid(const struct machine *m)
 {
 	return m->proc.pid;

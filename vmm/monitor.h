@@ -46,6 +46,10 @@ struct machine_spec {
 	/* the disk: an immutable raw file and the machine's own qcow2 overlay over it. Borrowed. */
 	int disk_fd; /* opened read-only */
 	int overlay_fd; /* opened read-write, of machine_overlay_init() */
+	/* restore only, 0: none. What machine_save_translations() wrote with this very monitor for this very
+	 * snapshot: the machine need not translate that code again. Trusted like the monitor itself;
+	 * where it does not fit, the monitor leaves it. Borrowed during start. */
+	int translations_fd;
 	/* boot only; paths */
 	const char *kernel, *initrd, *cmdline;
 	/* boot only: console output as it comes, in whatever thread calls into the machine. May be NULL. */
@@ -134,6 +138,14 @@ int machine_capture(struct machine *m, int state_fd, int64_t deadline, struct er
 #define MACHINE_READ_MAX 0x80000000ull
 int machine_read_memory(struct machine *m, uint64_t offset, uint64_t len, int fd, int64_t deadline,
 	struct err *err);
+/*
+ * PAUSED, of a restored machine: write to @fd (a regular file, empty) the code that its monitor has
+ * translated from what the snapshot's memory holds. -ENOTSUP where the monitor translates nothing or
+ * cannot keep it. The monitor has had @fd: what is to be trusted is closed to it first (machine_free()).
+ * @fd -1 (RUNNING, too): nothing is written; what is translated by now is what the machines to come
+ * will need at once.
+ */
+int machine_save_translations(struct machine *m, int fd, int64_t deadline, struct err *err);
 /* SIGKILL, wait until it is gone, release everything. NULL is allowed. */
 void machine_free(struct machine *m);
 DEFINE_CLEANUP(struct machine *, machine_free)
@@ -184,6 +196,7 @@ struct monitor_ops {
 	int (*capture)(struct machine *m, int state_fd, int64_t deadline, struct err *err);
 	int (*read_memory)(struct machine *m, uint64_t offset, uint64_t len, int fd,
 		int64_t deadline, struct err *err);
+	int (*save_translations)(struct machine *m, int fd, int64_t deadline, struct err *err);
 	void (*poll)(struct machine *m); /* take in what the monitor said, without waiting */
 	void (*release)(struct machine *m); /* the process is gone: free the driver's part */
 };

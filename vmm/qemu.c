@@ -116,7 +116,7 @@ static int reopen(int fd, const char *what, struct err *err)
 
 /* What the monitor's process gets that it could not open itself. -1: not needed, or not there. */
 struct lent_fds {
-	int disk, kernel, initrd, uffd_dev, kvm;
+	int disk, kernel, initrd, uffd_dev, kvm, translations;
 };
 
 static void lent_fds_close(struct lent_fds *l)
@@ -126,6 +126,7 @@ static void lent_fds_close(struct lent_fds *l)
 	close_fd(&l->initrd);
 	close_fd(&l->uffd_dev);
 	close_fd(&l->kvm);
+	close_fd(&l->translations);
 }
 
 static int lend(const struct machine_spec *spec, struct lent_fds *l, struct err *err)
@@ -137,6 +138,9 @@ static int lend(const struct machine_spec *spec, struct lent_fds *l, struct err 
 		((l->kernel = qemu_copy_file(spec->kernel, err)) < 0 ||
 			(l->initrd = qemu_copy_file(spec->initrd, err)) < 0))
 		return l->kernel < 0 ? l->kernel : l->initrd;
+	if (spec->translations_fd > 0 &&
+		(l->translations = reopen(spec->translations_fd, "translations", err)) < 0)
+		return l->translations;
 	if (spec->pager_fd >= 0) /* else there is userfaultfd(2) */
 		l->uffd_dev = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
 	if (spec->shape.accel == MACHINE_KVM) {
@@ -190,13 +194,14 @@ static int launch(struct machine *m, const struct machine_spec *spec, const stru
 	map_optional(&ps, lent->kernel, QEMU_FD_KERNEL);
 	map_optional(&ps, lent->initrd, QEMU_FD_INITRD);
 	map_optional(&ps, firmware, QEMU_FD_FIRMWARE);
+	map_optional(&ps, lent->translations, QEMU_FD_TRANSLATIONS);
 	return proc_start(&ps, &m->proc, err);
 }
 
 static int run(struct machine *m, const struct machine_spec *spec, const struct child_fds *child,
 	struct err *err)
 {
-	struct lent_fds lent = {-1, -1, -1, -1, -1};
+	struct lent_fds lent = {-1, -1, -1, -1, -1, -1};
 	const struct monitor_facts *facts = spec->monitor;
 	int r = facts ? 0 : monitor_probe(&facts, err);
 
@@ -417,6 +422,30 @@ static int qemu_read_memory(
 	return qemu_memory_save(q->qmp, offset, len, fd, deadline, err);
 }
 
+static int qemu_save_translations(struct machine *m, int fd, int64_t deadline, struct err *err)
+{
+	static const char command[] = "x-save-translations";
+	struct qemu *q = m->driver;
+	cleanup_json json_t *list = NULL;
+	bool known = false;
+	const json_t *one;
+	size_t i;
+	int r = qmp_call(q->qmp, "query-commands", NULL, deadline, &list, err);
+
+	if (r < 0)
+		return r;
+	json_array_foreach(list, i, one)
+		known |= !strcmp(json_string_value(json_object_get(one, "name")) ?: "", command);
+	if (!known)
+		return err_set(err, ENOTSUP, "this QEMU keeps no translations: `make monitor` does");
+	if (fd < 0)
+		return qmp_call(q->qmp, command, NULL, deadline, NULL, err);
+	r = qmp_send(q->qmp, "getfd", json_pack("{s:s}", "fdname", "image"), fd, NULL, err);
+	return r < 0 ? r
+		     : qmp_call(q->qmp, command, json_pack("{s:s}", "fdname", "image"), deadline,
+			       NULL, err);
+}
+
 static void qemu_poll(struct machine *m)
 {
 	struct qemu *q = m->driver;
@@ -437,6 +466,7 @@ const struct monitor_ops monitor_qemu = {
 	.pause = qemu_pause,
 	.capture = qemu_capture,
 	.read_memory = qemu_read_memory,
+	.save_translations = qemu_save_translations,
 	.poll = qemu_poll,
 	.release = qemu_release,
 };

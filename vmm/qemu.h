@@ -29,6 +29,7 @@ enum qemu_fd {
 	QEMU_FD_KERNEL, /* at a boot alone, as the next */
 	QEMU_FD_INITRD,
 	QEMU_FD_FIRMWARE, /* where it comes with the program */
+	QEMU_FD_TRANSLATIONS, /* where there are some */
 };
 
 #define QEMU_ARGS_MAX 96

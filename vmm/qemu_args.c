@@ -24,10 +24,10 @@
 #include "vmm/qemu.h"
 
 /*
- * Translated code: enough for an interpreter with numpy; the default would be an eighth of the
- * host's memory.
+ * Translated code: enough for an interpreter with numpy, and an image of translations before it; the
+ * default would be an eighth of the host's memory.
  */
-#define TCG_CACHE_MIB 128
+#define TCG_CACHE_MIB 256
 
 #define SANDBOX "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 
@@ -71,6 +71,8 @@ static void add_machine(struct qemu_args *a, const struct machine_spec *spec)
 	add(a, "-accel");
 	if (shape->accel == MACHINE_KVM)
 		add(a, "kvm");
+	else if (spec->translations_fd > 0)
+		add(a, "tcg,tb-size=%d,translations=%d", TCG_CACHE_MIB, QEMU_FD_TRANSLATIONS);
 	else
 		add(a, "tcg,tb-size=%d", TCG_CACHE_MIB);
 	add_option(a, "-cpu", machine_cpu_model(shape->accel));

@@ -23,6 +23,7 @@
 #include "common/limits.h"
 #include "common/paths.h"
 #include "common/proc.h"
+#include "vmm/console.h"
 #include "vmm/qemu.h"
 
 #ifndef MFD_EXEC
@@ -242,6 +243,7 @@ int qemu_prepare(const struct monitor_facts *facts, struct err *err)
 	int preload, r = qemu_preload(facts, &preload, err);
 
 	confine_host();
+	console_stop(); /* KVM may have been tried */
 	return r < 0 ? r : find_program(facts->program, &p, err);
 }
 

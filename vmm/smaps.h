@@ -15,8 +15,13 @@ struct smaps {
 	uint64_t guest_rss, guest_pss, guest_private; /* of those of a memfd: guest memory */
 };
 
-/* From /proc/@pid/smaps. -ESRCH: no such process. */
+/* From /proc/@pid/smaps. -ESRCH: no such process. -EACCES: not this user's to look into. */
 int smaps_read(int pid, struct smaps *ret, struct err *err);
+/*
+ * From /proc/@pid/status, which everybody may read: what is not shared (its own and the guest's together) as
+ * guest_private, what maps a memfd, counted fully, in guest_rss and guest_pss.
+ */
+int smaps_read_rough(int pid, struct smaps *ret, struct err *err);
 /* The same of such a file's text. -EINVAL names the line. */
 int smaps_parse(const char *text, struct smaps *ret, struct err *err);
 

@@ -17,6 +17,7 @@
 #include "common/file.h"
 #include "common/limits.h"
 #include "pool/keeper.h"
+#include "restore/pager.h"
 #include "tests/unit/tap.h"
 #include "vmm/guest.h"
 

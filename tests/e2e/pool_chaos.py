@@ -13,6 +13,7 @@ tap = Tap()
 d = Daemon(scratch, "refill_per_s = 50\n[template tiny]\nspares = 1\nshells = 1\n")
 known = {}  # id: (nonce, "running" or "paused"), as the last answer has it
 worst = 0
+caught = collections.Counter()  # requests that were under way when it died
 
 
 class Storm:
@@ -62,7 +63,8 @@ class Storm:
             with self.lock:
                 del self.touched[sid]
         except (OSError, http.client.HTTPException):
-            pass  # the daemon went: how it ended is not known
+            with self.lock:
+                caught[what] += 1  # the daemon went: how it ended is not known
         except Refused as e:
             with self.lock:
                 self.errors.append(f"{what} {sid}: {e}")
@@ -168,6 +170,8 @@ try:
             for sid in d.api.list():
                 d.api.kill(sid)
     tap.note(f"{seeds} times, at most {worst:.2f} s from the start of the next daemon until all was in order")
+    tap.note("requests under way when it died: " + ", ".join(f"{n} × {what}" for what, n in sorted(caught.items())))
+    tap.ok(sum(caught.values()) >= seeds, "as many as it died, at least")
     # the two daemons of one state directory
     second = subprocess.run([PARBAKE, "pool", "serve", "--config", d.config], stdin=subprocess.DEVNULL, capture_output=True, env=d.env, timeout=60)
     tap.ok(second.returncode != 0 and d.process.poll() is None, "a second daemon on one state directory refuses", second)

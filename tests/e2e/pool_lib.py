@@ -66,8 +66,10 @@ class Api:
 
     def raw(self, method, path, body=None, timeout=60):
         conn = getattr(self.local, "conn", None)
-        if conn is None or conn.timeout != timeout:
+        # the server closes what is idle
+        if conn is None or conn.timeout != timeout or time.monotonic() - self.local.used > 20:
             conn = self.local.conn = Unix(self.path, timeout)
+        self.local.used = time.monotonic()
         try:
             conn.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
             answer = conn.getresponse()

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The HTTP server, through a socket: any bytes, sent in two pieces, then a hang-up. Whatever they are, no
- * request, connection or descriptor is left, and the server still answers.
+ * The HTTP server, through a socket: any bytes, sent in two pieces, then a hang-up. Whatever they
+ * are, no request, connection or descriptor is left, and the server still answers.
  */
 #include <errno.h>
 #include <stdint.h>

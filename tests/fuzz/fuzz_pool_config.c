@@ -32,7 +32,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	must(c->socket[0] == '/' && c->state[0] == '/' && c->domain[0]);
 	must(!c->listen || c->n_keys);
 	for (size_t i = 0; i < c->n_templates; i++)
-		must(store_name_valid(c->templates[i].name) && store_name_valid(c->templates[i].tag));
+		must(store_name_valid(c->templates[i].name) &&
+			store_name_valid(c->templates[i].tag));
 	for (size_t i = 0; i < c->n_keys; i++)
 		must(store_name_valid(c->keys[i].name) && digest_valid(c->keys[i].digest));
 	memcpy(key, data, size < sizeof(key) - 1 ? size : sizeof(key) - 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes and text of the wire: an envelope, base64, text cut anywhere, a result's line. What must hold:
- * what is given out as text is UTF-8 and the same however it was cut; base64 is undone.
+ * Bytes and text of the wire: an envelope, base64, text cut anywhere, a result's line. What must
+ * hold: what is given out as text is UTF-8 and the same however it was cut; base64 is undone.
  */
 #include <stdint.h>
 #include <stdlib.h>

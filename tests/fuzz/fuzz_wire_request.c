@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A client's bytes to each route of the wire: the first byte chooses the route, the rest is the body. The
- * sandbox's agent says nothing, and then is gone. What must hold: every request is answered, and nothing
- * is left of it.
+ * A client's bytes to each route of the wire: the first byte chooses the route, the rest is the
+ * body. The sandbox's agent says nothing, and then is gone. What must hold: every request is
+ * answered, and nothing is left of it.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -49,7 +49,8 @@ static char path[64];
 static bool find(void *user, const char *id, struct wire_target *ret)
 {
 	(void)user;
-	*ret = (struct wire_target){.id = id, .template_name = "t", .guest = guest, .state = "running"};
+	*ret = (struct wire_target){
+		.id = id, .template_name = "t", .guest = guest, .state = "running"};
 	return true;
 }
 
@@ -111,7 +112,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (fd < 0)
 		abort();
 	snprintf(head, sizeof(head),
-		"%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: %s\r\nContent-Length: "
+		"%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: "
+		"%s\r\nContent-Length: "
 		"%zu\r\n\r\n",
 		routes[route].request, routes[route].type, size);
 	if (send(fd, head, strlen(head), MSG_NOSIGNAL) != (ssize_t)strlen(head) ||

@@ -105,6 +105,16 @@ static void test_contexts(void)
 	s = code("print(random.getstate() != a)", 0);
 	is_str(out(s, PROTO_OUT), "True\n", "reseeds its generators");
 
+	code("before = (get_ipython().execution_count, len(In), list(Out)); 'kept'", 0);
+	proto_put_str(begin(), PROTO_T_ACTION, "exercise");
+	s = call(PROTO_CONTEXT);
+	is_int(field(s, PROTO_T_ERROR), -1, "exercise");
+	s = code("print(_, get_ipython().execution_count - before[0], len(In) - before[1], "
+		 "'kept' in _i, len(_ii), sorted(Out)[-1] - before[0])",
+		0);
+	snprintf(first, sizeof(first), "%.60s", out(s, PROTO_OUT));
+	is_str(first, "kept 1 1 True 29 0\n", "leaves no trace: one cell more than before");
+
 	s = code("import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
 		 "while True: time.sleep(1)",
 		300);

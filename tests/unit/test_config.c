@@ -59,11 +59,14 @@ static void test_values(void)
 		"[pool]\n"
 		"socket = /run/x/y.sock\nlisten = [::1]:3000\nstate = /var/s\nstore = /var/t\n"
 		"domain = sb.example.org\ntimeout = 1m\nmax_timeout = 2h\nmax_sandboxes = 7\n"
-		"memory_budget = 12G\nmax_disk = 1G\nrefill_per_s = 3\ncgroup = /parbake\nmachine_pids = 99\n"
+		"memory_budget = 12G\nmax_disk = 1G\nrefill_per_s = 3\ncgroup = "
+		"/parbake\nmachine_pids = 99\n"
 		"[template base]\nshells = 2\nspares = auto\nmax_spares = 20\n"
 		"[template web:v2]\n"
-		"[key ci]\ndigest = " D1 "\nmax_sandboxes = 5\ncreates_per_s = 0.5\nmax_memory = 2G\n"
-		"[key a-name-of-more-than-forty-nine-bytes-that-inih-would-cut-short]\ndigest = " D2 "\n");
+		"[key ci]\ndigest = " D1
+		"\nmax_sandboxes = 5\ncreates_per_s = 0.5\nmax_memory = 2G\n"
+		"[key a-name-of-more-than-forty-nine-bytes-that-inih-would-cut-short]\ndigest = " D2
+		"\n");
 
 	if (!c)
 		return;
@@ -98,7 +101,8 @@ static void test_errors(void)
 		const char *text, *want;
 	} cases[] = {
 		{"[pool]\nlisten = localhost:80\n",
-			"p.conf:2: [pool] listen = localhost:80: not an address and port; write 127.0.0.1:3000"},
+			"p.conf:2: [pool] listen = localhost:80: not an address and port; write "
+			"127.0.0.1:3000"},
 		{"[pool]\nlisten = 127.0.0.1:0\n", "not an address"},
 		{"[pool]\nlisten = 127.0.0.1:65536\n", "not an address"},
 		{"[pool]\nlisten = [::1:80\n", "not an address"},
@@ -106,8 +110,10 @@ static void test_errors(void)
 		{"[pool]\nlisten = 127.0.0.1:3000\n", "every request needs a key"},
 		{"[pool]\nlisten = 127.0.0.1:3000 x\n", "not an address"},
 		{"[pool]\nsocket = relative\n", "must be an absolute path"},
-		{"[pool]\nsocket = /0123456789012345678901234567890123456789012345678901234567890123456789"
-		 "01234567890123456789012345678901234567890\n", "107 bytes"},
+		{"[pool]\nsocket = "
+		 "/0123456789012345678901234567890123456789012345678901234567890123456789"
+		 "01234567890123456789012345678901234567890\n",
+			"107 bytes"},
 		{"[pool]\nstate =\n", "[pool] state = : must be an absolute path"},
 		{"[pool]\ncgroup = /a/../b\n", "without .."},
 		{"[pool]\ndomain = UPPER.example.org\n", "not a domain"},
@@ -125,8 +131,10 @@ static void test_errors(void)
 		{"[pool]\nmax_sandboxes = 99999999999999999999\n", "must be a number"},
 		{"[pool]\nrefill_per_s = 2.5\n", "must be a number"},
 		{"[pool]\nmachine_pids = 1\n", "must be a number from 8"},
-		{"[pool]\ntimeuot = 5m\n", "p.conf:2: [pool] timeuot: unknown key; did you mean timeout?"},
-		{"[pool]\ntimeout = 5m\ntimeout = 6m\n", "p.conf:3: [pool] timeout: given twice, first in line 2"},
+		{"[pool]\ntimeuot = 5m\n",
+			"p.conf:2: [pool] timeuot: unknown key; did you mean timeout?"},
+		{"[pool]\ntimeout = 5m\ntimeout = 6m\n",
+			"p.conf:3: [pool] timeout: given twice, first in line 2"},
 		{"[pol]\n", "p.conf:1: unknown section [pol]; did you mean [pool]?"},
 		{"[something]\nx = y\n", "there are pool, template NAME and key NAME"},
 		{"x = y\n", "in no [section]"},
@@ -146,8 +154,10 @@ static void test_errors(void)
 		{"[key a]\n", "[key a] has no digest; `parbake pool key a` makes one"},
 		{"[key a]\ndigest = e2b_0123\n", "not a digest"},
 		{"[key a]\ndigest = " D1 "0\n", "not a digest"},
-		{"[key a]\ndigest = " D1 "\n[key b]\ndigest = " D1 "\n", "the key of [key a] already"},
-		{"[key a]\ndigest = " D1 "\n[key a]\nmax_sandboxes = 1\n", "a second section of that name"},
+		{"[key a]\ndigest = " D1 "\n[key b]\ndigest = " D1 "\n",
+			"the key of [key a] already"},
+		{"[key a]\ndigest = " D1 "\n[key a]\nmax_sandboxes = 1\n",
+			"a second section of that name"},
 		{"[key a]\ndigest = " D1 "\ncreates_per_s = 0\n", "must be a number from 0.001"},
 		{"[key a]\ndigest = " D1 "\ncreates_per_s = inf\n", "must be a number"},
 		{"[key a]\ndigest = " D1 "\ncreates_per_s = 1e3\n", "must be a number"},
@@ -155,7 +165,9 @@ static void test_errors(void)
 		{"[key a]\ndigest = " D1 "\nmax_memory = 5\n", "not a size"},
 		{"[pool\n", "neither a [section] nor key = value"},
 		{"[pool]\nnothing\n", "neither a [section] nor key = value"},
-		{"[pool]\ndomain = a\x01" "b\n", "control character"},
+		{"[pool]\ndomain = a\x01"
+		 "b\n",
+			"control character"},
 	};
 	struct config *c = NULL;
 	struct err err = {0};
@@ -181,11 +193,13 @@ static void test_keys(void)
 	struct err err = {0};
 
 	ok(config_make_key(key, &err) == 0 && config_make_key(other, &err) == 0, "keys are made");
-	ok(strlen(key) == 44 && !strncmp(key, "e2b_", 4) && strspn(key + 4, "0123456789abcdef") == 40,
+	ok(strlen(key) == 44 && !strncmp(key, "e2b_", 4) &&
+			strspn(key + 4, "0123456789abcdef") == 40,
 		"of 40 digits");
 	ok(strcmp(key, other), "each another");
 	digest_buffer(key, strlen(key), digest);
-	text = str_printf("[key one]\ndigest = " D1 "\n[key two]\ndigest = %s\n[key three]\ndigest = " D2 "\n",
+	text = str_printf("[key one]\ndigest = " D1
+			  "\n[key two]\ndigest = %s\n[key three]\ndigest = " D2 "\n",
 		digest);
 	c = parse(text);
 	ok(config_find_key(c, key) == &c->keys[1], "a key is found");
@@ -200,13 +214,16 @@ static void test_keys(void)
 
 static void test_replace(void)
 {
-	cleanup_config struct config *a = parse("[pool]\nsocket = /a/s\n"), *b = parse("[pool]\nsocket = /b/s\n");
-	cleanup_config struct config *c = parse("[pool]\nsocket = /a/s\ntimeout = 10s\n[template x]\n");
+	cleanup_config struct config *a = parse("[pool]\nsocket = /a/s\n"),
+				     *b = parse("[pool]\nsocket = /b/s\n");
+	cleanup_config struct config *c =
+		parse("[pool]\nsocket = /a/s\ntimeout = 10s\n[template x]\n");
 	cleanup_config struct config *d =
 		parse("[pool]\nsocket = /a/s\nlisten = 127.0.0.1:9\n[key a]\ndigest = " D1 "\n");
 	struct err err = {0};
 
-	ok(config_may_replace(a, a, &err) == 0 && config_may_replace(a, c, &err) == 0, "may change");
+	ok(config_may_replace(a, a, &err) == 0 && config_may_replace(a, c, &err) == 0,
+		"may change");
 	is_int(config_may_replace(a, b, &err), -EINVAL, "a socket may not");
 	has_str(err.text, "[pool] socket cannot change", "and is named");
 	is_int(config_may_replace(a, d, &err), -EINVAL, "nor may listen appear");
@@ -223,7 +240,8 @@ static void test_addr(void)
 			len == sizeof(struct sockaddr_in),
 		"its port");
 	is_int(config_listen_addr("[::]:1", &a, &len), 0, "IPv6");
-	ok(a.ss_family == AF_INET6 && ntohs(((struct sockaddr_in6 *)&a)->sin6_port) == 1, "its port");
+	ok(a.ss_family == AF_INET6 && ntohs(((struct sockaddr_in6 *)&a)->sin6_port) == 1,
+		"its port");
 }
 
 int main(void)

@@ -17,7 +17,8 @@ static void test_plain(void)
 
 	is_str(text, "", "no families, no page");
 	free(text);
-	a = metrics_family(m, METRICS_COUNTER, "x_total", "Things, as \"they\" come \\ go.\nYes.", "");
+	a = metrics_family(
+		m, METRICS_COUNTER, "x_total", "Things, as \"they\" come \\ go.\nYes.", "");
 	b = metrics_family(m, METRICS_GAUGE, "y_bytes", "Bytes.", "template,state");
 	c = metrics_family(m, METRICS_GAUGE, "z", "Nothing yet.", "a");
 	(void)c;
@@ -59,7 +60,8 @@ static void test_histogram(void)
 	struct metrics *m = metrics_new();
 	struct metrics_family *f =
 		metrics_family(m, METRICS_HISTOGRAM, "t_seconds", "Time.", "mode");
-	struct metrics_family *bare = metrics_family(m, METRICS_HISTOGRAM, "u_seconds", "Time.", "");
+	struct metrics_family *bare =
+		metrics_family(m, METRICS_HISTOGRAM, "u_seconds", "Time.", "");
 	char *text;
 
 	metrics_observe(f, 0.001, "spare", NULL); /* on a bound: in it */
@@ -81,7 +83,8 @@ static void test_histogram(void)
 		"t_seconds_count{mode=\"spare\"} 3\n",
 		"the last bucket, sum and count");
 	has_str(text, "t_seconds_bucket{mode=\"shell\",le=\"0.0005\"} 1\n", "a series of its own");
-	has_str(text, "u_seconds_bucket{le=\"0.04\"} 0\nu_seconds_bucket{le=\"0.06\"} 1\n", "without labels");
+	has_str(text, "u_seconds_bucket{le=\"0.04\"} 0\nu_seconds_bucket{le=\"0.06\"} 1\n",
+		"without labels");
 	has_str(text, "u_seconds_sum 0.05\nu_seconds_count 1\n", "its sum");
 	free(text);
 	metrics_free(m);

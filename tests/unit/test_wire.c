@@ -42,7 +42,8 @@ static void test_exec(void)
 	v = exec_json("{\"cmd\":\"pwd\",\"args\":[],\"cwd\":\"/tmp\"}", &status);
 	is_str(text_of(v, "stdout"), "/tmp\n", "a program and its directory");
 	json_decref(v);
-	v = exec_json("{\"cmd\":\"echo $A $B $C $D\",\"env\":{\"C\":\"own\",\"D\":\"d e\"}}", &status);
+	v = exec_json(
+		"{\"cmd\":\"echo $A $B $C $D\",\"env\":{\"C\":\"own\",\"D\":\"d e\"}}", &status);
 	is_str(text_of(v, "stdout"), "template sandbox own d e\n",
 		"variables: of the template, the sandbox, its own");
 	json_decref(v);
@@ -50,7 +51,8 @@ static void test_exec(void)
 	is_str(text_of(v, "stdout"), "INPUT\xc3\xa4", "input");
 	json_decref(v);
 	v = exec_json("{\"cmd\":\"kill -9 $$\"}", &status);
-	ok(json_is_null(json_object_get(v, "exit_code")) && int_of(v, "signal") == 9, "a signal's end");
+	ok(json_is_null(json_object_get(v, "exit_code")) && int_of(v, "signal") == 9,
+		"a signal's end");
 	json_decref(v);
 	v = exec_json("{\"cmd\":\"sleep 300 & sleep 300\",\"timeout_ms\":200}", &status);
 	ok(status == 200 && true_of(v, "timed_out"), "a timeout ends the whole tree");
@@ -59,7 +61,10 @@ static void test_exec(void)
 	is_str(text_of(v, "stdout"), "0\n", "which is gone");
 	json_decref(v);
 	v = exec_json("{\"cmd\":\"printf 'a\\\\377b\\\\303'\"}", &status);
-	is_str(text_of(v, "stdout"), "a\xef\xbf\xbd" "b\xef\xbf\xbd", "bytes that are no text are shown as such");
+	is_str(text_of(v, "stdout"),
+		"a\xef\xbf\xbd"
+		"b\xef\xbf\xbd",
+		"bytes that are no text are shown as such");
 	json_decref(v);
 	v = exec_json("{\"cmd\":\"head -c 5000000 /dev/zero\"}", &status);
 	ok(true_of(v, "stdout_cut") && !true_of(v, "stderr_cut") &&
@@ -110,8 +115,9 @@ static void test_exec_wrong(void)
 
 static void test_exec_stream(void)
 {
-	struct answer a = post("/exec", "{\"cmd\":\"head -c 3000000 /dev/urandom | tee /tmp/parbake-wire-random; "
-					"exit 3\",\"stream\":true}");
+	struct answer a = post("/exec",
+		"{\"cmd\":\"head -c 3000000 /dev/urandom | tee /tmp/parbake-wire-random; "
+		"exit 3\",\"stream\":true}");
 	struct wire_buf out = carried(a.body, "stdout");
 	cleanup_free char *file = NULL;
 	size_t len = 0;
@@ -245,7 +251,8 @@ static void test_start(void)
 	struct answer a;
 	struct wire_buf out;
 	char *lines = start_lines(CONNECT,
-		"{\"process\":{\"cmd\":\"/bin/sh\",\"args\":[\"-c\",\"echo $A $E; echo err >&2; exit 5\"],"
+		"{\"process\":{\"cmd\":\"/bin/sh\",\"args\":[\"-c\",\"echo $A $E; echo err >&2; "
+		"exit 5\"],"
 		"\"envs\":{\"E\":\"e\"},\"cwd\":\"/tmp\"}}",
 		&a);
 
@@ -257,7 +264,9 @@ static void test_start(void)
 	out = carried(lines, "stderr");
 	ok(out.len == 4 && !memcmp(out.bytes + out.head, "err\n", 4), "its standard error");
 	wire_buf_free(&out);
-	has_str(lines, "\"end\":{\"error\":\"exit status 5\",\"exitCode\":5,\"exited\":true,\"status\":\"exit status 5\"}",
+	has_str(lines,
+		"\"end\":{\"error\":\"exit status "
+		"5\",\"exitCode\":5,\"exited\":true,\"status\":\"exit status 5\"}",
 		"its end");
 	ok(!strcmp(lines + strlen(lines) - 3, "{}\n"), "and no error");
 	free(lines);
@@ -284,8 +293,10 @@ static void test_start(void)
 	free(lines);
 	answer_free(&a);
 
-	lines = start_lines(CONNECT, "{\"process\":{\"cmd\":\"sh\",\"args\":[\"-c\",\"stty size\"]},"
-				     "\"pty\":{\"size\":{\"rows\":11,\"cols\":22}}}", &a);
+	lines = start_lines(CONNECT,
+		"{\"process\":{\"cmd\":\"sh\",\"args\":[\"-c\",\"stty size\"]},"
+		"\"pty\":{\"size\":{\"rows\":11,\"cols\":22}}}",
+		&a);
 	out = carried(lines, "pty");
 	ok(out.len == 7 && !memcmp(out.bytes + out.head, "11 22\r\n", 7), "a terminal");
 	wire_buf_free(&out);
@@ -312,7 +323,8 @@ static void test_start_wrong(void)
 	a = call("POST", "/process.Process/List", "Content-Type: application/proto\r\n", "");
 	is_int(a.status, 415, "nor in plain requests");
 	answer_free(&a);
-	a = post("/process.Process/SendSignal", "{\"process\":{\"pid\":4000000},\"signal\":\"SIGNAL_SIGKILL\"}");
+	a = post("/process.Process/SendSignal",
+		"{\"process\":{\"pid\":4000000},\"signal\":\"SIGNAL_SIGKILL\"}");
 	is_int(a.status, 404, "a number that is none");
 	has_str(a.body, "\"code\":\"not_found\"", "as SDKs know it");
 	answer_free(&a);
@@ -352,8 +364,8 @@ static int with_pid(const char *method, unsigned pid, const char *more)
 /* 10 MiB through a command's input and back. */
 static void test_input(void)
 {
-	struct client c = ask_stream(
-		"/process.Process/Start", CONNECT, "{\"process\":{\"cmd\":\"cat\"}}");
+	struct client c =
+		ask_stream("/process.Process/Start", CONNECT, "{\"process\":{\"cmd\":\"cat\"}}");
 	unsigned pid = pid_of(&c), bad = 0, flags;
 	uint8_t *bytes = malloc(INPUT);
 	struct wire_buf out;
@@ -369,7 +381,8 @@ static void test_input(void)
 		struct client in;
 
 		/* (the first client must read on, lest its command waits) */
-		if (asprintf(&more, "{\"process\":{\"pid\":%u},\"input\":{\"stdin\":\"%s\"}}", pid, text) < 0)
+		if (asprintf(&more, "{\"process\":{\"pid\":%u},\"input\":{\"stdin\":\"%s\"}}", pid,
+			    text) < 0)
 			abort();
 		in = ask_json("/process.Process/SendInput", more);
 		until(&c, (client_read(&in), in.closed));
@@ -392,9 +405,13 @@ static void test_input(void)
 
 static void test_control(void)
 {
-	struct client c = ask_stream("/process.Process/Start", CONNECT,
-		"{\"process\":{\"cmd\":\"sh\",\"args\":[\"-c\",\"trap 'stty size; exit 4' TERM; echo up; while :; do "
-		"sleep 0.05; done\"]},\"pty\":{\"size\":{\"rows\":10,\"cols\":20}},\"tag\":\"mine\"}"), other;
+	struct client
+		c = ask_stream("/process.Process/Start", CONNECT,
+			"{\"process\":{\"cmd\":\"sh\",\"args\":[\"-c\",\"trap 'stty size; exit 4' "
+			"TERM; echo up; while :; do "
+			"sleep 0.05; "
+			"done\"]},\"pty\":{\"size\":{\"rows\":10,\"cols\":20}},\"tag\":\"mine\"}"),
+		other;
 	unsigned pid = pid_of(&c);
 	struct answer a;
 
@@ -406,10 +423,14 @@ static void test_control(void)
 	other = ask_stream("/process.Process/Connect", CONNECT, "{\"process\":{\"tag\":\"mine\"}}");
 	is_int(pid_of(&other), pid, "another can follow it");
 	client_leave(&c);
-	is_int(with_pid("Update", pid, ",\"pty\":{\"size\":{\"rows\":30,\"cols\":40}}"), 200, "a new size");
-	is_int(with_pid("SendInput", pid, ",\"input\":{\"stdin\":\"YQ==\"}"), 400, "it has a terminal");
-	is_int(with_pid("SendInput", pid, ",\"input\":{\"pty\":\"YQ==\"}"), 200, "which takes input");
-	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGTERM\"}"), 400, "a broken request");
+	is_int(with_pid("Update", pid, ",\"pty\":{\"size\":{\"rows\":30,\"cols\":40}}"), 200,
+		"a new size");
+	is_int(with_pid("SendInput", pid, ",\"input\":{\"stdin\":\"YQ==\"}"), 400,
+		"it has a terminal");
+	is_int(with_pid("SendInput", pid, ",\"input\":{\"pty\":\"YQ==\"}"), 200,
+		"which takes input");
+	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGTERM\"}"), 400,
+		"a broken request");
 	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGTERM\""), 200, "a signal");
 	a = finish(&other);
 	{
@@ -432,7 +453,8 @@ static void test_control(void)
 	pid = pid_of(&c);
 	client_leave(&c);
 	ok(runs("sleep 344"), "what has a tag goes on without a client");
-	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGKILL\""), 200, "until it is killed");
+	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGKILL\""), 200,
+		"until it is killed");
 	ok(until(NULL, !runs("sleep 344")), "then it is gone");
 	c = ask_stream("/process.Process/Start", CONNECT,
 		"{\"process\":{\"cmd\":\"sleep\",\"args\":[\"345\"]}}");
@@ -464,7 +486,8 @@ int main(void)
 	test_start_wrong();
 	test_input();
 	test_control();
-	left = ask_stream("/process.Process/Start", CONNECT, "{\"process\":{\"cmd\":\"cat\"},\"tag\":\"left\"}");
+	left = ask_stream("/process.Process/Start", CONNECT,
+		"{\"process\":{\"cmd\":\"cat\"},\"tag\":\"left\"}");
 	pid_of(&left);
 	rig_stop(); /* with a command that runs */
 	client_leave(&left);

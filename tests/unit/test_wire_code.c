@@ -42,8 +42,7 @@ static const char *value_of(const struct answer *a, const char *type, const char
 	json_t *v = line_of(a, type, 0), *x = json_object_get(v, key);
 	char *dump = x ? json_dumps(x, JSON_ENCODE_ANY) : NULL;
 
-	snprintf(t, 4096, "%s",
-		json_is_string(x) ? json_string_value(x) : dump ? dump : "(none)");
+	snprintf(t, 4096, "%s", json_is_string(x) ? json_string_value(x) : dump ? dump : "(none)");
 	free(dump);
 	json_decref(v);
 	return t;
@@ -92,7 +91,8 @@ static void test_execute(void)
 	has_str(value_of(&a, "error", "traceback"), "1/0", "where");
 	ok(ended(&a), "and the end");
 	answer_free(&a);
-	a = code("from IPython.display import display, HTML\ndisplay(HTML('<b>x</b>'))\n'text'", "");
+	a = code(
+		"from IPython.display import display, HTML\ndisplay(HTML('<b>x</b>'))\n'text'", "");
 	is_str(value_of(&a, "result", "html"), "<b>x</b>", "a display");
 	is_str(value_of(&a, "result", "is_main_result"), "false", "is not the main result");
 	answer_free(&a);
@@ -104,12 +104,16 @@ static void test_execute(void)
 	answer_free(&a);
 	a = code("import os; n = os.write(1, b'a\\xffb\\xe2\\x82')", "");
 	text = all_of(&a, "stdout");
-	is_str(text, "a\xef\xbf\xbd" "b\xef\xbf\xbd", "what is no text is shown as such");
+	is_str(text,
+		"a\xef\xbf\xbd"
+		"b\xef\xbf\xbd",
+		"what is no text is shown as such");
 	free(text);
 	answer_free(&a);
 	rig.target.output_bytes = 1 << 20;
 	a = code("print('x' * (3 << 20))", "");
-	is_str(value_of(&a, "end_of_execution", "stdout_cut"), "true", "output past the limit is cut, and marked");
+	is_str(value_of(&a, "end_of_execution", "stdout_cut"), "true",
+		"output past the limit is cut, and marked");
 	text = all_of(&a, "stdout");
 	is_int((int64_t)strlen(text), 1 << 20, "there");
 	free(text);
@@ -125,7 +129,8 @@ static void test_variables(void)
 	a = code("import os; os.environ['A'] = 'before'; 0", "");
 	answer_free(&a);
 	a = code(show, ",\"env_vars\":{\"A\":\"it's \\\"\\\\ \\u20ac\\ud83d\\ude00\",\"B\":\"b\"}");
-	is_str(value_of(&a, "stdout", "text"), "it's \"\\ \xe2\x82\xac\xf0\x9f\x98\x80 b\n", "variables of a call");
+	is_str(value_of(&a, "stdout", "text"), "it's \"\\ \xe2\x82\xac\xf0\x9f\x98\x80 b\n",
+		"variables of a call");
 	answer_free(&a);
 	a = code(show, "");
 	is_str(value_of(&a, "stdout", "text"), "before None\n", "are put back after it");
@@ -163,8 +168,10 @@ static void test_turns(void)
 		char body[200];
 
 		snprintf(body, sizeof(body),
-			"{\"code\":\"import os, time; time.sleep(0.1); print('got', os.environ['N'])\","
-			"\"env_vars\":{\"N\":\"%d\"}}", i);
+			"{\"code\":\"import os, time; time.sleep(0.1); print('got', "
+			"os.environ['N'])\","
+			"\"env_vars\":{\"N\":\"%d\"}}",
+			i);
 		c[i] = ask_json("/execute", body);
 	}
 	client_leave(&c[1]); /* one that waits goes away */
@@ -191,7 +198,8 @@ static void test_ends(void)
 	is_str(value_of(&a, "result", "text"), "kept", "the interpreter goes on");
 	answer_free(&a);
 	/* a client that goes interrupts its code */
-	c = ask_json("/execute", "{\"code\":\"print('on', flush=True)\\nimport time\\ntime.sleep(100)\"}");
+	c = ask_json("/execute",
+		"{\"code\":\"print('on', flush=True)\\nimport time\\ntime.sleep(100)\"}");
 	until(&c, says(&c, "on\\n"));
 	client_leave(&c);
 	a = code("x", "");
@@ -205,8 +213,10 @@ static void test_ends(void)
 	a = code("'x' in dir()", "");
 	is_str(value_of(&a, "result", "text"), "False", "the next is a fresh one");
 	answer_free(&a);
-	/* one that dies between calls: with variables, too, the code does not run in a fresh one unasked */
-	a = code("import os, threading\nthreading.Timer(0.05, lambda: os._exit(4)).start()\nos.getpid()", "");
+	/* one that dies between calls: code with variables does not run in a fresh one unasked */
+	a = code("import os, threading\nthreading.Timer(0.05, lambda: "
+		 "os._exit(4)).start()\nos.getpid()",
+		"");
 	pid = atoi(value_of(&a, "result", "text"));
 	answer_free(&a);
 	ok(pid > 1 && until(NULL, kill(pid, 0) < 0), "an interpreter that dies when nobody waits");
@@ -243,7 +253,9 @@ static void test_wrong(void)
 static void test_contexts(void)
 {
 	char path[200], more[200], id[64];
-	json_t *v, *env = json_pack("{s:s}", "PATH", getenv("PATH") ? getenv("PATH") : "/usr/bin:/bin");
+	json_t *v,
+		*env = json_pack(
+			"{s:s}", "PATH", getenv("PATH") ? getenv("PATH") : "/usr/bin:/bin");
 	struct answer a;
 
 	rig.target.template_env = json_pack("[s]", "IGNORED");

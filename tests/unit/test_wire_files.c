@@ -40,7 +40,7 @@ static bool file_is(const char *path, const void *bytes, size_t len)
 	size_t n = 0;
 
 	return file_read_all(AT_FDCWD, path, 64 << 20, &got, &n, NULL) == 0 && n == len &&
-	       !memcmp(got, bytes, len);
+		!memcmp(got, bytes, len);
 }
 
 static uint8_t *noise(size_t len)
@@ -111,21 +111,26 @@ static void test_put(void)
 	c = ask("POST", at("/files?path=%s/a/b/c", work), RAW, bytes, BIG);
 	a = finish(&c);
 	is_int(a.status, 200, "an upload, its directories made");
-	is_str(a.body, at("[{\"name\":\"c\",\"path\":\"%s/a/b/c\",\"type\":\"file\"}]", work), "is told");
+	is_str(a.body, at("[{\"name\":\"c\",\"path\":\"%s/a/b/c\",\"type\":\"file\"}]", work),
+		"is told");
 	ok(file_is(at("%s/a/b/c", work), bytes, BIG), "byte for byte");
 	answer_free(&a);
 	a = call("POST", at("/files?path=%s/a/empty", work), RAW, "");
-	ok(a.status == 200 && stat(at("%s/a/empty", work), &st) == 0 && st.st_size == 0, "an empty one");
+	ok(a.status == 200 && stat(at("%s/a/empty", work), &st) == 0 && st.st_size == 0,
+		"an empty one");
 	answer_free(&a);
 	/* cut in the middle: what was there is */
 	c = client_enter();
-	say(&c, at("POST /files?path=%s/a/b/c HTTP/1.1\r\nHost: x\r\n" RAW "Content-Length: 1000\r\n\r\nhalf",
+	say(&c,
+		at("POST /files?path=%s/a/b/c HTTP/1.1\r\nHost: x\r\n" RAW
+		   "Content-Length: 1000\r\n\r\nhalf",
 			work));
 	until(&c, http_server_open(rig.server) == 1);
 	client_leave(&c);
 	until(NULL, http_server_open(rig.server) == 0);
 	a = call("GET", at("/files?path=%s/a/b/c", work), "", "");
-	ok(a.len == BIG && file_is(at("%s/a/b/c", work), bytes, BIG), "one that is cut changes nothing");
+	ok(a.len == BIG && file_is(at("%s/a/b/c", work), bytes, BIG),
+		"one that is cut changes nothing");
 	answer_free(&a);
 	a = call("POST", at("/files?path=%s/a/b", work), RAW, "x");
 	is_int(a.status, 400, "onto a directory");
@@ -162,8 +167,10 @@ static void test_form(void)
 	ok(file_is(at("%s/form", work), "con\r\n--X\r\ntent", 14), "without its framing");
 	answer_free(&a);
 	a = call("POST", "/files", FORM,
-		at("--XX\r\nContent-Disposition: form-data; name=\"file\"; filename=\"%s/named\"\r\n\r\n"
-		   "x\r\n--XX--\r\n", work));
+		at("--XX\r\nContent-Disposition: form-data; name=\"file\"; "
+		   "filename=\"%s/named\"\r\n\r\n"
+		   "x\r\n--XX--\r\n",
+			work));
 	is_int(a.status, 200, "at the place its name says");
 	ok(file_is(at("%s/named", work), "x", 1), "where it is");
 	answer_free(&a);
@@ -172,11 +179,13 @@ static void test_form(void)
 	wire_buf_append(&body, "\r\n--XX--\r\n", 10);
 	c = ask("POST", at("/files?path=%s/bigform", work), FORM, body.bytes + body.head, body.len);
 	a = finish(&c);
-	ok(a.status == 200 && file_is(at("%s/bigform", work), bytes, BIG), "a big one, byte for byte");
+	ok(a.status == 200 && file_is(at("%s/bigform", work), bytes, BIG),
+		"a big one, byte for byte");
 	answer_free(&a);
 	wire_buf_free(&body);
 	a = call("POST", at("/files?path=%s/x", work), FORM,
-		"--XX\r\nContent-Disposition: form-data; name=\"other\"; filename=\"n\"\r\n\r\nx\r\n--XX--\r\n");
+		"--XX\r\nContent-Disposition: form-data; name=\"other\"; "
+		"filename=\"n\"\r\n\r\nx\r\n--XX--\r\n");
 	is_int(a.status, 400, "another field");
 	answer_free(&a);
 	a = call("POST", at("/files?path=%s/x", work), FORM, "--XX--\r\n");
@@ -238,7 +247,8 @@ static void test_filesystem(void)
 	answer_free(&a);
 	a = fs("Move", at("{\"source\":\"%s/dir/f\",\"destination\":\"%s/new/g\"}", work, work));
 	is_int(a.status, 200, "Move");
-	ok(access(at("%s/new/g", work), F_OK) == 0 && access(at("%s/dir/f", work), F_OK) < 0, "is done");
+	ok(access(at("%s/new/g", work), F_OK) == 0 && access(at("%s/dir/f", work), F_OK) < 0,
+		"is done");
 	answer_free(&a);
 	a = fs("Move", at("{\"source\":\"%s/dir/f\",\"destination\":\"%s/new/g\"}", work, work));
 	is_int(a.status, 404, "not twice");

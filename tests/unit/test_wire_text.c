@@ -8,10 +8,11 @@
 
 static void test_base64(void)
 {
-	static const char *const pairs[][2] = {{"", ""}, {"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"},
-		{"foob", "Zm9vYg=="}, {"fooba", "Zm9vYmE="}, {"foobar", "Zm9vYmFy"},
-		{"\xff\xfe\xfb", "//77"}};
-	static const char *const wrong[] = {"Z", "Zg=", "Zm9vY", "Zm 8=", "Zg==Zg==", "=", "====", "Zm9v="};
+	static const char *const pairs[][2] = {{"", ""}, {"f", "Zg=="}, {"fo", "Zm8="},
+		{"foo", "Zm9v"}, {"foob", "Zm9vYg=="}, {"fooba", "Zm9vYmE="},
+		{"foobar", "Zm9vYmFy"}, {"\xff\xfe\xfb", "//77"}};
+	static const char *const wrong[] = {
+		"Z", "Zg=", "Zm9vY", "Zm 8=", "Zg==Zg==", "=", "====", "Zm9v="};
 	uint8_t *bytes;
 	size_t len;
 
@@ -51,12 +52,26 @@ static void test_utf8(void)
 		const char *text;
 		size_t whole;
 	} cases[] = {
-		{"", 0}, {"abc", 3}, {"a\xc3\xa4", 3}, {"a\xc3", 1}, {"a\xe2\x82\xac", 4},
-		{"a\xe2\x82", 1}, {"a\xe2", 1}, {"a\xf0\x9f\x98\x80", 5}, {"a\xf0\x9f\x98", 1},
-		{"a\xf0\x9f", 1}, {"a\xf0", 1},
+		{"", 0},
+		{"abc", 3},
+		{"a\xc3\xa4", 3},
+		{"a\xc3", 1},
+		{"a\xe2\x82\xac", 4},
+		{"a\xe2\x82", 1},
+		{"a\xe2", 1},
+		{"a\xf0\x9f\x98\x80", 5},
+		{"a\xf0\x9f\x98", 1},
+		{"a\xf0\x9f", 1},
+		{"a\xf0", 1},
 		/* what nothing can complete goes out */
-		{"a\xff", 2}, {"a\x80", 2}, {"a\x80\x80\x80\x80", 5}, {"a\xc0", 2}, {"a\xed\xa0", 3},
-		{"a\xe2\x28", 3}, {"a\xf4\x90", 3}, {"\xf5", 1},
+		{"a\xff", 2},
+		{"a\x80", 2},
+		{"a\x80\x80\x80\x80", 5},
+		{"a\xc0", 2},
+		{"a\xed\xa0", 3},
+		{"a\xe2\x28", 3},
+		{"a\xf4\x90", 3},
+		{"\xf5", 1},
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
@@ -75,7 +90,8 @@ static void test_utf8(void)
 /* A text, cut at any two places, is the same when its whole parts are put together. */
 static void test_held_back(void)
 {
-	static const char text[] = "a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80\xff\xf0\x9f\xc3\xa4z\xe2\x82";
+	static const char text[] =
+		"a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80\xff\xf0\x9f\xc3\xa4z\xe2\x82";
 	size_t n = sizeof(text) - 1, bad = 0;
 	json_t *whole = wire_utf8_json((const uint8_t *)text, n);
 
@@ -91,14 +107,16 @@ static void test_held_back(void)
 				wire_buf_append(&rest, text + cuts[k], cuts[k + 1] - cuts[k]);
 				if (!rest.len)
 					continue;
-				w = k == 2 ? rest.len : wire_utf8_whole(rest.bytes + rest.head, rest.len);
+				w = k == 2 ? rest.len
+					   : wire_utf8_whole(rest.bytes + rest.head, rest.len);
 				v = wire_utf8_json(rest.bytes + rest.head, w);
 				wire_buf_append(&all, json_string_value(v), json_string_length(v));
 				json_decref(v);
 				wire_buf_consume(&rest, w);
 			}
 			bad += all.len != json_string_length(whole) ||
-			       memcmp(all.bytes + all.head, json_string_value(whole), all.len) != 0;
+				memcmp(all.bytes + all.head, json_string_value(whole), all.len) !=
+					0;
 			wire_buf_free(&all);
 			wire_buf_free(&rest);
 		}
@@ -115,7 +133,8 @@ static void test_envelope(void)
 
 	wire_envelope_head(head, 2, 0x01020304);
 	ok(!memcmp(head, "\2\1\2\3\4", 5), "an envelope's head");
-	ok(!wire_envelope_single("\0\0\0\0\2{}", 7, &body, &len) && len == 2 && !memcmp(body, "{}", 2),
+	ok(!wire_envelope_single("\0\0\0\0\2{}", 7, &body, &len) && len == 2 &&
+			!memcmp(body, "{}", 2),
 		"one message");
 	ok(!wire_envelope_single("\0\0\0\0\0", 5, &body, &len) && len == 0, "an empty one");
 	has_str(wire_envelope_single("\0\0\0", 3, &body, &len), "shorter", "too short");
@@ -144,7 +163,8 @@ static void test_result(void)
 	is_result("{\"text/plain\":\"'it'\",\"text/html\":\"<b>\"}", false,
 		"{\"html\":\"<b>\",\"is_main_result\":false,\"text\":\"it\",\"type\":\"result\"}");
 	is_result("{\"image/png\":\"iVBO\",\"application/json\":\"{\\\"a\\\":1}\"}", true,
-		"{\"is_main_result\":true,\"json\":{\"a\":1},\"png\":\"iVBO\",\"type\":\"result\"}");
+		"{\"is_main_result\":true,\"json\":{\"a\":1},\"png\":\"iVBO\",\"type\":"
+		"\"result\"}");
 	is_result("{\"application/json\":\"{broken\"}", true,
 		"{\"is_main_result\":true,\"json\":\"{broken\",\"type\":\"result\"}");
 	is_result("{\"x/y\":\"z\",\"n\":1}", true,

@@ -3,8 +3,9 @@
 #define PARBAKE_TESTS_WIRE_RIG_H
 
 /*
- * The wire as it is in the daemon, in one process and thread: a loop, the HTTP server on a unix socket, the
- * real agent behind a socketpair as the one sandbox "sb", and clients. It waits for events with a deadline.
+ * The wire as it is in the daemon, in one process and thread: a loop, the HTTP server on a unix
+ * socket, the real agent behind a socketpair as the one sandbox "sb", and clients. It waits for
+ * events with a deadline.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -112,7 +113,8 @@ static void rig_stop(void)
 	rig.watch = NULL;
 	wire_free(rig.wire);
 	loop_free(rig.loop);
-	peer_end(rig.guest, rig.agent); /* last: as in the daemon, where machines outlive the rest */
+	peer_end(
+		rig.guest, rig.agent); /* last: as in the daemon, where machines outlive the rest */
 	unlink(rig.path);
 	rmdir(rig.dir);
 }
@@ -210,13 +212,15 @@ static void say(struct client *c, const char *text)
 }
 
 /* Ask without waiting for the answer. @headers: lines, each with its end. */
-static struct client ask(const char *method, const char *path, const char *headers, const void *body,
-	size_t len)
+static struct client ask(
+	const char *method, const char *path, const char *headers, const void *body, size_t len)
 {
 	struct client c = client_enter();
 	cleanup_free char *head = NULL;
 
-	if (asprintf(&head, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %zu\r\n%s\r\n",
+	if (asprintf(&head,
+		    "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: "
+		    "%zu\r\n%s\r\n",
 		    method, path, len, headers) < 0)
 		abort();
 	say(&c, head);
@@ -288,7 +292,8 @@ static struct answer finish(struct client *c)
 	return a;
 }
 
-static struct answer call(const char *method, const char *path, const char *headers, const char *body)
+static struct answer call(
+	const char *method, const char *path, const char *headers, const char *body)
 {
 	struct client c = ask(method, path, headers, body, strlen(body));
 
@@ -331,8 +336,8 @@ static char *messages(const struct answer *a, unsigned *ret_flags)
 
 	*ret_flags = 99;
 	for (size_t at = 0; at + WIRE_ENVELOPE_HEAD <= a->len;) {
-		size_t n = (size_t)p[at + 1] << 24 | (size_t)p[at + 2] << 16 | (size_t)p[at + 3] << 8 |
-			   p[at + 4];
+		size_t n = (size_t)p[at + 1] << 24 | (size_t)p[at + 2] << 16 |
+			(size_t)p[at + 3] << 8 | p[at + 4];
 
 		*ret_flags = p[at];
 		at += WIRE_ENVELOPE_HEAD;
@@ -361,7 +366,9 @@ static struct wire_buf carried(const char *lines, const char *key)
 		d = json_object_get(json_object_get(json_object_get(v, "event"), "data"), key);
 		if (type && !strcmp(type, key))
 			d = json_object_get(v, "data");
-		if (d && wire_base64_decode(json_string_value(d), json_string_length(d), &bytes, &len)) {
+		if (d &&
+			wire_base64_decode(
+				json_string_value(d), json_string_length(d), &bytes, &len)) {
 			wire_buf_append(&b, bytes, len);
 			free(bytes);
 		}

@@ -32,6 +32,7 @@ cache=${PARBAKE_MONITOR_CACHE:-${XDG_CACHE_HOME:-${HOME:?HOME is not set; set PA
 log=$cache/build.log
 work=$cache/build
 own=("$here/../preload_uffd.c" "$here/startup.c") # linked in
+added=("$here/translations.c" "$here/translations.h") # to accel/tcg/ of the source
 wrapped=(mmap mmap64 open open64) # by the first of them
 package=qemu-system-x86 # what the distribution calls its own build
 progress_seconds=15
@@ -86,7 +87,8 @@ find_version() {
 	fi
 }
 
-# The host's apt entries of its own release, as entries for source packages.
+# The host's apt entries of its own release, as entries for source packages. Not
+# backports: another QEMU, which patches/ are not for.
 write_entries() {
 	local codename list parts file
 	codename=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME-}")
@@ -99,7 +101,7 @@ write_entries() {
 		{
 			suite = $0
 			sub(/^[ \t]*deb(-src)?[ \t]+(\[[^]]*\][ \t]+)?[^ \t]+[ \t]+/, "", suite)
-			if (suite ~ "^(" codename "|(old)*stable|testing|unstable|sid)([-/ \t]|$)")
+			if (suite ~ "^(" codename "|(old)*stable|testing|unstable|sid)([-/ \t]|$)" && suite !~ /^[^ \t]*-backports/)
 				print "deb-src" substr($0, index($0, $1) + length($1))
 		}' | sort -u >"$1/parts/lines.list"
 	for file in "$parts"/*.sources; do
@@ -107,6 +109,7 @@ write_entries() {
 	done | awk -v RS= -v codename="$codename" '
 		{
 			gsub(/\n#[^\n]*/, "")
+			gsub(/[^ \t\n:]*-backports[^ \t\n]*/, "")
 			if (("\n" tolower($0)) !~ "\nsuites:[^:]*[ \t\n](" codename "|(old)*stable|testing|unstable|sid)([-/ \t\n]|$)")
 				next
 			print "Types: deb-src"
@@ -141,7 +144,7 @@ fetch_source() {
 	[ -n "$have" ] || die "apt finds no source package qemu; what it said is in $log"
 	if ! grep -qxF -- "$source_version" <<<"$have"; then
 		[ -z "$source_version" ] ||
-			say "the archive has no qemu $source_version any more; taking ${have%%$'\n'*}"
+			say "the archive has no qemu $source_version; taking ${have%%$'\n'*}"
 		source_version=${have%%$'\n'*}
 		printf '%s\n' "$source_version" >"$instead.tmp"
 		mv "$instead.tmp" "$instead"
@@ -163,7 +166,7 @@ compute_digest() {
 		for p in "$here"/patches/*.patch; do
 			[ ! -e "$p" ] || sha256sum <"$p"
 		done
-		cat "${own[@]}" | sha256sum
+		cat "${own[@]}" "${added[@]}" | sha256sum
 		gcc --version | head -n 1
 		ld --version | head -n 1
 		# shellcheck disable=SC2086 # a list of words
@@ -184,6 +187,7 @@ unpack_source() {
 		[ ! -e "$p" ] || patch -p1 -s --fuzz=0 <"$p" >>"$log" 2>&1 ||
 			die "${p##*/} does not apply to qemu $source_version"
 	done
+	cp "${added[@]}" accel/tcg/
 	cp "$here/devices.mak" configs/devices/x86_64-softmmu/parbake.mak
 }
 
@@ -262,6 +266,7 @@ try_program() {
 		"$program" -machine microvm -device help | has "\"$word\"" ||
 			die "the program has no $word"
 	done
+	grep -aq x-save-translations "$program" || die "the program keeps no translations"
 	"$program" -help | has '^-sandbox on' || die "the program has no -sandbox"
 	for word in tcg kvm; do
 		"$program" -accel help | has "^$word\$" || die "the program has no $word"

@@ -16,18 +16,20 @@
 #endif
 
 #define PAGE ((uintptr_t)4096)
-#define HEAP_BYTES (2304 * 1024)
+#define HEAP_BYTES (1792 * 1024)
 #define MMAP_BYTES (1024 * 1024) /* what glibc would find for itself, were its limits not set */
 
 __attribute__((constructor(101))) static void make_heap(void)
 {
 	uintptr_t from = ((uintptr_t)sbrk(0) + PAGE - 1) & ~(PAGE - 1), to;
+	void *volatile first; /* or the compiler would see that nobody wants it */
 
 	mallopt(M_ARENA_MAX, 1);
 	mallopt(M_MMAP_THRESHOLD, MMAP_BYTES);
 	mallopt(M_TRIM_THRESHOLD, 2 * HEAP_BYTES);
 	mallopt(M_TOP_PAD, HEAP_BYTES);
-	free(malloc(64 * 1024));
+	first = malloc(256 * 1024); /* more than there may be already */
+	free(first);
 	mallopt(M_TOP_PAD, 128 * 1024);
 	to = (uintptr_t)sbrk(0) & ~(PAGE - 1);
 	if (from < to)

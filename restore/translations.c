@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where translated code is kept. A file here is whole (it is published by rename) and never
+ * changes, so machines map it as it lies. The monitor that wrote it was confined, but had run a
+ * guest: if that guest had broken out it could have written anything, which every sandbox of the same
+ * template would run, confined as well. So a file serves the memory it was made from and no other, and
+ * who may write to the cache may do no more than who may write to the monitor.
+ */
+#include "restore/translations.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/paths.h"
+
+#define DIRECTORY "translations"
+
+void translations_name(const char *key, const char *monitor_version, char ret[static DIGEST_HEX_SIZE])
+{
+	cleanup_digest struct digest *d = digest_new();
+	char sum[DIGEST_TEXT_SIZE];
+
+	digest_update(d, key, strlen(key) + 1);
+	digest_update(d, monitor_version, strlen(monitor_version) + 1);
+	digest_final(d, sum);
+	snprintf(ret, DIGEST_HEX_SIZE, "%s", sum + strlen("sha256:"));
+}
+
+int translations_open(const char *key, const struct monitor_facts *monitor)
+{
+	cleanup_free char *path = NULL;
+	cleanup_fd int fd = -1;
+	char name[DIGEST_HEX_SIZE];
+	const char *cache;
+	struct stat st;
+
+	if (paths_get(PATHS_CACHE, &cache, NULL) < 0)
+		return -1;
+	translations_name(key, monitor->version, name);
+	path = str_printf("%s/" DIRECTORY "/%s", cache, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
+		st.st_mode & 0222)
+		return -1;
+	futimens(fd, NULL); /* used now: a gc leaves it */
+	return steal_fd(&fd);
+}
+
+int translations_begin(struct publish *p, struct err *err)
+{
+	cleanup_free char *dir = NULL;
+	int r = paths_sub(PATHS_CACHE, DIRECTORY, &dir, err);
+
+	return r < 0 ? r : publish_begin(p, dir, err);
+}
+
+int translations_commit(
+	struct publish *p, const char *key, const struct monitor_facts *monitor, struct err *err)
+{
+	char name[DIGEST_HEX_SIZE];
+
+	translations_name(key, monitor->version, name);
+	return publish_commit(p, name, 0400, err);
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_RESTORE_TRANSLATIONS_H
+#define PARBAKE_RESTORE_TRANSLATIONS_H
+
+#include "common/digest.h"
+#include "common/file.h"
+#include "vmm/monitor.h"
+
+/*
+ * Translated code of a snapshot's guest (machine_save_translations()), kept in the cache of this host
+ * under a name made of the memory's blob and the monitor's build. It is machine code that monitors
+ * run: it never comes from elsewhere and is not part of a snapshot.
+ */
+
+/* The name for memory @key with @monitor, in the directory "translations" of the cache. */
+void translations_name(const char *key, const char *monitor_version, char ret[static DIGEST_HEX_SIZE]);
+/* A descriptor, the caller's; -1: there are none. */
+int translations_open(const char *key, const struct monitor_facts *monitor);
+/* A file to write some to, and then its name: what had it is replaced. */
+int translations_begin(struct publish *p, struct err *err);
+int translations_commit(
+	struct publish *p, const char *key, const struct monitor_facts *monitor, struct err *err);
+
+#endif

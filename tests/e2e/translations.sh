@@ -1,0 +1,62 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Translated code that is kept: a bake makes it, sandboxes run it and compute the same as without,
+# what does not fit is left alone, and what is missing is made again.
+. "$(dirname "$0")/lib.sh"
+
+if [ ! -x "$top/build/parbake-qemu" ]; then
+	skip "translations" "the trimmed QEMU is not built; make monitor"
+	finish
+fi
+if "$parbake" doctor | grep -qE '^[a-z]+ +accelerator +kvm'; then
+	skip "translations" "with KVM nothing is translated"
+	finish
+fi
+kept=$PARBAKE_HOME/cache/translations
+run() { timeout 120 "$parbake" run tiny -- "$@"; }
+work='cat /bin/* /lib/*.so* 2>/dev/null | md5sum; seq 1 2000 | sort -r | md5sum; env -i sh -c "echo \$((6 * 7))"'
+
+# mapped: does the monitor of a sandbox map what is kept?
+mapped() {
+	local pid mon found=1
+	"$parbake" run tiny -- cat </dev/zero >/dev/null 2>&1 &
+	pid=$!
+	await 60 monitors "$pid" >/dev/null && mon=$(monitors "$pid" | head -n 1)
+	# shellcheck disable=SC2317 # called by await
+	up() { [ "$(tr '\0' ' ' <"/proc/$mon/cmdline" 2>/dev/null | cut -c1-4)" != "" ] && grep -q 'memfd:' "/proc/$mon/maps"; }
+	await 60 up
+	grep -q "$kept/" "/proc/$mon/maps" && found=0
+	kill -KILL "$pid"
+	wait "$pid" 2>/dev/null
+	return $found
+}
+
+rm -rf "$kept"
+bake "$recipes/tiny.ini"
+file=$(ls "$kept"/* 2>/dev/null)
+is "$(wc -w <<<"$file")" 1 "a bake, or a look whether one is needed, keeps what was translated"
+is "$(stat -c %a "$file")" 400 "which nobody changes"
+is "$(head -c 12 "$file")" "parbake-tb 1" "and says what it is"
+ok "a sandbox's monitor maps it" mapped
+with=$(run sh -c "$work")
+like "$with" '^42$' "and runs"
+mv "$file" "$scratch/file"
+without=$(run sh -c "$work")
+is "$with" "$without" "it computes what it computes without"
+not_ok "then nothing is mapped" mapped
+
+# another program's: the first byte of what identifies it
+cp "$scratch/file" "$file"
+chmod 600 "$file"
+printf 'X' | dd of="$file" bs=1 seek=16 conv=notrunc status=none
+chmod 400 "$file"
+not_ok "what another program made is not used" mapped
+is "$(run echo fine)" fine "and does no harm"
+chmod 600 "$file" && truncate -s 100 "$file" && chmod 400 "$file"
+is "$(run echo fine)" fine "nor does half of a file"
+rm "$file"
+bake "$recipes/tiny.ini"
+ok "what is missing is made again" [ -s "$file" ]
+ok "gc keeps what a template needs" "$parbake" gc --keep-cache 0
+ok "it is there" [ -s "$file" ]
+finish
