@@ -22,6 +22,8 @@ say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(2)')
 
 B := build$(if $(SAN),-$(SAN))
 LIBDIR := $(PREFIX)/lib/parbake
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+SYSCONFDIR ?= /etc
 
 CFLAGS ?= -O2 -g
 WARN := -Wall -Wextra -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
@@ -38,6 +40,7 @@ CLI_SRC := $(wildcard cli/*.c)
 AGENT_SRC := $(wildcard agent/*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 PEERS_SRC := $(wildcard benches/peers/*.c)
+DRIVE_SRC := $(wildcard tests/e2e/*_driver.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 HEADERS := $(wildcard common/*.h agent/*.h store/*.h vmm/*.h bake/*.h restore/*.h pool/*.h benches/*.h benches/peers/*.h cli/*.h)
 
@@ -45,6 +48,7 @@ LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o)
 PEERS_OBJ := $(PEERS_SRC:%.c=$(B)/%.o)
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
+DRIVE_BIN := $(DRIVE_SRC:tests/e2e/%.c=$(B)/e2e/%)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/fuzz/%)
 
 PARBAKE := $(if $(SAN),$(B)/parbake,parbake)
@@ -67,6 +71,8 @@ help:
 	@echo '  make check       setup, build, all tests; ends with "N passed, N failed, N skipped"'
 	@echo '  make check-unit  the unit tests, fuzz corpora and source rules alone'
 	@echo '  make check-kvm   the KVM rig: an emulated KVM host restores with accel=kvm'
+	@echo '  make soak        the tests of the pool at length: 1,000 cycles, 100 kill -9 of the daemon (an hour)'
+	@echo '  make bench-pool  measure a running pool, and 100 idle spares of base'
 	@echo '  make bench       measure all of it, into bench.html and bench.json (10 minutes)'
 	@echo '  make install     into DESTDIR and PREFIX ($(PREFIX))'
 	@echo '  make asan tsan   the unit tests under AddressSanitizer+UBSan, ThreadSanitizer'
@@ -136,6 +142,12 @@ $(B)/tests/%: tests/unit/%.c $(LIB_OBJ) tests/unit/tap.h
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< $(LIB_OBJ) $(LIBS)
 
+# Programs that end-to-end tests drive the library with.
+$(B)/e2e/%: tests/e2e/%.c $(LIB_OBJ) tests/unit/tap.h
+	$(call say,DRIVE,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< $(LIB_OBJ) $(LIBS)
+
 $(B)/fuzz/%: tests/fuzz/%.c tests/fuzz/replay.c $(LIB_OBJ)
 	$(call say,FUZZ,$@)
 	@mkdir -p $(@D)
@@ -148,10 +160,17 @@ $(B)/fuzz/fuzz_frames: tests/fuzz/fuzz_frames.c tests/fuzz/replay.c $(FRAMES_SRC
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(filter-out -MMD -MP,$(BASE_CFLAGS)) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^)
 
-.PHONY: tests
-tests: all $(PEERS) $(UNIT_BIN) $(FUZZ_BIN)
+# The commands' own parsers belong to no library either.
+CLIENT_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard cli/client*.c) cli/base64.c cli/terminal.c)
+$(B)/fuzz/fuzz_client: tests/fuzz/fuzz_client.c tests/fuzz/replay.c $(CLIENT_OBJ) $(LIB_OBJ)
+	$(call say,FUZZ,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $(filter %.c %.o,$^) $(LIBS)
 
-.PHONY: check check-unit check-kvm check-cli check-e2e
+.PHONY: tests
+tests: all $(PEERS) $(UNIT_BIN) $(FUZZ_BIN) $(DRIVE_BIN)
+
+.PHONY: check check-unit check-kvm check-cli check-e2e soak
 check: setup
 	@$(MAKE) --no-print-directory tests
 	@$(MAKE) --no-print-directory kernel monitor
@@ -166,8 +185,12 @@ check-kvm: all kernel
 check-cli: all kernel
 	@bash tests/run.sh cli
 
-check-e2e: all kernel
+check-e2e: all kernel $(DRIVE_BIN)
 	@bash tests/run.sh e2e
+
+# What CI has small, large: an hour or so.
+soak: all kernel monitor
+	@bash tests/run.sh soak
 
 .PHONY: asan tsan
 asan:
@@ -204,6 +227,10 @@ demo: setup
 bench: all kernel monitor $(PEERS)
 	@bash benches/run.sh
 
+.PHONY: bench-pool
+bench-pool: all kernel monitor
+	@bash benches/pool.sh
+
 # What a template's peers take in the same run; a program of its own, for it uses what the driver keeps to itself.
 $(PEERS): $(LIB_OBJ) $(PEERS_OBJ)
 	$(call say,LD,$@)
@@ -223,9 +250,14 @@ install: all kernel
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5
 	install -m 644 docs/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	install -m 644 docs/*.5 $(DESTDIR)$(PREFIX)/share/man/man5/
+	install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONFDIR)/parbake
+	sed 's|@BINDIR@|$(PREFIX)/bin|' pool/parbake-pool.service >$(B)/parbake-pool.service
+	install -m 644 $(B)/parbake-pool.service $(DESTDIR)$(UNITDIR)/
+	[ -e $(DESTDIR)$(SYSCONFDIR)/parbake/pool.conf ] || \
+		install -m 600 pool/pool.conf $(DESTDIR)$(SYSCONFDIR)/parbake/pool.conf
 
 .PHONY: clean
 clean:
 	rm -rf build build-* parbake
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(PEERS_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d) $(B)/preload.d
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(PEERS_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d) $(DRIVE_BIN:%=%.d) $(B)/preload.d

@@ -20,9 +20,9 @@
 #include "common/limits.h"
 #include "store/image.h"
 #include "vmm/cpu.h"
+#include "vmm/delta.h"
 
 #define MACHINE_MS 120000
-#define COPY_BYTES (1 * MIB)
 
 static struct store_layer *next_layer(struct capture *c, const char *media)
 {
@@ -135,80 +135,27 @@ static int put_root(struct capture *c, const struct capture_spec *spec, struct e
 
 /* ---- the disk delta --------------------------------------------------------------------- */
 
-struct delta {
-	int overlay, raw;
-	json_t *ranges; /* [[offset, bytes], …], rising, neighbours joined */
-	uint64_t start, end;
-	uint64_t bytes; /* of all ranges so far: where the next one goes in the delta */
-	char *buf;
-	struct err *err;
-};
-
-static void close_range_(struct delta *d)
-{
-	if (d->end > d->start &&
-		json_array_append_new(d->ranges,
-			json_pack("[I, I]", (json_int_t)d->start, (json_int_t)(d->end - d->start))))
-		abort();
-}
-
-static int take_run(void *user, uint64_t offset, uint64_t len, bool zero, uint64_t file_offset)
-{
-	struct delta *d = user;
-
-	if (offset != d->end) {
-		close_range_(d);
-		d->start = offset;
-	}
-	d->end = offset + len;
-	for (uint64_t done = 0; !zero && done < len;) {
-		size_t n = len - done < COPY_BYTES ? (size_t)(len - done) : COPY_BYTES;
-		int rc = file_pread_full(d->overlay, d->buf, n, (off_t)(file_offset + done));
-
-		if (!rc)
-			rc = file_pwrite_full(d->raw, d->buf, n, (off_t)(d->bytes + done));
-		if (rc)
-			return err_sys(d->err, -rc, "copy what the bake wrote to its disk");
-		done += n;
-	}
-	d->bytes += len;
-	return 0;
-}
-
 static int put_delta(struct oven *o, struct capture *c, const struct capture_spec *spec,
-	json_t *extra, char ret_raw[static DIGEST_TEXT_SIZE], struct err *err)
+	struct snapshot_config *config, struct err *err)
 {
+	cleanup_with(snapshot_wset_clear) struct snapshot_wset ranges = {0};
 	cleanup_fd int raw = file_scratch(spec->scratch_dir, err);
-	cleanup_free char *buf = malloc(COPY_BYTES);
-	uint64_t disk = spec->recipe->disk_bytes;
-	struct delta d = {.overlay = o->overlay_fd,
-		.raw = raw,
-		.ranges = json_array(),
-		.buf = buf,
-		.err = err};
 	struct image_stats stats;
+	uint64_t bytes;
 	int rc;
 
-	if (!buf || !d.ranges)
-		abort();
-	json_object_set_new(extra, "delta", d.ranges);
 	if (raw < 0)
 		return raw;
-	rc = machine_overlay_walk(o->overlay_fd, disk, take_run, &d, err);
+	rc = delta_of_overlay(
+		o->overlay_fd, spec->recipe->disk_bytes, raw, &ranges, &bytes, err);
+	if (rc || !ranges.n)
+		return rc;
+	rc = put_image(c, spec, STORE_MEDIA_DELTA, "disk delta", raw, bytes, &stats, err);
 	if (rc)
 		return rc;
-	close_range_(&d);
-	if (!json_array_size(d.ranges)) {
-		json_object_del(extra, "delta");
-		return 0;
-	}
-	if (ftruncate(raw, (off_t)d.bytes))
-		return err_sys(err, errno, "a file for the disk delta");
-	rc = put_image(c, spec, STORE_MEDIA_DELTA, "disk delta", raw, d.bytes, &stats, err);
-	if (rc)
-		return rc;
-	memcpy(ret_raw, stats.raw_digest, DIGEST_TEXT_SIZE);
-	c->delta_bytes = d.bytes;
+	snapshot_delta_set(config, ranges.ranges, ranges.n);
+	memcpy(config->delta_raw_digest, stats.raw_digest, DIGEST_TEXT_SIZE);
+	c->delta_bytes = bytes;
 	return 0;
 }
 
@@ -292,7 +239,7 @@ int capture_machine(
 		rc = put_image(&c, spec, STORE_MEDIA_MEMORY, "memory", o->memory_fd,
 			o->shape.memory_bytes, &memory, err);
 	if (!rc)
-		rc = put_delta(o, &c, spec, config.extra, config.delta_raw_digest, err);
+		rc = put_delta(o, &c, spec, &config, err);
 	if (!rc)
 		rc = put_root(&c, spec, err);
 	if (!rc)

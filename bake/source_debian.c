@@ -38,13 +38,15 @@
 #define TAIL_LINES 12
 #define LINE_SIZE 1024
 
+/* mmdebstrap that fails sends SIGHUP to its whole group: the supervisor outlives that, for its directory must go. */
 static const char supervise[] =
 	"dir=$1; shift\n"
+	"trap : HUP INT TERM\n"
 	"\"$@\" 3<&- &\n"
 	"work=$!\n"
 	"{ cat <&3; kill -9 $work; } >/dev/null 2>&1 &\n"
 	"exec >&- 2>/dev/null\n"
-	"wait $work; rc=$?\n"
+	"while wait $work; rc=$?; kill -0 $work 2>/dev/null; do :; done\n"
 	"rm -rf --one-file-system \"$dir\" || { sleep 1; rm -rf --one-file-system \"$dir\"; }\n"
 	"exit $rc\n";
 

@@ -27,17 +27,13 @@ __attribute__((format(printf, 2, 3))) static int bad(
 	struct template_reader *rd, const char *fmt, ...)
 {
 	cleanup_free char *why = NULL;
-	const char *shown = rd->e->value;
-	size_t len = strcspn(shown, "\n");
 	va_list args;
 
 	va_start(args, fmt);
 	if (vasprintf(&why, fmt, args) < 0)
 		abort();
 	va_end(args);
-	return err_set(rd->err, EINVAL, "%s:%u: [%s] %s = %.*s%s: %s", rd->ini->path, rd->e->line,
-		rd->e->section, rd->e->key, (int)(len > 80 ? 80 : len), shown,
-		len > 80 || shown[len] ? "…" : "", why);
+	return inifile_bad(rd->ini, rd->e, rd->err, "%s", why);
 }
 
 static void set(char **field, const char *value)

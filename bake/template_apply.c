@@ -9,33 +9,23 @@
 #include "bake/template_parts.h"
 #include "common/file.h"
 #include "common/limits.h"
-#include "common/nearest.h"
 
 #define DEFAULT_MEMORY (256 * MIB)
 #define DEFAULT_DISK (2 * GIB)
 
 static int unknown_section(
-	const struct template_ini *ini, const struct template_entry *e, struct err *err)
+	const struct inifile *ini, const struct inifile_entry *e, struct err *err)
 {
-	const char *names[TEMPLATE_KEYS_MAX], *near;
+	const char *names[TEMPLATE_KEYS_MAX];
 
 	for (size_t i = 0; i < template_n_keys; i++)
 		names[i] = template_keys[i].section;
-	near = nearest_name(e->section, names, template_n_keys);
-	if (near)
-		return err_set(err, EINVAL, "%s:%u: unknown section [%s]; did you mean [%s]?",
-			ini->path, e->line, e->section, near);
-	return err_set(err, EINVAL,
-		"%s:%u: unknown section [%s]; there are template, machine, root, files, env, "
-		"network, "
-		"install, start, warm and limits",
-		ini->path, e->line, e->section);
+	return inifile_unknown_section(ini, e, names, template_n_keys, err);
 }
 
-static int unknown_key(
-	const struct template_ini *ini, const struct template_entry *e, struct err *err)
+static int unknown_key(const struct inifile *ini, const struct inifile_entry *e, struct err *err)
 {
-	const char *names[TEMPLATE_KEYS_MAX], *near;
+	const char *names[TEMPLATE_KEYS_MAX];
 	bool numbers = false;
 
 	for (size_t i = 0; i < template_n_keys; i++) {
@@ -44,20 +34,11 @@ static int unknown_key(
 		names[i] = same && template_keys[i].key[0] > 2 ? template_keys[i].key : NULL;
 		numbers |= same && !strcmp(template_keys[i].key, KEY_NUMBER);
 	}
-	err_set(err, EINVAL, "%s:%u: [%s] %s: unknown key", ini->path, e->line, e->section, e->key);
-	near = nearest_name(e->key, names, template_n_keys);
-	if (near) {
-		err_append(err, "; did you mean %s?", near);
-		return -EINVAL;
-	}
-	err_append(err, "; there %s", numbers ? "are step numbers" : "is");
-	for (size_t i = 0, n = 0; i < template_n_keys; i++)
-		if (names[i])
-			err_append(err, "%s %s", n++ || numbers ? "," : "", names[i]);
-	return -EINVAL;
+	return inifile_unknown_key(
+		ini, e, names, template_n_keys, numbers ? "are step numbers" : NULL, err);
 }
 
-static const struct template_key *find_known(const struct template_entry *e, bool *ret_section)
+static const struct template_key *find_known(const struct inifile_entry *e, bool *ret_section)
 {
 	*ret_section = false;
 	for (size_t i = 0; i < template_n_keys; i++) {
@@ -85,7 +66,7 @@ static void append_steps(struct template_steps *to, struct template_steps *from)
 	*from = (struct template_steps){0};
 }
 
-int recipe_apply(struct recipe *r, const struct template_ini *ini, struct err *err)
+int recipe_apply(struct recipe *r, const struct inifile *ini, struct err *err)
 {
 	struct template_reader rd = {.r = r, .ini = ini, .err = err, .file = str_dup(ini->path)};
 	bool section;

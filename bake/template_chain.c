@@ -16,7 +16,7 @@
 #include "store/store.h"
 
 struct chain {
-	struct template_ini ini[LIMIT_RECIPE_DEPTH]; /* newest first */
+	struct inifile ini[LIMIT_RECIPE_DEPTH]; /* newest first */
 	struct stat st[LIMIT_RECIPE_DEPTH];
 	size_t n;
 };
@@ -24,7 +24,7 @@ struct chain {
 static void chain_clear(struct chain *c)
 {
 	for (size_t i = 0; i < c->n; i++)
-		template_ini_clear(&c->ini[i]);
+		inifile_clear(&c->ini[i]);
 }
 
 void template_strings_add(struct template_strings *s, const char *text)
@@ -83,7 +83,7 @@ static int not_found(const char *name, const char *const *dirs, struct err *err)
 	return -ENOENT;
 }
 
-static const struct template_entry *find_from(const struct template_ini *ini)
+static const struct inifile_entry *find_from(const struct inifile *ini)
 {
 	for (size_t i = 0; i < ini->n; i++)
 		if (!strcmp(ini->entries[i].section, "template") &&
@@ -96,8 +96,8 @@ static const struct template_entry *find_from(const struct template_ini *ini)
 static int chain_follow(struct chain *c, const char *const *dirs, struct err *err)
 {
 	for (;;) {
-		const struct template_ini *ini = &c->ini[c->n - 1];
-		const struct template_entry *from = find_from(ini);
+		const struct inifile *ini = &c->ini[c->n - 1];
+		const struct inifile_entry *from = find_from(ini);
 		cleanup_free char *path = NULL;
 		int rc;
 
@@ -128,7 +128,7 @@ static int chain_follow(struct chain *c, const char *const *dirs, struct err *er
 				return err_set(err, ELOOP,
 					"%s:%u: [template] from = %s: comes back to %s", ini->path,
 					from->line, from->value, c->ini[i].path);
-		rc = template_ini_read(path, &c->ini[c->n], err);
+		rc = inifile_read(path, &c->ini[c->n], err);
 		if (rc)
 			return rc;
 		c->n++;
@@ -188,7 +188,7 @@ static int check_root(struct recipe *r, const char *path, struct err *err)
 	return 0;
 }
 
-int recipe_check(struct recipe *r, const struct template_ini *ini, struct err *err)
+int recipe_check(struct recipe *r, const struct inifile *ini, struct err *err)
 {
 	int rc = check_root(r, ini->path, err);
 
@@ -257,7 +257,7 @@ int recipe_parse(const char *path, const char *text, size_t len, const char *con
 	struct recipe **ret, struct err *err)
 {
 	cleanup_with(chain_clear) struct chain c = {0};
-	int rc = template_ini_parse(path, text, len, &c.ini[0], err);
+	int rc = inifile_parse(path, text, len, &c.ini[0], err);
 
 	if (rc)
 		return rc;
@@ -281,7 +281,7 @@ int recipe_read(const char *path, const char *const *dirs, struct recipe **ret, 
 		return err_sys(err, errno, "%s", found);
 	if (!S_ISREG(c.st[0].st_mode))
 		return err_set(err, EINVAL, "%s: not a regular file", found);
-	rc = template_ini_read(found, &c.ini[0], err);
+	rc = inifile_read(found, &c.ini[0], err);
 	if (rc)
 		return rc;
 	c.n = 1;

@@ -3,16 +3,16 @@
 #define PARBAKE_BAKE_TEMPLATE_PARTS_H
 
 #include "bake/template.h"
-#include "bake/template_ini.h"
+#include "common/inifile.h"
 
 /* What the files of the recipe reader share; nobody else includes it. */
 
 /* Defaults, before the oldest recipe of a chain is applied. Never NULL. */
 struct recipe *recipe_new(void);
 /* Add what one file of the chain says, over what its parents said. */
-int recipe_apply(struct recipe *r, const struct template_ini *ini, struct err *err);
+int recipe_apply(struct recipe *r, const struct inifile *ini, struct err *err);
 /* What must hold of the whole chain; @ini is its newest file. Sorts the packages. */
-int recipe_check(struct recipe *r, const struct template_ini *ini, struct err *err);
+int recipe_check(struct recipe *r, const struct inifile *ini, struct err *err);
 
 void template_strings_add(struct template_strings *s, const char *text);
 void template_strings_clear(struct template_strings *s);
@@ -20,8 +20,8 @@ void template_strings_clear(struct template_strings *s);
 /* Where the reader of a value is. */
 struct template_reader {
 	struct recipe *r;
-	const struct template_ini *ini;
-	const struct template_entry *e;
+	const struct inifile *ini;
+	const struct inifile_entry *e;
 	char *file; /* its name, owned by the recipe */
 	bool allow_added; /* by this value */
 	struct err *err;

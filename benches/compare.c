@@ -123,7 +123,7 @@ static void bootstrap(const struct compare_samples *old, const struct compare_sa
 	double p, struct compare_result *ret)
 {
 	size_t room_old = longest(old), room_new = longest(new), k;
-	int64_t *a = calloc(room_old, sizeof(*a)), *b = calloc(room_new, sizeof(*b));
+	int64_t *a = calloc(room_old ?: 1, sizeof(*a)), *b = calloc(room_new ?: 1, sizeof(*b));
 	double *ratios = calloc(COMPARE_RESAMPLES, sizeof(*ratios));
 	struct stats_random random = {.state = SEED};
 

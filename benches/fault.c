@@ -76,7 +76,7 @@ static void attach(int sock, void *map, uint64_t bytes)
 static void machine_main(int sock, const struct fault_spec *spec)
 {
 	uint64_t pages = spec->bytes / IMAGE_PAGE;
-	int64_t *waits = calloc(pages, sizeof(*waits)), began;
+	int64_t *waits = calloc(pages ?: 1, sizeof(*waits)), began;
 	struct answer a = {0};
 	int fds[2] = {-1, -1};
 	size_t n_fds = 2;
@@ -149,7 +149,7 @@ static int send_machine(int sock, struct pager *p, bool uffd, struct err *err)
 	r = sock_pair(pair, err);
 	if (r < 0)
 		return r;
-	r = pager_attach(p, pair[0], err);
+	r = pager_attach(p, pair[0], NULL, err);
 	if (r == 0) {
 		fds[1] = pair[1];
 		r = sock_send_fds(sock, "g", 1, fds, 2);
@@ -190,7 +190,7 @@ static int receive(
 	ret->total_ns = a.total_ns;
 	ret->pages = spec->bytes / IMAGE_PAGE;
 	bench_series_init(&ret->waits, fault_source_names[spec->source], false, false);
-	for (uint64_t i = 0; i < a.n_waits; i++)
+	for (uint64_t i = 0; waits && i < a.n_waits; i++)
 		bench_series_add_time(&ret->waits, waits[i]);
 	return 0;
 }

@@ -147,9 +147,9 @@ static size_t log_ticks(const struct svg_scale *s, unsigned max, double ticks[st
 	double decades = log10(s->max / s->min);
 	size_t each = decades * 3 <= max ? 3 : 1, n = 0;
 
-	for (double power = pow(10, floor(log10(s->min))); power <= s->max; power *= 10) {
+	for (int power = (int)floor(log10(s->min)); power <= log10(s->max); power++) {
 		for (size_t i = 0; i < each && n < TICKS_MAX; i++) {
-			double at = power * in_decade[i];
+			double at = pow(10, power) * in_decade[i];
 
 			if (at >= s->min * (1 - 1e-9) && at <= s->max * (1 + 1e-9))
 				ticks[n++] = at;

@@ -24,6 +24,7 @@ static const struct verb {
 	{"density", bench_density_main},
 	{"image", bench_image_main},
 	{"exec", bench_exec_main},
+	{"load", bench_pool_main},
 	{"compare", bench_compare_main},
 	{"report", bench_report_main},
 };
@@ -168,7 +169,8 @@ int cmd_bench(int argc, char **argv)
 	}
 	if (argc < 2)
 		return cli_usage("bench",
-			"which one? create, boot, fault, density, image, exec, compare, report");
+			"which one? create, boot, fault, density, image, exec, load, compare, "
+			"report");
 	near = nearest_name(argv[1], names, N_VERBS);
 	return cli_usage("bench", "there is no `bench %s`%s%s%s", argv[1],
 		near ? ", do you mean `bench " : "", near ?: "", near ? "`?" : "");

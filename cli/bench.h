@@ -59,6 +59,7 @@ int bench_boot_main(int argc, char **argv);
 int bench_fault_main(int argc, char **argv);
 int bench_density_main(int argc, char **argv);
 int bench_image_main(int argc, char **argv);
+int bench_pool_main(int argc, char **argv);
 int bench_exec_main(int argc, char **argv);
 int bench_compare_main(int argc, char **argv);
 int bench_report_main(int argc, char **argv);

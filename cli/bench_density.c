@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "benches/boot.h"
-#include "benches/smaps.h"
+#include "vmm/smaps.h"
 #include "cli/bench.h"
 #include "common/clock.h"
 #include "common/file.h"

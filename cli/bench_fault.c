@@ -55,7 +55,7 @@ static int measure(struct request *rq, const struct fault_spec *spec, struct fau
 
 static int cell(struct request *rq, const struct fault_spec *spec, struct err *err)
 {
-	struct fault_result res;
+	struct fault_result res = {0};
 	double us;
 	int r = measure(rq, spec, &res, err);
 

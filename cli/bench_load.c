@@ -93,6 +93,7 @@ static void *open_client(void *arg)
 		int r = bench_prepare(c->load->sampler, c->load->mode, &sb, &err);
 
 		if (first) {
+			/* NOLINTNEXTLINE(bugprone-posix-return): this constant is negative */
 			if (pthread_barrier_wait(&c->together) == PTHREAD_BARRIER_SERIAL_THREAD)
 				c->begun = clock_now_ns();
 			pthread_barrier_wait(&c->together);

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "common/err.h"
+#include "common/json.h"
 #include "restore/sandbox.h"
 #include "store/store.h"
 
@@ -28,12 +29,28 @@ enum cli_status {
 
 int cmd_bake(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
+int cmd_code(int argc, char **argv);
+int cmd_cp(int argc, char **argv);
+int cmd_create(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
+int cmd_exec(int argc, char **argv);
+int cmd_fork(int argc, char **argv);
 int cmd_gc(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
+int cmd_kill(int argc, char **argv);
+int cmd_logs(int argc, char **argv);
 int cmd_ls(int argc, char **argv);
+int cmd_pause(int argc, char **argv);
+int cmd_pool(int argc, char **argv);
+int cmd_ps(int argc, char **argv);
+int cmd_resume(int argc, char **argv);
 int cmd_rm(int argc, char **argv);
 int cmd_run(int argc, char **argv);
+int cmd_snapshot(int argc, char **argv);
+int cmd_stats(int argc, char **argv);
+int cmd_timeout(int argc, char **argv);
+/* A verb of `parbake pool`. */
+int pool_status_main(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
 
 /* The umask that we were started with, for files that are the user's; our own are private. */
@@ -51,6 +68,11 @@ int cli_number(const char *option, const char *text, uint64_t min, uint64_t max,
 	struct err *err);
 /* A duration ("500ms", "30s", "5m") in milliseconds, at least 1. */
 int cli_duration(const char *option, const char *text, uint64_t *ret, struct err *err);
+
+/* "NAME=VALUE" into the object @obj. */
+int cli_pair(const char *option, const char *text, json_t *obj, struct err *err);
+/* A lease of an option in whole seconds, as the API has it: rounded up. */
+int cli_lease(const char *option, const char *text, uint64_t *ret_s, struct err *err);
 
 /* Open the store (--store or the default place) and resolve @ref in it. */
 int cli_resolve(const char *store_dir, const char *ref, struct store **ret_store,

@@ -13,6 +13,7 @@
 #include "common/json.h"
 #include "common/paths.h"
 #include "common/progress.h"
+#include "pool/pool_cgroup.h"
 
 /* good: all is well; worse: it works, another way; bad: it does not. */
 enum verdict { GOOD, WORSE, BAD };
@@ -57,6 +58,7 @@ static void check_monitor(struct report *rep)
 	struct err err = {0};
 	int r;
 
+	monitor_forget();
 	if (monitor_probe(&first, &err) < 0) {
 		say(rep, BAD, "monitor", "%s", err.text);
 		return;
@@ -88,6 +90,14 @@ static void check_confinement(struct report *rep)
 		say(rep, BAD, "confinement", "%s; PARBAKE_CONFINE=off does without", err.text);
 	else
 		say(rep, r == 0 ? GOOD : WORSE, "confinement", "%s", text);
+}
+
+/* As a pool started here and now would find it; its configuration may name another. */
+static void check_cgroups(struct report *rep)
+{
+	char text[256];
+
+	say(rep, pool_cgroups_probe(NULL, text) == 0 ? GOOD : WORSE, "cgroups", "%s", text);
 }
 
 static void check_uffd(struct report *rep)
@@ -179,6 +189,7 @@ int cmd_doctor(int argc, char **argv)
 	check_machine(&rep);
 	check_monitor(&rep);
 	check_confinement(&rep);
+	check_cgroups(&rep);
 	check_uffd(&rep);
 	check_lib(&rep, "libparbake-uffd.so", "preload");
 	check_lib(&rep, "initramfs.cpio", "agent");

@@ -15,6 +15,8 @@
 #include "bake/template.h"
 #include "common/limits.h"
 #include "common/nearest.h"
+#include "pool/keeper.h"
+#include "pool/publish.h"
 #include "restore/pager.h"
 
 static const struct command {
@@ -62,7 +64,7 @@ static const struct command {
 		"  --keep T           keep blobs younger than T (10m; 0: none)\n"
 		"  --keep-cache T     keep what was used within T (24h; 0: none)\n"
 		"  --dry-run          only say what would go\n"},
-	{"bench", cmd_bench, "create|boot|exec|density|fault|image|compare|report [OPTIONS] …",
+	{"bench", cmd_bench, "create|boot|exec|load|density|fault|image|compare|report [OPTIONS] …",
 		"measure creates and what they are made of; compare, report, gate",
 		"  create TEMPLATE    create latency by mode: n, p50, p90, p99, max and the parts\n"
 		"    -n N             creates per mode (100)\n"
@@ -85,6 +87,11 @@ static const struct command {
 		"  boot TEMPLATE      cold boots of the same machine; -n N (10)\n"
 		"  exec TEMPLATE      calls into a sandbox and bytes through it; -n N (200), --mib "
 		"N (32)\n"
+		"  load TEMPLATE      creates and kills through a running pool; -n N (100), "
+		"--concurrency N (1)\n"
+		"    --rate R         open loop: R creates a second begin on time\n"
+		"    --until exec     also to the end of a first command\n"
+		"    --pace           each create waits until the pool has refilled\n"
 		"  density TEMPLATE   memory of many sandboxes; --clones A,B,… (1,2,5,10,20), "
 		"--busy SHELL,\n"
 		"                     --idle-only\n"
@@ -100,6 +107,57 @@ static const struct command {
 		"  each but compare:  --json (everything, raw samples too), --save DOC.json, "
 		"--report PAGE.html,\n"
 		"                     --against OLD.json (repeat), --store DIR\n"},
+	{"pool", cmd_pool, "serve [--config FILE] | check [FILE] | key NAME | status [--json]",
+		"run a pool of sandboxes behind an HTTP API; look after it",
+		"  serve              be the daemon, until SIGTERM; SIGHUP reads the configuration anew\n"
+		"    --config FILE    parbake-pool(5); else /etc/parbake/pool.conf where it is there\n"
+		"  check [FILE]       is a configuration good? Says what it comes to\n"
+		"  key NAME           make a key for the API, and what the configuration says of it\n"
+		"  status             what waits for each template, and what came of it\n"},
+	{"create", cmd_create,
+		"TEMPLATE [--timeout T] [--metadata K=V]… [--env K=V]… [--auto-pause] [--allow "
+		"HOST]… [--json]",
+		"ask the pool for a sandbox, print its id",
+		"  -t, --timeout T       its lease (the pool's default, 5m unless configured)\n"
+		"  -m, --metadata K=V    a note that ps shows (repeat)\n"
+		"  -e, --env K=V         a variable of all its commands (repeat)\n"
+		"  --auto-pause          at the lease's end it is paused, not killed\n"
+		"  --allow HOST          a host that it may reach (repeat; none otherwise)\n"},
+	{"ps", cmd_ps, "[--all] [--quiet] [--json]", "list the pool's sandboxes",
+		"  -a, --all             with those that are paused\n"
+		"  -q, --quiet           ids alone\n"},
+	{"exec", cmd_exec, "ID [-it] [OPTIONS] -- COMMAND… | --shell LINE",
+		"run a command in a sandbox of the pool",
+		"  --shell LINE          run a line of sh(1)\n"
+		"  -i, --interactive     pass standard input on, also from a terminal\n"
+		"  -t, --tty             give the command a terminal\n"
+		"  -e, --env K=V         set a variable (repeat)\n"
+		"  -C, --cwd DIR         directory in the sandbox\n"
+		"  -u, --user USER       name or uid[:gid]\n"
+		"  --timeout T           kill the whole process tree after T\n"
+		"  --json                print one JSON object with everything instead\n"
+		"  exit status: as `parbake run` has it\n"},
+	{"cp", cmd_cp, "FROM TO, one of them ID:PATH [--user USER] [--json]",
+		"copy a file into a sandbox of the pool or out of it",
+		"  a directory as TO: end it with /; - as TO: standard output\n"},
+	{"code", cmd_code, "ID [--code CODE|-] [--context ID] [--timeout T] [--json]",
+		"run Python in a sandbox's warm interpreter",
+		"  -c, --code CODE       what to run (-: standard input, the default)\n"
+		"  --context ID          in an interpreter of its own\n"
+		"  --json                the events of the execution, one a line\n"
+		"  exit status: 0; 1 it raised, or was interrupted; 125 parbake failed\n"},
+	{"kill", cmd_kill, "ID… | --all [--json]", "end sandboxes of the pool", ""},
+	{"pause", cmd_pause, "ID [--json]", "put a sandbox to disk", ""},
+	{"resume", cmd_resume, "ID [--timeout T] [--json]", "go on with a paused sandbox", ""},
+	{"fork", cmd_fork, "ID [-n N] [--timeout T] [--json]",
+		"make sandboxes that go on from where one is", ""},
+	{"snapshot", cmd_snapshot, "ID [--name TEMPLATE] [--json]",
+		"keep a sandbox's state, as a template where named", ""},
+	{"timeout", cmd_timeout, "ID DURATION [--json]",
+		"let a sandbox's lease end that far from now", ""},
+	{"logs", cmd_logs, "ID [--json]", "show a sandbox's console", ""},
+	{"stats", cmd_stats, "[ID…] [--once] [--json]",
+		"show what sandboxes take, live on a terminal", ""},
 	{"doctor", cmd_doctor, "[--json]", "say how this host works, and why", ""},
 };
 
@@ -193,6 +251,30 @@ int cli_duration(const char *option, const char *text, uint64_t *ret, struct err
 	return 0;
 }
 
+int cli_lease(const char *option, const char *text, uint64_t *ret_s, struct err *err)
+{
+	uint64_t ms = 0;
+	int r = cli_duration(option, text, &ms, err);
+
+	if (r == 0)
+		*ret_s = (ms + 999) / 1000;
+	return r;
+}
+
+int cli_pair(const char *option, const char *text, json_t *obj, struct err *err)
+{
+	const char *eq = strchr(text, '=');
+	cleanup_json json_t *value = eq ? json_string(eq + 1) : NULL;
+
+	if (!eq || eq == text)
+		return err_set(err, EINVAL, "%s %s: write NAME=VALUE", option, text);
+	if (json_object_size(obj) >= LIMIT_CONFIG_ENV)
+		return err_set(err, E2BIG, "more than %d of %s", LIMIT_CONFIG_ENV, option);
+	if (!value || json_object_setn(obj, text, (size_t)(eq - text), value) < 0)
+		return err_set(err, EINVAL, "%s %s: not UTF-8", option, text);
+	return 0;
+}
+
 int cli_resolve(const char *store_dir, const char *ref, struct store **ret_store,
 	struct store_manifest *ret, struct err *err)
 {
@@ -242,6 +324,10 @@ static int dispatch(int argc, char **argv)
 	}
 	if (!strcmp(name, "pager")) /* internal: started by pagerd_connect() */
 		return pagerd_main(argc, argv);
+	if (!strcmp(name, "pool-publish")) /* internal: started by the pool */
+		return pool_publish_main(argc, argv);
+	if (!strcmp(name, "nursery")) /* internal: started by nursery_start() */
+		return nursery_main(argc, argv);
 	c = find(name);
 	if (!c)
 		return unknown(name);
@@ -269,5 +355,6 @@ int main(int argc, char **argv)
 	if ((fflush(stdout) == 0 && !ferror(stdout)) || status != CLI_OK)
 		return status;
 	fprintf(stderr, "parbake: standard output could not be written: %s\n", strerror(errno));
-	return argc > 1 && !strcmp(argv[1], "run") ? CLI_NOT_RUN : CLI_FAILED;
+	return argc > 1 && (!strcmp(argv[1], "run") || !strcmp(argv[1], "exec")) ? CLI_NOT_RUN
+										 : CLI_FAILED;
 }

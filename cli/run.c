@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -189,26 +188,10 @@ static int read_code(struct request *rq, struct err *err)
 	return 0;
 }
 
-/* A descriptor that others made non-blocking is waited for. */
 static int pass_output(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
 {
-	struct pollfd p = {
-		.fd = channel == PROTO_ERR ? STDERR_FILENO : STDOUT_FILENO, .events = POLLOUT};
-
 	(void)user;
-	while (len) {
-		ssize_t n = write(p.fd, bytes, len);
-
-		if (n < 0 && errno == EAGAIN)
-			poll(&p, 1, -1);
-		else if (n < 0 && errno != EINTR)
-			return -errno;
-		if (n > 0) {
-			bytes += n;
-			len -= (size_t)n;
-		}
-	}
-	return 0;
+	return terminal_pass(channel == PROTO_ERR ? STDERR_FILENO : STDOUT_FILENO, bytes, len);
 }
 
 static int put_files(

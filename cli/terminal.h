@@ -2,7 +2,9 @@
 #ifndef PARBAKE_CLI_TERMINAL_H
 #define PARBAKE_CLI_TERMINAL_H
 
-/* The terminal of `parbake run --tty`; one a process. */
+#include <stddef.h>
+
+/* The terminal of `parbake run --tty` and `exec -t`; one a process. */
 
 /* The size of the terminal at standard output, else 24 by 80. */
 void terminal_size(unsigned *ret_rows, unsigned *ret_cols);
@@ -14,5 +16,8 @@ void terminal_restore(void);
  * .resize. -1: it cannot be told. The caller closes it. */
 int terminal_resize_fd(void);
 void terminal_resized(void *fd, unsigned *ret_rows, unsigned *ret_cols);
+/* Write all of a command's output to our own @fd; one that others made non-blocking is waited for.
+ * -errno. */
+int terminal_pass(int fd, const void *bytes, size_t len);
 
 #endif

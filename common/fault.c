@@ -40,7 +40,8 @@ static const struct {
 static void bad_value(const char *text)
 {
 	dprintf(STDERR_FILENO,
-		"PARBAKE_FAULT=%s: write NAME[:N][=ENOSPC|EIO|ENOMEM|EINTR|EMFILE|EOPNOTSUPP|20ms]\n",
+		"PARBAKE_FAULT=%s: write "
+		"NAME[:N][=ENOSPC|EIO|ENOMEM|EINTR|EMFILE|EOPNOTSUPP|20ms]\n",
 		text);
 	_exit(2);
 }
@@ -114,8 +115,8 @@ int fault_point(const char *name)
 		return 0;
 	hit = atomic_fetch_add(&fault_hits, 1) + 1;
 	if (fault_delay_ms) {
-		const struct timespec delay = {
-			.tv_sec = fault_delay_ms / 1000, .tv_nsec = fault_delay_ms % 1000 * 1000000};
+		const struct timespec delay = {.tv_sec = fault_delay_ms / 1000,
+			.tv_nsec = fault_delay_ms % 1000 * 1000000};
 
 		if (hit >= fault_at)
 			nanosleep(&delay, NULL);

@@ -8,16 +8,21 @@
 #include "common/file.h"
 
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #include "common/cleanup.h"
 #include "common/fault.h"
 #include "common/limits.h"
+
+#define COPY_BYTES (256 * KIB)
+#define COPY_STEP ((off_t)(16 * MIB))
 
 int file_pread_full(int fd, void *buf, size_t len, off_t offset)
 {
@@ -70,6 +75,72 @@ int file_pwrite_full(int fd, const void *buf, size_t len, off_t offset)
 		at += n;
 		offset += n;
 		len -= (size_t)n;
+	}
+	return 0;
+}
+
+/* Bytes at the same place of both. By the kernel, where it can between these two; else through @buf. */
+static int copy_some(int from, int to, off_t at, size_t n, char *buf, bool *by_kernel)
+{
+	while (n && *by_kernel) {
+		off_t in = at, out = at;
+		ssize_t done = copy_file_range(from, &in, to, &out, n, 0);
+
+		if (done < 0 && errno == EINTR)
+			continue;
+		if (done < 0 && (errno == ENOSPC || errno == EIO || errno == EDQUOT || errno == EFBIG))
+			return -errno;
+		if (done <= 0) /* not between these; what is wrong otherwise the other way finds, too */
+			*by_kernel = false;
+		else
+			at += done, n -= (size_t)done;
+	}
+	while (n) {
+		size_t some = n < COPY_BYTES ? n : COPY_BYTES;
+		int r = file_pread_full(from, buf, some, at);
+
+		if (r == 0)
+			r = file_pwrite_full(to, buf, some, at);
+		if (r < 0)
+			return r;
+		at += (off_t)some;
+		n -= some;
+	}
+	return 0;
+}
+
+int file_copy_sparse(int from, int to, uint64_t len, int (*go_on)(void *user), void *user)
+{
+	cleanup_free char *buf = malloc(COPY_BYTES);
+	bool by_kernel = true;
+	struct stat st;
+	off_t at = 0, end;
+
+	if (!buf)
+		return -ENOMEM;
+	if (fstat(from, &st) == 0 && (uint64_t)st.st_size == len && ioctl(to, FICLONE, from) == 0)
+		return 0;
+	while ((uint64_t)at < len) {
+		int r = 0;
+
+		at = lseek(from, at, SEEK_DATA);
+		if (at < 0 && errno == ENXIO)
+			break; /* holes to the end */
+		end = at < 0 ? -1 : lseek(from, at, SEEK_HOLE);
+		if (end < 0)
+			return -errno;
+		if ((uint64_t)end > len)
+			end = (off_t)len;
+		while (r == 0 && at < end) {
+			size_t n = end - at < COPY_STEP ? (size_t)(end - at) : COPY_STEP;
+
+			r = go_on ? go_on(user) : 0;
+			if (r == 0)
+				r = copy_some(from, to, at, n, buf, &by_kernel);
+			at += (off_t)n;
+		}
+		if (r != 0)
+			return r;
 	}
 	return 0;
 }

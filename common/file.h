@@ -29,6 +29,13 @@ int file_read_rest(
 int file_read_all(
 	int dirfd, const char *path, size_t max, char **ret, size_t *ret_len, struct err *err);
 
+/*
+ * Copy the first @len bytes of @from to @to, a new file of that length (or longer): holes stay holes, blocks are
+ * shared where the file system can. Moves @from's offset. @go_on (may be NULL) is asked between steps: what it
+ * returns, if not 0, ends it. -errno.
+ */
+int file_copy_sparse(int from, int to, uint64_t len, int (*go_on)(void *user), void *user);
+
 /* mkdir -p; what is made gets @mode, whatever the umask. */
 int file_mkdir_p(const char *path, mode_t mode, struct err *err);
 

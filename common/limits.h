@@ -33,6 +33,7 @@
 #define LIMIT_BOOT_MS 120000 /* a boot that makes progress may take */
 #define LIMIT_BOOT_STILL_MS 15000 /* a boot without progress is given up after */
 #define LIMIT_REGIONS 16 /* memory regions in a handshake */
+#define LIMIT_STATE_BYTES (64 * MIB) /* of a device state */
 
 /* archives */
 #define LIMIT_ENTRIES 4000000UL
@@ -76,7 +77,7 @@
 #define LIMIT_PROXY_NOTES 64 /* hosts whose refusal is shown */
 #define LIMIT_QMP_LINE (4 * MIB)
 #define LIMIT_PAGER_MACHINES 4096
-#define LIMIT_PAGER_CLIENTS 1024 /* connections to one pager */
+#define LIMIT_PAGER_CLIENTS (LIMIT_PAGER_MACHINES + 256) /* connections to one pager: each keeper has one */
 #define LIMIT_PAGER_LINE 4096 /* bytes of a request or reply between them */
 #define LIMIT_PAGER_TRACE 65536 /* entries of a pager's trace kept until they are fetched */
 #define LIMIT_PAGER_REPLY_MS 60000 /* a pager that says nothing for so long is broken */
@@ -84,29 +85,60 @@
 /* the pool */
 #define LIMIT_KEEPER_LINE (64 * KIB) /* of a message between daemon, nursery and keeper */
 #define LIMIT_KEEPER_RECORD (32 * KIB) /* of the daemon's notes that a keeper holds, as text */
+#define LIMIT_KEEPER_SEND_MS 5000 /* a daemon that does not read is taken for gone after */
+#define LIMIT_KEEPER_FILES 1024 /* descriptors of a keeper; and of all that are on their way (unix(7)) */
+#define LIMIT_PAUSE_TRIES 10 /* of a pause at a lease's end; then the sandbox is killed */
+#define LIMIT_PAUSE_RETRY_MS 30000 /* between two */
 #define LIMIT_POOL_SANDBOXES 65536 /* of one daemon, paused ones included */
 #define LIMIT_POOL_TEMPLATES 256 /* with a nursery at once */
 #define LIMIT_POOL_FORK 64 /* forks of one request */
-#define LIMIT_POOL_CONFIG_BYTES (1 * MIB)
 #define LIMIT_POOL_KEYS 1024
+#define LIMIT_POOL_READY 1024 /* shells, and spares, of one template */
+#define LIMIT_POOL_KEY_TEXT 256 /* bytes of a key that a client sends */
 #define LIMIT_POOL_METADATA 64 /* pairs of a sandbox's metadata, and of its env */
 #define LIMIT_POOL_ALLOW 64 /* hosts that a sandbox may reach */
 #define LIMIT_LEASE_MS 31536000000LL /* a year */
 #define LIMIT_KILL_MS 10000 /* a machine that is not gone by then after SIGKILL is told as such */
 #define LIMIT_CAPTURE_MS 600000
+#define LIMIT_CAPTURE_RANGES 400000 /* of memory in a capture: half of what LIMIT_JSON_BYTES holds */
+#define LIMIT_DRAIN_MS 15000 /* that a daemon told to end waits for its open requests */
 #define LIMIT_HTTP_CONNECTIONS 4096
 #define LIMIT_HTTP_HEADER (32 * KIB) /* of a request's line and headers */
 #define LIMIT_HTTP_BODY (1 * MIB) /* of a request that is JSON */
 #define LIMIT_HTTP_UPLOAD (16 * GIB) /* of a file */
 #define LIMIT_HTTP_BUFFER (256 * KIB) /* of an answer, kept for a client that reads slowly */
-#define LIMIT_HTTP_IDLE_S 60
+#define LIMIT_HTTP_DISCARD (1 * MIB) /* of a body that nobody asked for; more of it ends the connection */
+#define LIMIT_HTTP_ANSWER_HEADERS 32 /* that a handler adds */
+#define LIMIT_HTTP_IDLE_S 60 /* for a request to come, its body included; an upload to get on, an answer to go */
+#define LIMIT_HTTP_STALL_S 900 /* that a client reads nothing of a stream (a pager at its terminal) */
+#define LIMIT_HTTP_RATE 16384 /* bytes a second below which an upload or an answer is too slow */
 #define LIMIT_METRICS_SERIES 1024 /* of one family */
+#define LIMIT_CLIENT_PART (15 * MIB) /* of an answer that a command reads in parts: a line, a frame */
+#define LIMIT_METRICS_SAMPLED 256 /* sandboxes whose memory is asked for one page */
+#define LIMIT_METRICS_WAIT_MS 2000 /* for their answers */
+
+/* using a sandbox over HTTP */
+#define LIMIT_WIRE_COLLECT (2 * MIB) /* of one stream of a command whose output is answered whole */
+#define LIMIT_WIRE_STREAM (64 * GIB) /* of one that is passed on as it comes */
+#define LIMIT_WIRE_CHUNK (32 * KIB) /* bytes of output in one event */
+#define LIMIT_WIRE_READERS 8 /* that follow one command */
+#define LIMIT_WIRE_INPUTS 16 /* requests with input that wait for one command */
+#define LIMIT_WIRE_TAG 255 /* bytes of a command's tag */
+#define LIMIT_WIRE_ENTRIES 10000 /* of a directory's listing, those below it included */
+#define LIMIT_WIRE_DEPTH 64 /* of a listing */
+#define LIMIT_WIRE_CONTEXTS 64 /* of one sandbox, that are known */
+#define LIMIT_WIRE_RESULT (9 * MIB) /* of one result of code: the driver's own bound, and some */
+#define LIMIT_WIRE_HEALTH_MS 5000 /* from asking whether a sandbox is well to calling it not */
+#define LIMIT_WIRE_CALL_MS 60000 /* a file operation without data */
+#define LIMIT_WIRE_STALL_MS 60000 /* a transfer in which no byte moves */
+#define LIMIT_WIRE_GRACE_MS 10000 /* a command that outlives its timeout by so much is given up */
 
 /* measuring */
 #define LIMIT_SAMPLES 1000000 /* of one series */
 #define LIMIT_BENCH_SERIES 4096 /* of one document */
 #define LIMIT_BENCH_FILES 64 /* documents read at once */
 #define LIMIT_BENCH_CLIENTS 256 /* creates at once */
+#define LIMIT_BENCH_OPEN 1024 /* requests of an open loop that are not answered yet */
 #define LIMIT_SYMBOLS_BYTES (32 * MIB) /* of a System.map */
 
 #endif

@@ -39,6 +39,26 @@ void proc_map_fd(struct proc_spec *spec, int from, int to)
 	spec->n_fds++;
 }
 
+const char *proc_program(void)
+{
+	const char *exe = getenv("PARBAKE_EXE"), *base;
+	char link[4096];
+	ssize_t n;
+
+	if (exe && *exe)
+		return exe;
+	n = readlink("/proc/self/exe", link, sizeof(link) - 1);
+	if (n > 0) {
+		link[n] = '\0';
+		base = strrchr(link, '/');
+		/* an upgrade replaced the file under us: this one is still the right one */
+		if (base &&
+			(strcmp(base, "/parbake") == 0 || strcmp(base, "/parbake (deleted)") == 0))
+			return "/proc/self/exe";
+	}
+	return "parbake";
+}
+
 /* All that the child needs, prepared: it may call nothing but system calls. */
 struct launch {
 	const struct proc_spec *spec;
@@ -222,6 +242,7 @@ static pid_t launch_confined(struct launch *l, const struct confine *c)
 	l->confined = &confined;
 	l->program_fd = program_fd;
 	pid = launch(l);
+	l->confined = NULL;
 	if (dumpable == 1)
 		prctl(PR_SET_DUMPABLE, 1);
 	return pid;
@@ -286,28 +307,30 @@ bool proc_ended(const struct proc *p)
 
 int proc_wait(struct proc *p, long long deadline, int *ret_status)
 {
-	int status;
+	int status, r = 0;
 
 	for (;;) {
 		struct pollfd pfd = {.fd = p->pidfd, .events = POLLIN};
-		int r = poll(&pfd, 1, clock_left_ms(deadline));
+		int n = poll(&pfd, 1, clock_left_ms(deadline));
 
-		if (r == 1)
+		if (n == 1)
 			break;
-		if (r == 0 && clock_left_ms(deadline) == 0)
+		if (n == 0 && clock_left_ms(deadline) == 0)
 			return -ETIMEDOUT;
-		if (r < 0 && errno != EINTR)
+		if (n < 0 && errno != EINTR)
 			return -errno;
 	}
 	while (waitpid(p->pid, &status, 0) < 0) {
-		if (errno != EINTR)
-			return -errno;
+		if (errno != EINTR) {
+			r = -errno; /* ECHILD: it has ended, and its status went to another */
+			break;
+		}
 	}
 	close_fd(&p->pidfd);
 	p->pid = 0;
-	if (ret_status)
+	if (r == 0 && ret_status)
 		*ret_status = status;
-	return 0;
+	return r;
 }
 
 void proc_kill(struct proc *p)

@@ -42,6 +42,10 @@ struct proc {
 		.pid = 0, .pidfd = -1                                                              \
 	}
 
+/* The program to start for a process of parbake's own: PARBAKE_EXE, else this program where it is
+ * parbake, else the one in PATH. Borrowed for ever. */
+const char *proc_program(void);
+
 /* Map one more descriptor; aborts past PROC_FDS_MAX (a bug). */
 void proc_map_fd(struct proc_spec *spec, int from, int to);
 
@@ -54,7 +58,8 @@ int proc_signal(const struct proc *p, int sig);
 bool proc_ended(const struct proc *p);
 /*
  * Wait at most until @deadline (clock.h) and reap: *@ret_status as waitpid(2) gives it.
- * -ETIMEDOUT leaves it running. After success @p is PROC_INIT.
+ * -ETIMEDOUT leaves it running. After success @p is PROC_INIT, and after -ECHILD too: it has ended, but
+ * its status was not for us (SIGCHLD is ignored).
  */
 int proc_wait(struct proc *p, long long deadline, int *ret_status);
 /* SIGKILL and reap, if there is one. */

@@ -2,7 +2,6 @@
 /* Unix sockets: every descriptor that arrives is close-on-exec, or closed. */
 #include "common/sock.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -11,11 +10,21 @@
 
 #include "common/cleanup.h"
 
-int sock_pair(int ret[2], struct err *err)
+static int make_pair(int type, int ret[2], struct err *err)
 {
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ret) < 0)
+	if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ret) < 0)
 		return err_sys(err, errno, "make a socket pair");
 	return 0;
+}
+
+int sock_pair(int ret[2], struct err *err)
+{
+	return make_pair(SOCK_STREAM, ret, err);
+}
+
+int sock_pair_packets(int ret[2], struct err *err)
+{
+	return make_pair(SOCK_SEQPACKET, ret, err);
 }
 
 static int make_addr(const char *path, struct sockaddr_un *addr, struct err *err)
@@ -29,20 +38,20 @@ static int make_addr(const char *path, struct sockaddr_un *addr, struct err *err
 }
 
 /* A socket, and the address it is for. Returns the descriptor. */
-static int make_socket(const char *path, struct sockaddr_un *addr, struct err *err)
+static int make_socket(const char *path, int type, struct sockaddr_un *addr, struct err *err)
 {
 	int r = make_addr(path, addr, err), fd;
 
 	if (r < 0)
 		return r;
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
 	return fd < 0 ? err_sys(err, errno, "make a socket") : fd;
 }
 
-int sock_listen(const char *path, struct err *err)
+static int listen_at(const char *path, int type, struct err *err)
 {
 	struct sockaddr_un addr;
-	cleanup_fd int fd = make_socket(path, &addr, err);
+	cleanup_fd int fd = make_socket(path, type, &addr, err);
 
 	if (fd < 0)
 		return fd;
@@ -54,16 +63,36 @@ int sock_listen(const char *path, struct err *err)
 	return steal_fd(&fd);
 }
 
-int sock_connect(const char *path, struct err *err)
+int sock_listen(const char *path, struct err *err)
+{
+	return listen_at(path, SOCK_STREAM, err);
+}
+
+int sock_listen_packets(const char *path, struct err *err)
+{
+	return listen_at(path, SOCK_SEQPACKET, err);
+}
+
+static int connect_to(const char *path, int type, struct err *err)
 {
 	struct sockaddr_un addr;
-	cleanup_fd int fd = make_socket(path, &addr, err);
+	cleanup_fd int fd = make_socket(path, type, &addr, err);
 
 	if (fd < 0)
 		return fd;
 	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
 		return err_sys(err, errno, "connect to %s", path);
 	return steal_fd(&fd);
+}
+
+int sock_connect(const char *path, struct err *err)
+{
+	return connect_to(path, SOCK_STREAM, err);
+}
+
+int sock_connect_packets(const char *path, bool wait, struct err *err)
+{
+	return connect_to(path, SOCK_SEQPACKET | (wait ? 0 : SOCK_NONBLOCK), err);
 }
 
 int sock_check_peer(int fd, struct err *err)

@@ -21,6 +21,11 @@ struct api;
 int api_new(struct loop *l, struct pool *p, const struct config *config, struct metrics *m,
 	struct api **ret, struct err *err);
 void api_configure(struct api *a, const struct config *config);
+/* The daemon ends: not ready any more. */
+void api_drain(struct api *a);
+/* The pool has been freed; what the loop still has of its guests' ends may come. */
+void api_pool_gone(struct api *a);
+/* Free the pool and the server first: what is open has ended then. */
 void api_free(struct api *a);
 /* The http_server's handler; @user is the struct api. */
 void api_handle(void *user, struct http_request *rq);

@@ -2,7 +2,10 @@
 #ifndef PARBAKE_POOL_API_IMPL_H
 #define PARBAKE_POOL_API_IMPL_H
 
+#include "common/digest.h"
 #include "pool/api.h"
+
+#define API_SECRET_BYTES 32
 
 /* What the parts of the API share. */
 struct api {
@@ -10,9 +13,15 @@ struct api {
 	struct pool *pool;
 	const struct config *config;
 	struct metrics *metrics;
+	struct api_numbers *numbers; /* api_numbers.c: what /metrics shows */
+	int64_t started_ns; /* CLOCK_MONOTONIC */
+	bool draining;
+	uint8_t secret[API_SECRET_BYTES]; /* api_token.c */
+	struct wire *wire; /* wire.h; made by api_wire(), api_free() frees it; NULL: not used yet */
 };
 
-/* Who asks: the key found in X-API-Key or Authorization: Bearer; NULL where no keys are configured. */
+/* Who asks: the key found in X-API-Key or Authorization: Bearer; NULL where no keys are
+ * configured. */
 struct api_caller {
 	const struct config_key *key;
 };
@@ -22,6 +31,19 @@ void api_error(struct http_request *rq, unsigned status, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* The status for an errno of struct pool's. */
 unsigned api_status(int error);
+
+/* api_numbers.c: /metrics, GET /v1/pool. */
+void api_numbers_new(struct api *a);
+void api_numbers_free(struct api *a);
+void api_metrics(struct api *a, struct http_request *rq);
+void api_pool(struct api *a, struct http_request *rq);
+
+/* api_token.c: the secret in the state directory, made where there is none. */
+int api_token_open(struct api *a, struct err *err);
+/* The token for the inside of the sandbox @id. */
+void api_token_of(const struct api *a, const char *id, char ret[static DIGEST_TEXT_SIZE]);
+/* Is @text (NULL: no) that token? Takes the same time whichever. */
+bool api_token_is(const struct api *a, const char *id, const char *text);
 
 /* api_control.c and its kin: false: no such route (404 is the caller's). */
 bool api_control(struct api *a, const struct api_caller *who, struct http_request *rq);

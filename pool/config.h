@@ -3,16 +3,19 @@
 #define PARBAKE_POOL_CONFIG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
+#include "common/cleanup.h"
 #include "common/digest.h"
 #include "common/err.h"
 #include "common/limits.h"
 
 /*
- * The daemon's configuration, an INI file (docs/parbake-pool.5): [pool], [template NAME], [key NAME].
- * As with recipes, errors name file, line, section and key, and an unknown key the nearest known one.
- * All values are checked here; `parbake pool check` is this and nothing else.
+ * The daemon's configuration, an INI file (docs/parbake-pool.5): [pool], [template NAME], [key
+ * NAME]. As with recipes, errors name file, line, section and key, and an unknown key the nearest
+ * known one. All values are checked here; `parbake pool check` is this and nothing else.
  */
 #define CONFIG_AUTO UINT32_MAX /* "auto" of shells and spares */
 
@@ -43,7 +46,8 @@ struct config {
 	uint64_t memory_budget; /* bytes of host memory for spares and sandboxes; 0: 3/4 of the host's */
 	uint64_t max_disk; /* bytes an overlay may grow to; 0: the template's disk */
 	uint32_t refill_per_s; /* shells and spares made a second at most; default 20 */
-	char *cgroup; /* below which each machine gets a cgroup of its own; NULL: the daemon's own, where delegated */
+	/* below which each machine gets a cgroup; NULL: the daemon's own, where delegated */
+	char *cgroup;
 	uint64_t machine_pids; /* of a machine's cgroup; default 64 */
 	struct config_template *templates;
 	size_t n_templates;
@@ -53,9 +57,22 @@ struct config {
 
 /* @path NULL: the defaults alone. */
 int config_read(const char *path, struct config **ret, struct err *err);
+/* The same of text in memory; @path is what errors name. */
+int config_parse(const char *path, const char *text, size_t len, struct config **ret,
+	struct err *err);
 void config_free(struct config *c);
+DEFINE_CLEANUP(struct config *, config_free)
+#define cleanup_config cleanup_with(config_free_p_)
 /* What may not change while it runs (socket, listen, state, store): -EINVAL names it. */
 int config_may_replace(const struct config *old, const struct config *new, struct err *err);
+/* config.listen as it is to be bound (a struct sockaddr_in or _in6 into @ret); -EINVAL. */
+int config_listen_addr(const char *listen, struct sockaddr_storage *ret, socklen_t *ret_len);
+/* A fresh key: 160 random bits, in the form that the ecosystem's SDKs insist on ("e2b_" and 40
+ * digits). */
+#define CONFIG_KEY_SIZE (4 + 40 + 1)
+int config_make_key(char ret[static CONFIG_KEY_SIZE], struct err *err);
+/* Do @a and @b hold the same @len bytes? Takes the same time wherever they differ. */
+bool config_same_secret(const char *a, const char *b, size_t len);
 /* Which key is @text? Takes the same time whichever, and whether there is one. NULL: none. */
 const struct config_key *config_find_key(const struct config *c, const char *text);
 

@@ -32,7 +32,7 @@
  * The wire (SOCK_SEQPACKET, one JSON object a message, at most LIMIT_KEEPER_LINE bytes, descriptors
  * beside it): requests {"op":…, "n":number, …}, answered in order by {"n":number, "ok":true, …} or
  * {"n":…, "ok":false, "errno":…, "text":…}; and events without "n": {"event":"ended", "text":…}.
- * keeper.c lists the fields. All of it is between processes of one user; what a keeper tells of
+ * keeper_impl.h lists the fields. All of it is between processes of one user; what a keeper tells of
  * the guest is checked in the keeper.
  */
 
@@ -43,8 +43,8 @@ struct nursery;
 
 /* The answer to a request. @error: 0 or a positive errno, with @text then. @reply: borrowed, NULL
  * where it failed. @fds are the callback's (close them). */
-typedef void keeper_fn(void *user, int error, const char *text, const json_t *reply, int *fds,
-	unsigned n_fds);
+typedef void keeper_fn(
+	void *user, int error, const char *text, const json_t *reply, int *fds, unsigned n_fds);
 
 struct keeper_ops {
 	/* the machine has ended, or the keeper has (then @text says that), unasked or at its lease's end.
@@ -55,7 +55,8 @@ struct keeper_ops {
 /* What a keeper is told of its sandbox when it gets its lease, and tells whoever adopts it. */
 struct keeper_lease {
 	const char *id; /* [a-z0-9]{1,63}: the name of its socket */
-	const json_t *record; /* the daemon's own notes, ≤ LIMIT_KEEPER_RECORD as text; kept, not read */
+	const json_t
+		*record; /* the daemon's own notes, ≤ LIMIT_KEEPER_RECORD as text; kept, not read */
 	uint64_t lease_ms; /* from when the sandbox is ready */
 	const char *pause_dir; /* at the lease's end pause to this directory; NULL: kill */
 };
@@ -77,8 +78,8 @@ int nursery_pid(const struct nursery *n);
  * keeper_capture() made, from which it will be restored (@same_identity: restore/capture.h). The keeper may be used as soon as this
  * returns: its requests wait until it is there; should it fail to start, they are answered with why.
  */
-int keeper_make(struct nursery *n, const char *capture, bool same_identity, const struct keeper_ops *ops, void *user,
-	struct keeper **ret, struct err *err);
+int keeper_make(struct nursery *n, const char *capture, bool same_identity,
+	const struct keeper_ops *ops, void *user, struct keeper **ret, struct err *err);
 /* Connect to the one at @path (a socket in SOCKETS). -ECONNREFUSED, -ENOENT: it is gone. Its first
  * request is keeper_describe(). */
 int keeper_adopt(struct loop *l, const char *path, const struct keeper_ops *ops, void *user,
@@ -97,7 +98,8 @@ void keeper_ready(struct keeper *k, keeper_fn *fn, void *user);
 void keeper_prepare(struct keeper *k, keeper_fn *fn, void *user);
 /*
  * Shell or spare → running under @lease: {"trace":{part: ns since the request was read}, "end_ns":
- * lease's end, "monitor_pid":, "faults":}; fds: machine's pidfd, channel. @hostname may be NULL.
+ * lease's end (CLOCK_MONOTONIC), "monitor_pid":, "faults": of the monitor's process so far}; fds: machine's
+ * pidfd, channel. @hostname may be NULL.
  */
 void keeper_hand_out(struct keeper *k, const struct keeper_lease *lease, const char *hostname,
 	keeper_fn *fn, void *user);
@@ -113,8 +115,13 @@ void keeper_renew(struct keeper *k, uint64_t lease_ms, const char *pause_dir, co
  * "disk_bytes" (of the difference), "stopped_ns"}.
  */
 void keeper_capture(struct keeper *k, const char *dir, bool stop, keeper_fn *fn, void *user);
-/* {"memory_private", "memory_shared", "monitor_private", "keeper_private", "disk_bytes", "cpu_ns"}: bytes of
- * PSS, guest's memory and the rest apart. */
+/*
+ * {"memory_private", "memory_shared", "monitor_private", "keeper_private", "disk_bytes", "cpu_ns", "faults",
+ * "rough"}: of the guest's memory what is its own, and its share of the template's; PSS of the monitor without it,
+ * and of the keeper; what its disk takes; processor time and page faults of the monitor. "rough": true where this
+ * user may not look into a machine: then all that is the monitor's own counts as memory_private, and
+ * memory_shared is not a share.
+ */
 void keeper_stats(struct keeper *k, keeper_fn *fn, void *user);
 /* {"text"}: the console's last words. */
 void keeper_console(struct keeper *k, keeper_fn *fn, void *user);
@@ -123,8 +130,9 @@ void keeper_console(struct keeper *k, keeper_fn *fn, void *user);
  * a signal, say): the kill goes to both by pidfd. ended() is not called any more; free it then.
  */
 void keeper_kill(struct keeper *k, keeper_fn *fn, void *user);
-/* -1 until known. */
+/* Both -1 until known: the machine's, when keeper_ready() or keeper_hand_out() is answered. */
 int keeper_pid(const struct keeper *k);
+int keeper_monitor_pid(const struct keeper *k);
 
 /* ---- the processes ------------------------------------------------------------------------- */
 

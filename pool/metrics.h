@@ -17,8 +17,8 @@ struct metrics *metrics_new(void); /* aborts without memory */
 void metrics_free(struct metrics *m);
 
 enum metrics_kind { METRICS_COUNTER, METRICS_GAUGE, METRICS_HISTOGRAM };
-/* @labels: names, comma-separated ("template,mode"), "" for none. Histograms are of seconds, with the
- * buckets of metrics.c (0.5 ms … 30 s). Strings borrowed for ever. */
+/* @labels: names, comma-separated ("template,mode"), "" for none. Histograms are of seconds, with
+ * the buckets of metrics.c (0.5 ms … 30 s). Strings borrowed for ever. */
 struct metrics_family *metrics_family(struct metrics *m, enum metrics_kind kind, const char *name,
 	const char *help, const char *labels);
 /* The values of the labels, in their order, NULL-terminated list of strings; at most

@@ -70,17 +70,22 @@ void pool_kill(struct pool *p, const char *id, pool_fn *fn, void *user);
 void pool_renew(struct pool *p, const char *id, uint64_t timeout_ms, bool only_longer, pool_fn *fn,
 	void *user);
 void pool_pause(struct pool *p, const char *id, pool_fn *fn, void *user);
-/* Paused → running; of a running one: renew (only longer). EINVAL of one that ends. @auto_pause: -1 as it was. */
+/* Paused → running; of a running one: renew (only longer); of one that is being paused or resumed: when that is
+ * done. @auto_pause: -1 as it was. */
 void pool_resume(struct pool *p, const char *id, uint64_t timeout_ms, int auto_pause, pool_fn *fn, void *user);
 /* Capture a running one (or copy a paused one) as snapshot; @done gets its id. @name NULL: it stays in the
  * state directory; else published in the store as that template by a process of its own. */
 void pool_snapshot(struct pool *p, const char *id, const char *name,
 	void (*done)(void *user, const char *snapshot_id, int error, const char *text), void *user);
 void pool_snapshot_remove(struct pool *p, const char *snapshot_id, pool_fn *fn, void *user);
+/* What snapshots there are in the state directory: a new array of {"id", "source" (the sandbox), "key",
+ * "started_ms" (when it was taken), "template": {"name", "tag", "digest", …}}. */
+json_t *pool_snapshots(struct pool *p);
 /* @count (≤ LIMIT_POOL_FORK) sandboxes from one capture of it: @fn is called for each, with an error for those that failed. */
 void pool_fork(struct pool *p, const char *id, unsigned count, uint64_t timeout_ms, pool_fn *fn,
 	void *user);
-/* keeper_stats(), keeper_console(): for a running one. */
+/* keeper_stats() with "cpu_pct", the share of one processor since the last time (or its beginning);
+ * keeper_console(): for a running one. */
 void pool_stats(struct pool *p, const char *id, keeper_fn *fn, void *user);
 void pool_console(struct pool *p, const char *id, keeper_fn *fn, void *user);
 
@@ -90,12 +95,14 @@ struct pool_sandbox *pool_find(struct pool *p, const char *id); /* NULL: none (o
 /* In order of their beginning (newest first), from the one after @after (NULL: from the first). */
 struct pool_sandbox *pool_next(struct pool *p, const struct pool_sandbox *after);
 size_t pool_count(const struct pool *p, enum pool_state state);
+size_t pool_size(const struct pool *p); /* as many as pool_next() goes through, at most */
 
 struct pool_facts { /* borrowed strings, as long as the sandbox is not given back to the loop */
 	const char *id, *template_name, *template_tag, *template_digest, *key;
 	enum pool_state state;
 	int64_t started_ms, end_ms; /* since 1970, of the lease; paused: when it was paused */
 	const json_t *metadata, *env; /* objects */
+	const json_t *allow; /* array of hosts; NULL: no network */
 	bool auto_pause;
 	unsigned vcpus;
 	uint64_t memory_bytes, disk_bytes;
@@ -116,12 +123,13 @@ void pool_guest_kick(struct pool_sandbox *sb);
 /* ---- looking at the pool -------------------------------------------------------------------- */
 
 struct pool_template_facts {
-	const char *name, *tag, *digest;
+	const char *name, *tag, *digest; /* digest "": configured, and not in the store */
+	const char *created; /* RFC 3339, "" where it is not there */
 	unsigned shells, spares, want_shells, want_spares, making; /* now, target, being made */
 	unsigned sandboxes; /* running from it */
 	uint64_t hits_spare, hits_shell, misses; /* creates by what they found */
 	uint64_t failures; /* of making shells and spares */
-	const char *error; /* the last failure's text, "" */
+	const char *error; /* the last failure's text; "": the last one was made */
 	double arrivals_per_s; /* smoothed */
 	uint64_t memory_bytes;
 	unsigned vcpus;

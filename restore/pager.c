@@ -5,8 +5,9 @@
  * Each machine has two descriptors in one epoll, its socket and its userfaultfd, both one-shot:
  * whoever gets the event has that descriptor to himself until he arms it again. So one machine
  * never holds more than one thread with faults (a monitor that a guest has taken over can make its
- * own answers slow, but not its siblings'), and within a machine order is plain. Idle workers fill
- * the working set's frames. Frames are filled once, whoever needs them first (pager_fill.c).
+ * own answers slow, but not its siblings'), and within a machine order is plain. To give a machine the pages of
+ * its own may take long, so such an attach has a thread for itself. Idle workers fill the working set's
+ * frames. Frames are filled once, whoever needs them first (pager_fill.c).
  *
  * A machine leaves when its end of the socket closes: only then is its userfaultfd closed here.
  */
@@ -20,6 +21,7 @@
 #include <sys/socket.h>
 
 #include "common/clock.h"
+#include "restore/difference.h"
 #include "restore/pager_impl.h"
 #include "restore/uffd_impl.h"
 
@@ -184,22 +186,26 @@ int pager_machine_serve(struct pager *p, struct pager_machine *m, struct err *er
 	return r < 0 ? err_sys(err, -r, "pager: wait for a machine's faults") : 0;
 }
 
-int pager_attach(struct pager *p, int sock, struct err *err)
+int pager_attach(struct pager *p, int sock, struct difference *own, struct err *err)
 {
 	struct pager_machine *m;
 	int r;
 
 	if (p->way != PAGER_UFFD) {
 		close(sock);
+		difference_free(own);
 		return err_set(err, EOPNOTSUPP, "pager: without userfaultfd nothing attaches");
 	}
 	m = pager_machine_new(sock);
 	if (!m) {
 		close(sock);
+		difference_free(own);
 		return err_set(err, ENOMEM, "pager: no memory for a machine");
 	}
 	fcntl(sock, F_SETFL, O_NONBLOCK);
-	r = machine_enter(p, m, err);
+	r = own ? pager_own_set(p, m, own, err) : 0;
+	if (r == 0)
+		r = machine_enter(p, m, err);
 	if (r < 0) {
 		pager_machine_free(m);
 		return r;
@@ -210,22 +216,85 @@ int pager_attach(struct pager *p, int sock, struct err *err)
 	return r < 0 ? err_sys(err, -r, "pager: wait for a machine") : 0;
 }
 
+/* The machine's socket is readable; the reference is given back. */
+static void serve_socket(struct pager *p, struct pager_worker *w, struct pager_machine *m)
+{
+	bool stays = pager_machine_socket(p, w, m);
+
+	if (stays)
+		arm(p, m, false, EPOLL_CTL_MOD);
+	machine_put(p, m, !stays);
+}
+
+struct apart {
+	struct pager_worker worker;
+	struct pager_machine *machine;
+};
+
+static void apart_end(struct pager *p)
+{
+	pthread_mutex_lock(&p->lock);
+	p->n_apart--;
+	pthread_cond_broadcast(&p->apart_done);
+	pthread_mutex_unlock(&p->lock);
+}
+
+static void *apart_main(void *arg)
+{
+	struct apart *a = arg;
+	struct pager *p = a->worker.pager;
+
+	serve_socket(p, &a->worker, a->machine);
+	free(a->worker.frame);
+	free(a);
+	apart_end(p);
+	return NULL;
+}
+
+/* In a thread of its own; false: there is none for it now. */
+static bool serve_socket_apart(struct pager *p, struct pager_machine *m)
+{
+	struct apart *a = calloc(1, sizeof(*a));
+	pthread_attr_t attr;
+	pthread_t id;
+	struct err err;
+	bool room;
+
+	pthread_mutex_lock(&p->lock);
+	room = a && p->n_apart < PAGER_APART_MAX;
+	p->n_apart += room;
+	pthread_mutex_unlock(&p->lock);
+	if (!room) {
+		free(a);
+		return false;
+	}
+	a->machine = m;
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	room = pager_worker_init(&a->worker, p, &err) == 0 &&
+		pthread_create(&id, &attr, apart_main, a) == 0;
+	pthread_attr_destroy(&attr);
+	if (room)
+		return true;
+	free(a->worker.frame);
+	free(a);
+	apart_end(p);
+	return false;
+}
+
 static void dispatch(struct pager *p, struct pager_worker *w, uint64_t event)
 {
-	bool is_uffd = event & 1, leave = false;
 	struct pager_machine *m = machine_get(p, event);
 
 	if (!m)
 		return;
-	if (is_uffd) {
+	if (event & 1) {
 		if (pager_machine_faults(p, w, m))
 			arm(p, m, true, EPOLL_CTL_MOD); /* fails where it has left meanwhile */
-	} else if (!pager_machine_socket(p, w, m)) {
-		leave = true;
-	} else {
-		arm(p, m, false, EPOLL_CTL_MOD);
+		machine_put(p, m, false);
+	} else if (!m->own || !serve_socket_apart(p, m)) {
+		serve_socket(p, w, m);
 	}
-	machine_put(p, m, leave);
 }
 
 static void *worker_main(void *arg)
@@ -323,6 +392,7 @@ int pager_new(struct image *img, const struct snapshot_wset *wset, enum pager_wa
 	p->memfd = p->epoll = p->stop_fd = p->idle_fd = -1;
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_mutex_init(&p->record_lock, NULL);
+	pthread_cond_init(&p->apart_done, NULL);
 	for (int i = 0; i < PAGER_SHARDS; i++) {
 		pthread_mutex_init(&p->shards[i].lock, NULL);
 		pthread_cond_init(&p->shards[i].changed, NULL);
@@ -369,6 +439,10 @@ void pager_free(struct pager *p)
 		pthread_join(p->workers[i].thread, NULL);
 		free(p->workers[i].frame);
 	}
+	pthread_mutex_lock(&p->lock);
+	while (p->n_apart)
+		pthread_cond_wait(&p->apart_done, &p->lock);
+	pthread_mutex_unlock(&p->lock);
 	end_machines(p);
 	close_fd(&p->epoll);
 	close_fd(&p->stop_fd);
@@ -382,6 +456,7 @@ void pager_free(struct pager *p)
 	}
 	pthread_mutex_destroy(&p->lock);
 	pthread_mutex_destroy(&p->record_lock);
+	pthread_cond_destroy(&p->apart_done);
 	free((void *)p->frames);
 	free(p->workers);
 	free(p->slots);
@@ -412,6 +487,7 @@ void pager_get_stats(struct pager *p, struct pager_stats *ret)
 		.pages_continued = STAT(continued),
 		.pages_zeroed = STAT(zeroed),
 		.pages_premapped = STAT(premapped),
+		.pages_own = STAT(own),
 		.machines_total = STAT(machines),
 	};
 #undef STAT

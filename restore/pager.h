@@ -62,6 +62,7 @@ void pager_trace_clear(struct pager_trace *t);
 struct pager_stats {
 	uint64_t faults, faults_minor, faults_missing, faults_hole, faults_removed;
 	uint64_t frames_filled, bytes_filled, pages_continued, pages_zeroed, pages_premapped;
+	uint64_t pages_own; /* given to machines from their captures */
 	unsigned machines; /* attached now */
 	uint64_t machines_total; /* attached ever */
 };
@@ -86,10 +87,12 @@ int pager_memory_fd(const struct pager *p);
 /*
  * Serve the machine at the other end of @sock (taken): waits there for the handshake (one message:
  * the userfaultfd by SCM_RIGHTS, and JSON [{"base_host_virt_addr","size","offset","page_size"},…]),
- * maps the working set, answers "ok\n" and then serves faults until the machine's end closes.
+ * gives it the pages of its own, maps the working set, answers "ok\n" and then serves faults until the
+ * machine's end closes. @own (taken; NULL: none): what its memory differs in from the template's.
  * Returns at once; any thread.
  */
-int pager_attach(struct pager *p, int sock, struct err *err);
+struct difference;
+int pager_attach(struct pager *p, int sock, struct difference *own, struct err *err);
 void pager_get_stats(struct pager *p, struct pager_stats *ret);
 /* What last went wrong (a damaged frame, a refused handshake); "" where nothing has. */
 void pager_get_error(struct pager *p, struct err *ret);
@@ -114,6 +117,8 @@ struct pagerd_spec {
 /* Connect to the template's pager, starting it where none runs. */
 int pagerd_connect(const struct pagerd_spec *spec, struct pagerd **ret, struct err *err);
 void pagerd_free(struct pagerd *d);
+/* In a fork of the process that connected: let go of what was inherited; the other's stays as it is. */
+void pagerd_forget(struct pagerd *d);
 DEFINE_CLEANUP(struct pagerd *, pagerd_free)
 #define cleanup_pagerd cleanup_with(pagerd_free_p_)
 /* The memfd (borrowed) and the way it works here. */
@@ -123,8 +128,9 @@ int pagerd_pid(const struct pagerd *d);
 /* Readable when the pager is gone. Borrowed. */
 int pagerd_fd(const struct pagerd *d);
 /* A fresh socket whose other end the pager has attached: for machine_spec.pager_fd. Caller closes.
- */
-int pagerd_attach(struct pagerd *d, int *ret_fd, struct err *err);
+ * @own_fd, @own: the image and the ranges of its difference (restore/difference.h); -1, NULL: none. */
+int pagerd_attach(struct pagerd *d, int own_fd, const struct snapshot_wset *own, int *ret_fd,
+	struct err *err);
 int pagerd_get_stats(struct pagerd *d, struct pager_stats *ret, struct err *err);
 int pagerd_get_error(struct pagerd *d, struct err *ret, struct err *err); /* pager_get_error() */
 int pagerd_recorded(struct pagerd *d, struct snapshot_wset *ret, struct err *err);

@@ -150,11 +150,9 @@ int pager_fill(struct pager *p, struct pager_worker *w, uint64_t offset, struct 
 
 	r = fill_now(p, w, start, bytes, err);
 	pthread_mutex_lock(&shard->lock);
-	/* what may pass (no memory) is tried again by the next; a frame that reads wrong is not */
-	atomic_store(state,
-		r == 0                                                ? FRAME_FILLED
-			: r == -ENOMEM || r == -EINTR || r == -EAGAIN ? FRAME_EMPTY
-								      : FRAME_DAMAGED);
+	/* what may pass (no memory, a failing read) is tried again by the next machine that needs it; a
+	 * frame that was read and is wrong is not */
+	atomic_store(state, r == 0 ? FRAME_FILLED : r == -EBADMSG ? FRAME_DAMAGED : FRAME_EMPTY);
 	pthread_cond_broadcast(&shard->changed);
 	pthread_mutex_unlock(&shard->lock);
 	return r;

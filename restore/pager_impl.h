@@ -11,11 +11,13 @@
 #include "common/json.h"
 #include "common/limits.h"
 #include "restore/pager.h"
+#include "restore/uffd_impl.h"
 
 /* The engine's inside, shared by pager*.c alone. restore/pager.c says how it works. */
 
 #define PAGER_SHARDS 64
 #define PAGER_WORKERS_MAX 16
+#define PAGER_APART_MAX 16 /* attaches that have a thread of their own, at once */
 #define PAGER_MSGS 32 /* read from a userfaultfd at once */
 #define PAGER_QUEUE 128 /* faults read and not served yet, of one machine */
 #define PAGER_HANDSHAKE 8192 /* bytes of a handshake */
@@ -57,7 +59,14 @@ struct pager_machine {
 	bool any_removed;
 	struct uffd_msg queue[PAGER_QUEUE];
 	unsigned n_queue;
+	/* pages that it has for itself: pager_own.c */
+	struct difference *own; /* NULL: none, or all are given */
+	uint64_t *own_pages; /* NULL: none */
+	uint8_t *own_frame; /* of a fault in one */
 };
+
+/* What a page of a machine's memory holds. */
+enum pager_kind { PAGE_DATA, PAGE_HOLE, PAGE_REMOVED, PAGE_OWN };
 
 /* A worker thread, or whoever fills frames. */
 struct pager_worker {
@@ -86,6 +95,8 @@ struct pager {
 	struct pager_machine **slots;
 	uint32_t n_slots, generation;
 	unsigned n_machines;
+	unsigned n_apart; /* threads that attach one machine each */
+	pthread_cond_t apart_done;
 	struct err last_error;
 
 	/* by the number of a frame's first page; changes under its shard's lock */
@@ -107,7 +118,7 @@ struct pager {
 
 	struct {
 		atomic_uint_fast64_t faults, minor, missing, hole, removed, frames, bytes,
-			continued, zeroed, premapped, machines;
+			continued, zeroed, premapped, own, machines;
 	} n;
 };
 
@@ -162,9 +173,25 @@ void pager_machine_free(struct pager_machine *m);
 bool pager_machine_socket(struct pager *p, struct pager_worker *w, struct pager_machine *m);
 /* The userfaultfd is readable. True: wait for it again. */
 bool pager_machine_faults(struct pager *p, struct pager_worker *w, struct pager_machine *m);
+/* Read what waits: removals are applied at once, faults are queued. How many messages came, or
+ * -errno. In its turn, as what follows. */
+ssize_t pager_machine_read(struct pager_machine *m);
+/* Take in what waits and answer it, between two steps of an attach. False: the machine has ended. */
+bool pager_machine_between(struct pager *p, struct pager_worker *w, struct pager_machine *m);
 /* A handshake's JSON; checked against @memory_bytes. */
 int pager_regions_parse(const void *text, size_t len, uint64_t memory_bytes,
 	struct pager_region ret[static LIMIT_REGIONS], unsigned *ret_n, struct err *err);
+
+/* pager_own.c */
+/* Before it attaches. @d is taken, also on failure. */
+int pager_own_set(struct pager *p, struct pager_machine *m, struct difference *d, struct err *err);
+void pager_own_clear(struct pager_machine *m);
+/* Give it all of them. -ECONNRESET: it is gone; whatever else: it must not run. */
+int pager_own_install(
+	struct pager *p, struct pager_worker *w, struct pager_machine *m, struct err *err);
+/* The answer to a fault in one of them. -EBADMSG: damaged. */
+int pager_own_answer(struct pager *p, struct pager_machine *m, uint64_t addr, uint64_t offset,
+	enum uffd_result *ret, struct err *err);
 
 /* pager.c */
 /* Start to wait for the machine's userfaultfd. */

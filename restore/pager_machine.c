@@ -29,8 +29,6 @@
 #define BATCHES 8 /* read in one turn before others have theirs */
 #define AGAINS 64 /* of EAGAIN without an event, before the fault is sent round again */
 
-enum page_kind { PAGE_DATA, PAGE_HOLE, PAGE_REMOVED };
-
 struct pager_machine *pager_machine_new(int sock)
 {
 	struct pager_machine *m = calloc(1, sizeof(*m));
@@ -52,6 +50,8 @@ void pager_machine_free(struct pager_machine *m)
 	pthread_mutex_destroy(&m->turn);
 	free(m->mapped);
 	free(m->removed);
+	pager_own_clear(m);
+	free(m->own_pages);
 	free(m);
 }
 
@@ -184,9 +184,7 @@ static void remove_pages(struct pager_machine *m, uint64_t from, uint64_t to)
 	}
 }
 
-/* Read what waits: removals are applied at once, faults are queued. How many messages came, or
- * -errno. */
-static ssize_t read_messages(struct pager_machine *m)
+ssize_t pager_machine_read(struct pager_machine *m)
 {
 	struct uffd_msg msgs[PAGER_MSGS];
 	ssize_t n = uffd_read(m->uffd, msgs, PAGER_MSGS);
@@ -209,10 +207,12 @@ static ssize_t read_messages(struct pager_machine *m)
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
-static enum page_kind kind_of(const struct pager *p, const struct pager_machine *m, uint64_t offset)
+static enum pager_kind kind_of(const struct pager *p, const struct pager_machine *m, uint64_t offset)
 {
 	if (bit_get(m->removed, offset / IMAGE_PAGE))
 		return PAGE_REMOVED;
+	if (m->own_pages && bit_get(m->own_pages, offset / IMAGE_PAGE))
+		return PAGE_OWN;
 	return image_page_has_data(p->img, offset) ? PAGE_DATA : PAGE_HOLE;
 }
 
@@ -253,9 +253,14 @@ static bool joins(struct pager *p, const struct pager_machine *m, uint64_t offse
 {
 	if (bit_get(m->mapped, offset / IMAGE_PAGE))
 		return false;
-	if (zero)
-		return kind_of(p, m, offset) != PAGE_DATA;
-	return kind_of(p, m, offset) == PAGE_DATA && pager_filled(p, offset);
+	switch (kind_of(p, m, offset)) {
+	case PAGE_DATA:
+		return !zero && pager_filled(p, offset);
+	case PAGE_OWN:
+		return false;
+	default:
+		return zero;
+	}
 }
 
 /* The window around @offset: pages of its kind, next to each other, not mapped yet. */
@@ -277,7 +282,7 @@ static void window(struct pager *p, const struct pager_machine *m, const struct 
 	*ret_end = end;
 }
 
-static void count_fault(struct pager *p, const struct uffd_msg *msg, enum page_kind kind)
+static void count_fault(struct pager *p, const struct uffd_msg *msg, enum pager_kind kind)
 {
 	STAT_ADD(p, faults, 1);
 	if (msg->arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_MINOR)
@@ -292,7 +297,7 @@ static void count_fault(struct pager *p, const struct uffd_msg *msg, enum page_k
 
 /* One answer to the fault at @offset. */
 static enum uffd_result answer(struct pager *p, struct pager_machine *m,
-	const struct pager_region *g, uint64_t offset, enum page_kind kind, uint64_t *ret_pages)
+	const struct pager_region *g, uint64_t offset, enum pager_kind kind, uint64_t *ret_pages)
 {
 	uint64_t start, end, pages = 0;
 	bool zero = kind != PAGE_DATA;
@@ -309,11 +314,11 @@ static enum uffd_result answer(struct pager *p, struct pager_machine *m,
 }
 
 static void trace_fault(struct pager *p, const struct pager_machine *m, const struct uffd_msg *msg,
-	enum page_kind kind, struct pager_trace_entry *e)
+	enum pager_kind kind, struct pager_trace_entry *e)
 {
-	e->kind = kind == PAGE_DATA ? PAGER_TRACE_DATA
-		: kind == PAGE_HOLE ? PAGER_TRACE_HOLE
-				    : PAGER_TRACE_REMOVED;
+	e->kind = kind == PAGE_HOLE       ? PAGER_TRACE_HOLE
+		: kind == PAGE_REMOVED ? PAGER_TRACE_REMOVED
+				       : PAGER_TRACE_DATA;
 	e->machine = m->generation;
 	e->minor = msg->arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_MINOR;
 	e->write = msg->arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WRITE;
@@ -327,7 +332,7 @@ static void serve_fault(struct pager *p, struct pager_worker *w, struct pager_ma
 	const struct pager_region *g = region_at(m, addr);
 	uint64_t offset = g ? g->start + (addr - g->base) : 0, pages = 0;
 	struct pager_trace_entry traced = {.begin = pager_trace_now(p), .offset = offset};
-	enum page_kind kind = PAGE_HOLE;
+	enum pager_kind kind = PAGE_HOLE;
 	struct err err;
 
 	if (!g) {
@@ -344,7 +349,12 @@ static void serve_fault(struct pager *p, struct pager_worker *w, struct pager_ma
 			doom(p, m, &err);
 			return;
 		}
-		r = answer(p, m, g, offset, kind, &pages);
+		if (kind != PAGE_OWN)
+			r = answer(p, m, g, offset, kind, &pages);
+		else if (pager_own_answer(p, m, addr, offset, &r, &err) < 0) {
+			doom(p, m, &err);
+			return;
+		}
 		traced.pages += (uint32_t)pages;
 		if (r == UFFD_DONE)
 			break;
@@ -358,7 +368,7 @@ static void serve_fault(struct pager *p, struct pager_worker *w, struct pager_ma
 			return;
 		}
 		if (r == UFFD_AGAIN) {
-			ssize_t n = read_messages(m);
+			ssize_t n = pager_machine_read(m);
 
 			if (n < 0)
 				again = AGAINS;
@@ -374,7 +384,7 @@ static void serve_fault(struct pager *p, struct pager_worker *w, struct pager_ma
 	count_fault(p, msg, kind);
 	if (p->opt.trace)
 		trace_fault(p, m, msg, kind, &traced);
-	if (p->opt.record && kind != PAGE_REMOVED)
+	if (p->opt.record && kind != PAGE_REMOVED && kind != PAGE_OWN)
 		pager_record(p, offset / IMAGE_PAGE);
 }
 
@@ -394,7 +404,7 @@ bool pager_machine_faults(struct pager *p, struct pager_worker *w, struct pager_
 
 	pthread_mutex_lock(&m->turn);
 	for (int i = 0; i < BATCHES && !m->ended; i++) {
-		ssize_t n = read_messages(m);
+		ssize_t n = pager_machine_read(m);
 
 		if (n < 0)
 			m->ended = true;
@@ -411,17 +421,22 @@ bool pager_machine_faults(struct pager *p, struct pager_worker *w, struct pager_
 
 /* ---- attaching ----------------------------------------------------------------------------- */
 
-/* One run of the plan in one region. False: leave the rest to faults. */
-static int premap_run(struct pager *p, struct pager_machine *m, const struct pager_region *g,
+/* One run of the plan in one region: what is not there already. False: leave the rest to faults. */
+static bool premap_run(struct pager *p, struct pager_machine *m, const struct pager_region *g,
 	const struct pager_run *run, uint64_t *ret_pages)
 {
 	uint64_t start = run->start > g->start ? run->start : g->start;
 	uint64_t end = run->end < g->end ? run->end : g->end, pages = 0;
-	enum uffd_result r;
+	enum uffd_result r = UFFD_DONE;
 
-	if (start >= end)
-		return true;
-	r = map_range(m, g, start, end, run->hole, &pages);
+	for (uint64_t at = start, stop; r == UFFD_DONE && at < end; at = stop) {
+		stop = at + IMAGE_PAGE;
+		if (bit_get(m->mapped, at / IMAGE_PAGE))
+			continue;
+		while (stop < end && !bit_get(m->mapped, stop / IMAGE_PAGE))
+			stop += IMAGE_PAGE;
+		r = map_range(m, g, at, stop, run->hole, &pages);
+	}
 	STAT_ADD(p, premapped, pages);
 	*ret_pages += pages;
 	if (run->hole)
@@ -432,13 +447,18 @@ static int premap_run(struct pager *p, struct pager_machine *m, const struct pag
 }
 
 /* The machine may run on meanwhile (it need not wait for our "ok"): its faults come first. */
-static bool serve_between(struct pager *p, struct pager_worker *w, struct pager_machine *m)
+bool pager_machine_between(struct pager *p, struct pager_worker *w, struct pager_machine *m)
 {
-	if (read_messages(m) < 0)
+	if (pager_machine_read(m) < 0)
 		return false;
 	serve_queue(p, w, m);
-	/* the plan knows nothing of removed pages */
-	return !m->ended && !m->any_removed;
+	return !m->ended;
+}
+
+/* The plan knows nothing of removed pages. */
+static bool serve_between(struct pager *p, struct pager_worker *w, struct pager_machine *m)
+{
+	return pager_machine_between(p, w, m) && !m->any_removed;
 }
 
 /* Map the working set; *@ret_pages: how many. What is refused on the way is left to faults; only a
@@ -446,7 +466,7 @@ static bool serve_between(struct pager *p, struct pager_worker *w, struct pager_
 static int premap(struct pager *p, struct pager_worker *w, struct pager_machine *m,
 	uint64_t *ret_pages, struct err *err)
 {
-	bool going = true;
+	bool going = !m->any_removed;
 
 	/* help whoever fills, then wait for what others have in hand: all in the order it is needed
 	 */
@@ -478,7 +498,8 @@ static int attach(struct pager *p, struct pager_worker *w, struct pager_machine 
 
 	if (r <= 0)
 		return r;
-	if (!p->opt.no_premap)
+	r = pager_own_install(p, w, m, err);
+	if (r == 0 && !p->opt.no_premap)
 		r = premap(p, w, m, &pages, err);
 	if (r < 0)
 		return r;

@@ -43,8 +43,8 @@ struct pagerd {
 /* The options as the process gets them; the same text, the same pager. */
 static char *options_text(const struct pagerd_spec *spec)
 {
-	cleanup_json json_t *obj = json_pack("{s:s, s:b, s:b, s:I, s:I, s:b, s:b, s:b, s:s}", "key",
-		spec->key, "wset", spec->wset != NULL, "private", spec->no_uffd, "threads",
+	cleanup_json json_t *obj = json_pack("{s:s, s:i, s:b, s:b, s:I, s:I, s:b, s:b, s:b, s:s}",
+		"key", spec->key, "protocol", PAGERD_PROTOCOL, "wset", spec->wset != NULL, "private", spec->no_uffd, "threads",
 		(json_int_t)spec->options.threads, "window", (json_int_t)spec->options.window_bytes,
 		"no_premap", spec->options.no_premap, "record", spec->options.record, "trace",
 		spec->options.trace, "version", PARBAKE_VERSION);
@@ -52,27 +52,6 @@ static char *options_text(const struct pagerd_spec *spec)
 	if (!obj)
 		abort(); /* no memory, or a bug */
 	return json_text(obj);
-}
-
-/* PARBAKE_EXE, else this program where it is parbake, else the one in PATH. */
-static const char *program(void)
-{
-	const char *exe = getenv("PARBAKE_EXE"), *base;
-	char link[4096];
-	ssize_t n;
-
-	if (exe && *exe)
-		return exe;
-	n = readlink("/proc/self/exe", link, sizeof(link) - 1);
-	if (n > 0) {
-		link[n] = '\0';
-		base = strrchr(link, '/');
-		/* an upgrade replaced the file under us: this one is still the right one */
-		if (base &&
-			(strcmp(base, "/parbake") == 0 || strcmp(base, "/parbake (deleted)") == 0))
-			return "/proc/self/exe";
-	}
-	return "parbake";
 }
 
 static int wset_fd(const struct snapshot_wset *wset, struct err *err)
@@ -91,7 +70,7 @@ static int wset_fd(const struct snapshot_wset *wset, struct err *err)
 static int start(const struct pagerd_spec *spec, const char *options, const char *dir,
 	const char *name, int sock, struct proc *ret, struct err *err)
 {
-	const char *argv[] = {program(), "pager", options, dir, name, NULL};
+	const char *argv[] = {proc_program(), "pager", options, dir, name, NULL};
 	struct proc_spec ps = {
 		.argv = argv, .new_session = true, .cwd = "/", .keep_stderr = spec->own};
 	cleanup_fd int wset = -1;
@@ -125,7 +104,7 @@ static int start_shared(const struct pagerd_spec *spec, const char *options, con
 		return err_sys(err, -r, "start a pager");
 	if (status != 0)
 		return err_set(err, EIO, "the pager did not start (%s pager: status %#x)",
-			program(), (unsigned)status);
+			proc_program(), (unsigned)status);
 	return 0;
 }
 
@@ -218,9 +197,9 @@ static int receive(int sock, json_t **ret, int *ret_fd, struct err *err)
 	return r;
 }
 
-/* Ask @op, with the descriptor @pass (-1: none). Caller owns *@ret and *@ret_fd on success. */
-static int ask(
-	struct pagerd *d, const char *op, int pass, json_t **ret, int *ret_fd, struct err *err)
+/* Ask @op, with @n_pass descriptors. Caller owns *@ret and *@ret_fd on success. */
+static int ask(struct pagerd *d, const char *op, const int *pass, size_t n_pass, json_t **ret,
+	int *ret_fd, struct err *err)
 {
 	cleanup_free char *line =
 		str_printf("{\"op\":\"%s\",\"protocol\":%d}\n", op, PAGERD_PROTOCOL);
@@ -231,7 +210,7 @@ static int ask(
 	int r;
 
 	pthread_mutex_lock(&d->lock);
-	r = sock_send_fds(d->sock, line, strlen(line), &pass, pass >= 0);
+	r = sock_send_fds(d->sock, line, strlen(line), pass, n_pass);
 	if (r == -EPIPE || r == -ECONNRESET)
 		r = err_set(err, ECONNRESET, "the pager is gone");
 	else if (r < 0)
@@ -260,7 +239,7 @@ static int hello(struct pagerd *d, struct err *err)
 	const char *way;
 	uint64_t pid, bytes;
 	struct stat st;
-	int r = ask(d, "hello", -1, &reply, &d->memory_fd, err);
+	int r = ask(d, "hello", NULL, 0, &reply, &d->memory_fd, err);
 
 	if (r < 0)
 		return r;
@@ -320,6 +299,15 @@ void pagerd_free(struct pagerd *d)
 	free(d);
 }
 
+void pagerd_forget(struct pagerd *d)
+{
+	if (!d)
+		return;
+	close_fd(&d->proc.pidfd);
+	d->proc.pid = 0;
+	pagerd_free(d);
+}
+
 int pagerd_memory_fd(const struct pagerd *d)
 {
 	return d->memory_fd;
@@ -340,13 +328,19 @@ int pagerd_fd(const struct pagerd *d)
 	return d->sock;
 }
 
-int pagerd_attach(struct pagerd *d, int *ret_fd, struct err *err)
+int pagerd_attach(struct pagerd *d, int own_fd, const struct snapshot_wset *own, int *ret_fd,
+	struct err *err)
 {
-	int pair[2], r = sock_pair(pair, err);
+	cleanup_fd int ranges = own && own->n ? wset_fd(own, err) : -1;
+	int pair[2], r;
 
+	if (own && own->n && ranges < 0)
+		return ranges;
+	r = sock_pair(pair, err);
 	if (r < 0)
 		return r;
-	r = ask(d, "attach", pair[1], NULL, NULL, err);
+	r = ask(d, ranges >= 0 ? "attach-own" : "attach", (int[]){pair[1], own_fd, ranges},
+		ranges >= 0 ? 3 : 1, NULL, NULL, err);
 	close(pair[1]);
 	if (r < 0) {
 		close(pair[0]);
@@ -361,7 +355,7 @@ int pagerd_get_stats(struct pagerd *d, struct pager_stats *ret, struct err *err)
 	cleanup_json json_t *reply = NULL;
 	struct pager_stats s = {0};
 	uint64_t machines;
-	int r = ask(d, "stats", -1, &reply, NULL, err);
+	int r = ask(d, "stats", NULL, 0, &reply, NULL, err);
 
 	if (r < 0)
 		return r;
@@ -378,6 +372,7 @@ int pagerd_get_stats(struct pagerd *d, struct pager_stats *ret, struct err *err)
 	GET(pages_continued);
 	GET(pages_zeroed);
 	GET(pages_premapped);
+	GET(pages_own);
 	GET(machines_total);
 #undef GET
 	r = json_get_u64(reply, "machines", 0, LIMIT_PAGER_MACHINES, &machines, err);
@@ -392,7 +387,7 @@ int pagerd_get_error(struct pagerd *d, struct err *ret, struct err *err)
 {
 	cleanup_json json_t *reply = NULL;
 	const char *text;
-	int r = ask(d, "error", -1, &reply, NULL, err);
+	int r = ask(d, "error", NULL, 0, &reply, NULL, err);
 
 	if (r < 0 || (r = json_get_string(reply, "text", &text, err)) < 0)
 		return r;
@@ -407,7 +402,7 @@ static int ask_file(struct pagerd *d, const char *op, json_t **ret, struct err *
 	cleanup_free char *text = NULL;
 	cleanup_fd int fd = -1;
 	uint64_t bytes;
-	int r = ask(d, op, -1, &reply, &fd, err);
+	int r = ask(d, op, NULL, 0, &reply, &fd, err);
 
 	if (r < 0 || (r = json_get_u64(reply, "bytes", 1, LIMIT_JSON_BYTES, &bytes, err)) < 0)
 		return r;

@@ -31,6 +31,7 @@
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/sock.h"
+#include "restore/difference.h"
 #include "restore/pager_impl.h"
 #include "restore/pagerd_impl.h"
 
@@ -51,6 +52,7 @@ struct server {
 /* ---- starting ------------------------------------------------------------------------------ */
 
 #define THREADS 64
+#define PASSED 3 /* descriptors with a request, at most */
 
 static int give_up(pid_t keeper, struct err *err)
 {
@@ -99,26 +101,25 @@ static int parse_options(
 	return 0;
 }
 
-static int read_wset(uint64_t memory_bytes, struct snapshot_wset *ret, struct err *err)
+static int read_ranges(int fd, uint64_t memory_bytes, struct snapshot_wset *ret, struct err *err)
 {
 	cleanup_json json_t *obj = NULL;
 	cleanup_free char *text = NULL;
 	struct stat st;
 	int r;
 
-	if (fstat(PAGERD_FD_WSET, &st) < 0)
-		return err_sys(err, errno, "the working set");
+	if (fstat(fd, &st) < 0)
+		return err_sys(err, errno, "ranges of pages");
 	if (st.st_size <= 0 || (uint64_t)st.st_size > LIMIT_JSON_BYTES)
 		return err_set(
-			err, EINVAL, "the working set has %lld bytes", (long long)st.st_size);
+			err, EINVAL, "ranges of pages in %lld bytes", (long long)st.st_size);
 	text = malloc((size_t)st.st_size);
 	if (!text)
-		return err_set(err, ENOMEM, "no memory for the working set");
-	r = file_pread_full(PAGERD_FD_WSET, text, (size_t)st.st_size, 0);
+		return err_set(err, ENOMEM, "no memory for ranges of pages");
+	r = file_pread_full(fd, text, (size_t)st.st_size, 0);
 	if (r < 0)
-		return err_sys(err, -r, "read the working set");
-	close(PAGERD_FD_WSET);
-	r = json_parse("the working set", text, (size_t)st.st_size, &obj, err);
+		return err_sys(err, -r, "read ranges of pages");
+	r = json_parse("ranges of pages", text, (size_t)st.st_size, &obj, err);
 	return r < 0 ? r : snapshot_wset_from_json(obj, memory_bytes, ret, err);
 }
 
@@ -142,8 +143,10 @@ static int start_engine(struct server *s, const char *options, pid_t keeper, str
 	if (r < 0)
 		return r;
 	close(PAGERD_FD_IMAGE);
-	if (has_wset)
-		r = read_wset(image_raw_bytes(s->image), &wset, err);
+	if (has_wset) {
+		r = read_ranges(PAGERD_FD_WSET, image_raw_bytes(s->image), &wset, err);
+		close(PAGERD_FD_WSET);
+	}
 	if (r == 0)
 		r = pager_new(s->image, &wset, s->way, &opt, &s->pager, err);
 	snapshot_wset_clear(&wset);
@@ -177,15 +180,33 @@ static int do_hello(struct server *s, int fd)
 	return send_reply(fd, obj, pager_memory_fd(s->pager));
 }
 
-static int do_attach(struct server *s, int fd, int *passed)
+/* The difference of an attach: image and ranges. */
+static int read_own(struct server *s, int image_fd, int ranges_fd, struct difference **ret,
+	struct err *err)
+{
+	struct snapshot_wset ranges = {0};
+	int r = read_ranges(ranges_fd, s->pager->bytes, &ranges, err);
+
+	if (r == 0)
+		r = difference_open(image_fd, &ranges, s->pager->bytes, ret, err);
+	snapshot_wset_clear(&ranges);
+	return r;
+}
+
+/* @passed: the socket, and with @own what it brings. */
+static int do_attach(struct server *s, int fd, bool own, int *passed)
 {
 	cleanup_json json_t *obj = json_pack("{s:b}", "ok", true);
+	struct difference *d = NULL;
 	struct err err;
-	int r;
+	int r = 0;
 
-	if (*passed < 0)
-		return send_error(fd, EPROTO, "attach: no socket came with it");
-	r = pager_attach(s->pager, steal_fd(passed), &err);
+	if (passed[0] < 0 || (own && passed[2] < 0))
+		return send_error(fd, EPROTO, "attach: too few descriptors came with it");
+	if (own)
+		r = read_own(s, passed[1], passed[2], &d, &err);
+	if (r == 0)
+		r = pager_attach(s->pager, steal_fd(&passed[0]), d, &err);
 	return r < 0 ? send_error(fd, -r, err.text) : send_reply(fd, obj, -1);
 }
 
@@ -206,6 +227,7 @@ static int do_stats(struct server *s, int fd)
 	PUT(pages_continued);
 	PUT(pages_zeroed);
 	PUT(pages_premapped);
+	PUT(pages_own);
 	PUT(machines);
 	PUT(machines_total);
 #undef PUT
@@ -260,26 +282,15 @@ static int do_traced(struct server *s, int fd)
 	return r < 0 ? send_error(fd, -r, err.text) : send_file(fd, pager_trace_to_json(&trace));
 }
 
-/* One request. -errno: the client is dropped. */
-static int serve_client(struct server *s, int fd)
+/* One request, with what came beside it. */
+static int serve(struct server *s, int fd, const json_t *obj, int *passed)
 {
-	cleanup_json json_t *obj = NULL;
-	char line[LIMIT_PAGER_LINE];
-	cleanup_fd int passed = -1;
-	size_t n_fds = 1;
-	ssize_t n = sock_recv_fds(fd, line, sizeof(line), &passed, &n_fds);
 	const char *op;
 	uint64_t protocol;
-	struct err err;
 
-	if (n == -EAGAIN)
-		return 0;
-	if (n <= 0)
-		return n < 0 ? (int)n : -ECONNRESET;
-	if (line[n - 1] != '\n' || json_parse("request", line, (size_t)n, &obj, NULL) < 0 ||
-		json_get_string(obj, "op", &op, NULL) < 0)
+	if (json_get_string(obj, "op", &op, NULL) < 0)
 		return -EPROTO;
-	if (json_get_u64(obj, "protocol", PAGERD_PROTOCOL, PAGERD_PROTOCOL, &protocol, &err) < 0)
+	if (json_get_u64(obj, "protocol", PAGERD_PROTOCOL, PAGERD_PROTOCOL, &protocol, NULL) < 0)
 		return send_error(fd, EPROTO,
 			"the pager runs from another version of parbake; "
 			"end the sandboxes that use it, then try again");
@@ -288,7 +299,9 @@ static int serve_client(struct server *s, int fd)
 	if (strcmp(op, "hello") == 0)
 		return do_hello(s, fd);
 	if (strcmp(op, "attach") == 0)
-		return do_attach(s, fd, &passed);
+		return do_attach(s, fd, false, passed);
+	if (strcmp(op, "attach-own") == 0)
+		return do_attach(s, fd, true, passed);
 	if (strcmp(op, "stats") == 0)
 		return do_stats(s, fd);
 	if (strcmp(op, "error") == 0)
@@ -298,6 +311,28 @@ static int serve_client(struct server *s, int fd)
 	if (strcmp(op, "traced") == 0)
 		return do_traced(s, fd);
 	return send_error(fd, EINVAL, "no such request");
+}
+
+/* -errno: the client is dropped. */
+static int serve_client(struct server *s, int fd)
+{
+	cleanup_json json_t *obj = NULL;
+	char line[LIMIT_PAGER_LINE];
+	int passed[PASSED] = {-1, -1, -1}, r;
+	size_t n_fds = PASSED;
+	ssize_t n = sock_recv_fds(fd, line, sizeof(line), passed, &n_fds);
+
+	if (n == -EAGAIN)
+		return 0;
+	if (n <= 0)
+		return n < 0 ? (int)n : -ECONNRESET;
+	if (line[n - 1] != '\n' || json_parse("request", line, (size_t)n, &obj, NULL) < 0)
+		r = -EPROTO;
+	else
+		r = serve(s, fd, obj, passed);
+	for (int i = 0; i < PASSED; i++)
+		close_fd(&passed[i]);
+	return r;
 }
 
 /* ---- the loop ------------------------------------------------------------------------------ */

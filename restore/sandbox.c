@@ -14,6 +14,7 @@
  * disk must cost the host disk space, which the template's size bounds, and not memory. It is gone
  * with its last descriptor, however we end.
  */
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,36 +23,17 @@
 #include "common/fault.h"
 #include "common/file.h"
 #include "common/paths.h"
-#include "restore/sandbox_impl.h"
+#include "restore/capture_impl.h"
 #include "restore/translations.h"
 
 #define BODY_BYTES 512
 #define END_WAIT_MS 200
 #define LAST_WORDS 600 /* bytes of the console quoted in an error */
 
-/* A request sent ahead: what became of it. */
-struct sent {
-	struct sandbox *sandbox;
-	bool done;
-	int error;
-	char text[256];
-	int64_t at; /* when it was answered */
-};
-
-struct sandbox {
-	struct template *t;
-	struct machine *machine;
-	struct guest *guest;
-	int overlay_fd;
-	enum { SANDBOX_SHELL, SANDBOX_LOADED, SANDBOX_SPARE, SANDBOX_ACTIVE, SANDBOX_FAILED } stage;
-	struct sent identity, thaw;
-	bool answered; /* both */
-	struct sandbox_trace trace;
-};
-
 /* ---- shell --------------------------------------------------------------------------------- */
 
-static int make_overlay(struct sandbox *sb, struct err *err)
+/* A fresh one, or that of a capture. */
+static int make_overlay(struct sandbox *sb, const struct capture *c, struct err *err)
 {
 	const char *dir;
 	int r = paths_get(PATHS_CACHE, &dir, err);
@@ -61,25 +43,35 @@ static int make_overlay(struct sandbox *sb, struct err *err)
 	sb->overlay_fd = file_scratch(dir, err);
 	if (sb->overlay_fd < 0)
 		return sb->overlay_fd;
-	r = machine_overlay_init(sb->overlay_fd, template_config(sb->t)->disk_bytes, err);
+	if (c)
+		r = capture_copy_overlay(c, sb->overlay_fd, err);
+	else
+		r = machine_overlay_init(sb->overlay_fd, template_config(sb->t)->disk_bytes, err);
 	sb->trace.overlay_made = clock_now_ns();
 	return r;
 }
 
-static int start(struct sandbox *sb, struct err *err)
+static int start(struct sandbox *sb, const struct template_own *own, struct err *err)
 {
 	struct machine_spec spec = {.shape = *template_shape(sb->t),
 		.monitor = template_monitor(sb->t),
 		.disk_fd = template_disk_fd(sb->t),
 		.overlay_fd = sb->overlay_fd,
-		.translations_fd = template_translations_fd(sb->t),
+		/* what is its own may be code */
+		.translations_fd = own ? -1 : template_translations_fd(sb->t),
 		.pager_fd = -1};
 	cleanup_fd int memory = -1, pager = -1, channel = -1;
-	int r = template_memory(sb->t, &memory, &pager, err);
+	int r = template_memory(sb->t, own, &memory, &pager, err);
 
 	if (r < 0)
 		return r;
 	sb->trace.memory_got = clock_now_ns();
+	if (fstat(memory, &sb->memory) < 0)
+		return err_sys(err, errno, "the machine's memory");
+	if (own && pager < 0)
+		r = snapshot_ranges_copy(own->ranges, &sb->own, err);
+	if (r < 0)
+		return r;
 	spec.memory_fd = memory;
 	spec.pager_fd = pager;
 	r = machine_start(&spec, &sb->machine, err);
@@ -93,22 +85,45 @@ static int start(struct sandbox *sb, struct err *err)
 	return r;
 }
 
-int sandbox_shell(struct template *t, struct sandbox **ret, struct err *err)
+/* @c: NULL, or checked to be of @t. */
+static int make_shell(struct template *t, const struct capture *c, bool same_identity,
+	struct sandbox **ret, struct err *err)
 {
 	cleanup_sandbox struct sandbox *sb = calloc(1, sizeof(*sb));
-	int r;
+	struct template_own own;
+	int r = 0;
 
 	if (!sb)
 		return err_set(err, ENOMEM, "no memory for a sandbox");
 	sb->t = t;
-	sb->overlay_fd = -1;
+	sb->overlay_fd = sb->state_fd = -1;
 	sb->trace.begin = clock_now_ns();
-	if ((r = make_overlay(sb, err)) < 0 || (r = start(sb, err)) < 0) {
+	if (c)
+		r = capture_lend(c, &own, &sb->state_fd, err);
+	if (r == 0 && same_identity) {
+		sb->keep_identity = true;
+		capture_get_identity(c, sb->machine_id, sb->hostname);
+	}
+	if (r < 0 || (r = make_overlay(sb, c, err)) < 0 ||
+		(r = start(sb, c ? &own : NULL, err)) < 0) {
 		err_prefix(err, "make a sandbox of %s", template_label(t));
 		return r;
 	}
 	*ret = steal_ptr(&sb);
 	return 0;
+}
+
+int sandbox_shell(struct template *t, struct sandbox **ret, struct err *err)
+{
+	return make_shell(t, NULL, false, ret, err);
+}
+
+int sandbox_shell_from(struct template *t, struct capture *c, bool same_identity,
+	struct sandbox **ret, struct err *err)
+{
+	int r = capture_fits(c, t, err);
+
+	return r < 0 ? r : make_shell(t, c, same_identity, ret, err);
 }
 
 /* ---- restore ------------------------------------------------------------------------------- */
@@ -129,7 +144,8 @@ static int load(struct sandbox *sb, int64_t deadline, struct err *err)
 	r = machine_ready(sb->machine, deadline, err);
 	sb->trace.monitor_ready = clock_now_ns();
 	if (r == 0)
-		r = machine_restore(sb->machine, template_state_fd(sb->t), deadline, err);
+		r = machine_restore(sb->machine,
+			sb->state_fd >= 0 ? sb->state_fd : template_state_fd(sb->t), deadline, err);
 	sb->trace.state_loaded = clock_now_ns();
 	sb->stage = r == 0 ? SANDBOX_LOADED : SANDBOX_FAILED;
 	return r;
@@ -137,7 +153,7 @@ static int load(struct sandbox *sb, int64_t deadline, struct err *err)
 
 static void sent_done(void *user, const struct guest_reply *reply)
 {
-	struct sent *s = user;
+	struct sandbox_sent *s = user;
 
 	s->done = true;
 	s->at = clock_now_ns();
@@ -154,10 +170,15 @@ static int send_ahead(struct sandbox *sb, const char *hostname, struct err *err)
 	struct guest_identity id;
 	uint8_t buf[BODY_BYTES];
 	struct proto_out body = {.buf = buf, .max = sizeof(buf)};
-	int r = guest_identity_make(hostname, &id, err);
+	int r = guest_identity_make(
+		!hostname && sb->keep_identity ? sb->hostname : hostname, &id, err);
 
 	if (r < 0)
 		return r;
+	if (sb->keep_identity)
+		memcpy(id.machine_id, sb->machine_id, sizeof(id.machine_id));
+	memcpy(sb->machine_id, id.machine_id, sizeof(sb->machine_id));
+	memcpy(sb->hostname, id.hostname, sizeof(sb->hostname));
 	guest_identity_body(&id, &body);
 	sb->identity.sandbox = sb->thaw.sandbox = sb;
 	guest_sync_send(sb->guest);
@@ -239,7 +260,7 @@ static int exercise(struct sandbox *sb, int64_t deadline, struct err *err)
 	struct proto_out body = {.buf = buf, .max = sizeof(buf)};
 	int r;
 
-	if (!template_config(sb->t)->context)
+	if (!template_config(sb->t)->context || sb->state_fd >= 0) /* a capture's is the user's */
 		return 0;
 	proto_put_str(&body, PROTO_T_ACTION, "exercise");
 	r = guest_call(sb->guest, PROTO_CONTEXT, &body, deadline, machine_pidfd(sb->machine), NULL,
@@ -307,6 +328,8 @@ int sandbox_train(struct sandbox *sb, int64_t deadline, struct err *err)
 
 	if (sb->stage != SANDBOX_ACTIVE && sb->stage != SANDBOX_SPARE)
 		return err_set(err, EINVAL, "keep translations: it has not answered");
+	if (sb->state_fd >= 0)
+		return err_set(err, EINVAL, "keep translations: it was made from a capture");
 	if (sb->stage == SANDBOX_ACTIVE)
 		r = machine_pause(sb->machine, deadline, err);
 	sb->stage = SANDBOX_FAILED;
@@ -329,6 +352,8 @@ void sandbox_free(struct sandbox *sb)
 		guest_free(sb->guest);
 	machine_free(sb->machine);
 	close_fd(&sb->overlay_fd);
+	close_fd(&sb->state_fd);
+	snapshot_wset_clear(&sb->own);
 	free(sb);
 }
 
@@ -337,6 +362,20 @@ void sandbox_free(struct sandbox *sb)
 struct guest *sandbox_guest(struct sandbox *sb)
 {
 	return sb->guest;
+}
+
+int sandbox_release_channel(struct sandbox *sb, struct err *err)
+{
+	int fd;
+
+	if (sb->stage != SANDBOX_ACTIVE || !sb->guest)
+		return err_set(err, EINVAL, "it is not handed out, or its channel is gone already");
+	fd = fcntl(guest_fd(sb->guest), F_DUPFD_CLOEXEC, 3);
+	if (fd < 0)
+		return err_sys(err, errno, "the agent's channel");
+	guest_free(sb->guest);
+	sb->guest = NULL;
+	return fd;
 }
 
 struct machine *sandbox_machine(struct sandbox *sb)
@@ -363,10 +402,15 @@ int sandbox_overlay_fd(const struct sandbox *sb)
 void sandbox_explain(struct sandbox *sb, struct err *err)
 {
 	cleanup_free char *console = NULL;
+	bool ended;
 	size_t len;
 
-	/* a channel that ended is a machine that does, or is about to */
-	template_explain(sb->t, sb->guest && guest_dispatch(sb->guest, NULL) < 0, err);
+	/* a channel that ended is a machine that does, or is about to; a pager's end is a signal's */
+	if (sb->guest)
+		ended = guest_dispatch(sb->guest, NULL) < 0;
+	else
+		ended = sb->machine && machine_end_signal(sb->machine);
+	template_explain(sb->t, ended, err);
 	/* of a machine that has ended the error has them already */
 	if (!sb->machine || strstr(err->text, " said last:"))
 		return;

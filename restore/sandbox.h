@@ -44,6 +44,14 @@ const struct snapshot_config *template_config(const struct template *t);
 /* The expanded disk, read-only: to boot from instead of restoring. Borrowed as long as the
  * template. */
 int template_disk_fd(const struct template *t);
+/*
+ * Many processes from one template: its owner (which has one thread, before and behind) calls
+ * template_before_fork(), where what each of them would find out for itself is found out, and a pager that
+ * is gone is replaced; the fork then calls template_after_fork(), lets go of the pager's connection that it
+ * inherited, and has its own as soon as it makes a sandbox.
+ */
+int template_before_fork(struct template *t, struct err *err);
+void template_after_fork(struct template *t);
 /* Borrowed until the next sandbox is made: a pager that is gone is replaced then. */
 struct pagerd *template_pager(struct template *t);
 
@@ -94,7 +102,13 @@ void sandbox_free(struct sandbox *sb);
 DEFINE_CLEANUP(struct sandbox *, sandbox_free)
 #define cleanup_sandbox cleanup_with(sandbox_free_p_)
 
+/* NULL when its channel was given away. */
 struct guest *sandbox_guest(struct sandbox *sb);
+/*
+ * ACTIVE: end the sandbox's own struct guest and return its channel (caller closes), which then is read and
+ * written by somebody else: guest_new(), which begins with a SYNC. -errno.
+ */
+int sandbox_release_channel(struct sandbox *sb, struct err *err);
 struct machine *sandbox_machine(struct sandbox *sb);
 const struct sandbox_trace *sandbox_trace(const struct sandbox *sb);
 /* The first result came: trace.first_result is now, the first time. */

@@ -18,6 +18,7 @@
 
 #include "common/file.h"
 #include "common/limits.h"
+#include "restore/difference.h"
 #include "restore/disk.h"
 #include "restore/sandbox_impl.h"
 #include "restore/translations.h"
@@ -25,7 +26,6 @@
 #include "vmm/cpu.h"
 
 #define END_WAIT_MS 500
-#define STATE_MAX (64 * MIB)
 
 struct template
 {
@@ -33,8 +33,11 @@ struct template
 	struct machine_shape shape;
 	const struct monitor_facts *monitor;
 	struct template_options opt;
+	char name[LIMIT_NAME_SIZE], tag[LIMIT_NAME_SIZE];
 	char label[2 * LIMIT_NAME_SIZE];
+	char manifest[DIGEST_TEXT_SIZE];
 	char memory_key[DIGEST_TEXT_SIZE];
+	char *store_dir;
 	int disk_fd, state_fd, image_fd, translations_fd;
 	struct snapshot_wset wset;
 	pthread_mutex_t lock;
@@ -169,7 +172,7 @@ static int load_state(
 
 	if (r < 0)
 		return r;
-	if (l->bytes == 0 || l->bytes > STATE_MAX)
+	if (l->bytes == 0 || l->bytes > LIMIT_STATE_BYTES)
 		return err_set(err, EBADMSG, "%s: a device state of %llu bytes", t->label,
 			(unsigned long long)l->bytes);
 	buf = malloc(l->bytes);
@@ -275,20 +278,51 @@ static bool pager_gone(const struct template *t, int wait_ms)
 	return poll(&pfd, 1, wait_ms) > 0;
 }
 
-int template_memory(struct template *t, int *ret_memory, int *ret_pager, struct err *err)
+/* Connect where nobody is there (any more). With the lock. */
+static int need_pager(struct template *t, struct err *err)
+{
+	if (t->pager && !pager_gone(t, 0))
+		return 0;
+	pagerd_free(t->pager);
+	t->pager = NULL;
+	return connect_pager(t, err);
+}
+
+/* Without userfaultfd: the template's memory with the difference over it, in a file of the machine's own. */
+static int private_memory(struct template *t, struct difference *own, int *ret, struct err *err)
+{
+	cleanup_fd int fd = memfd_create("parbake-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	uint64_t bytes = t->config.memory_bytes;
+	int r;
+
+	if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0)
+		return err_sys(err, errno, "memory of the machine's own");
+	r = file_copy_sparse(pagerd_memory_fd(t->pager), fd, bytes, NULL, NULL);
+	if (r < 0)
+		return err_sys(err, -r, "memory of the machine's own");
+	r = difference_apply(own, fd, err);
+	if (r < 0)
+		return r;
+	if (fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
+		return err_sys(err, errno, "seal the machine's memory");
+	*ret = steal_fd(&fd);
+	return 0;
+}
+
+int template_memory(struct template *t, const struct template_own *own, int *ret_memory,
+	int *ret_pager, struct err *err)
 {
 	cleanup_fd int memory = -1, sock = -1;
-	int r = 0;
+	int r;
 
 	pthread_mutex_lock(&t->lock);
-	if (!t->pager || pager_gone(t, 0)) {
-		pagerd_free(t->pager);
-		t->pager = NULL;
-		r = connect_pager(t, err);
-	}
+	r = need_pager(t, err);
 	if (r == 0 && pagerd_way(t->pager) == PAGER_UFFD)
-		r = pagerd_attach(t->pager, &sock, err);
-	if (r == 0) {
+		r = pagerd_attach(t->pager, own ? own->image_fd : -1, own ? own->ranges : NULL,
+			&sock, err);
+	if (r == 0 && own && sock < 0) {
+		r = private_memory(t, own->difference, &memory, err);
+	} else if (r == 0) {
 		memory = fcntl(pagerd_memory_fd(t->pager), F_DUPFD_CLOEXEC, 3);
 		if (memory < 0)
 			r = err_sys(err, errno, "the pager's memory");
@@ -299,6 +333,23 @@ int template_memory(struct template *t, int *ret_memory, int *ret_pager, struct 
 	*ret_memory = steal_fd(&memory);
 	*ret_pager = steal_fd(&sock);
 	return 0;
+}
+
+int template_before_fork(struct template *t, struct err *err)
+{
+	int r = monitor_prepare(t->monitor, err);
+
+	pthread_mutex_lock(&t->lock);
+	if (r == 0)
+		r = need_pager(t, err);
+	pthread_mutex_unlock(&t->lock);
+	return r;
+}
+
+void template_after_fork(struct template *t)
+{
+	pagerd_forget(t->pager);
+	t->pager = NULL;
 }
 
 void template_explain(struct template *t, bool ended, struct err *err)
@@ -360,6 +411,10 @@ int template_open(struct store *s, const struct store_manifest *m,
 		return err_set(err, ENOMEM, "no memory for a template");
 	pthread_mutex_init(&t->lock, NULL);
 	t->disk_fd = t->state_fd = t->image_fd = t->translations_fd = -1;
+	t->store_dir = str_dup(store_dir(s));
+	memcpy(t->manifest, m->digest, sizeof(t->manifest));
+	memcpy(t->name, m->name, sizeof(t->name));
+	memcpy(t->tag, m->tag, sizeof(t->tag));
 	if (opt)
 		t->opt = *opt;
 	snprintf(t->label, sizeof(t->label), "%s%s%s", m->name, m->tag[0] ? ":" : "", m->tag);
@@ -379,6 +434,7 @@ void template_free(struct template *t)
 	close_fd(&t->state_fd);
 	close_fd(&t->image_fd);
 	close_fd(&t->translations_fd);
+	free(t->store_dir);
 	snapshot_wset_clear(&t->wset);
 	snapshot_config_clear(&t->config);
 	pthread_mutex_destroy(&t->lock);
@@ -418,6 +474,28 @@ int template_translations_fd(const struct template *t)
 const char *template_memory_key(const struct template *t)
 {
 	return t->memory_key;
+}
+
+int template_image_fd(const struct template *t)
+{
+	return t->image_fd;
+}
+
+void template_get_name(const struct template *t, char ret_name[static LIMIT_NAME_SIZE],
+	char ret_tag[static LIMIT_NAME_SIZE])
+{
+	memcpy(ret_name, t->name, sizeof(t->name));
+	memcpy(ret_tag, t->tag, sizeof(t->tag));
+}
+
+const char *template_manifest(const struct template *t)
+{
+	return t->manifest;
+}
+
+const char *template_store(const struct template *t)
+{
+	return t->store_dir;
 }
 
 const struct monitor_facts *template_monitor(const struct template *t)

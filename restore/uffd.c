@@ -111,6 +111,16 @@ enum uffd_result uffd_continue(int fd, uint64_t addr, uint64_t len, uint64_t *re
 	return classify(code);
 }
 
+enum uffd_result uffd_copy(
+	int fd, uint64_t addr, const void *from, uint64_t len, uint64_t *ret_done)
+{
+	struct uffdio_copy arg = {.dst = addr, .src = (uintptr_t)from, .len = len};
+	int code = ioctl(fd, UFFDIO_COPY, &arg) < 0 ? errno : 0;
+
+	*ret_done = arg.copy > 0 ? (uint64_t)arg.copy : 0;
+	return classify(code);
+}
+
 enum uffd_result uffd_zeropage(int fd, uint64_t addr, uint64_t len, uint64_t *ret_done)
 {
 	struct uffdio_zeropage arg = {.range = {.start = addr, .len = len}};

@@ -47,6 +47,9 @@ ssize_t uffd_read(int fd, struct uffd_msg *msgs, size_t n);
  * progress).
  */
 enum uffd_result uffd_continue(int fd, uint64_t addr, uint64_t len, uint64_t *ret_done);
+/* Give the machine pages of its own with the @len bytes at @from. Otherwise as the others. */
+enum uffd_result uffd_copy(
+	int fd, uint64_t addr, const void *from, uint64_t len, uint64_t *ret_done);
 enum uffd_result uffd_zeropage(int fd, uint64_t addr, uint64_t len, uint64_t *ret_done);
 /* Wake who waits in the range; it faults again where nothing was mapped. */
 enum uffd_result uffd_wake(int fd, uint64_t addr, uint64_t len);

@@ -323,6 +323,18 @@ void snapshot_wset_clear(struct snapshot_wset *w)
 	*w = (struct snapshot_wset){0};
 }
 
+int snapshot_ranges_copy(const struct snapshot_wset *w, struct snapshot_wset *ret, struct err *err)
+{
+	struct snapshot_range *ranges = calloc(w->n + 1, sizeof(*ranges));
+
+	if (!ranges)
+		return err_sys(err, ENOMEM, "copy ranges");
+	if (w->n)
+		memcpy(ranges, w->ranges, w->n * sizeof(*ranges));
+	*ret = (struct snapshot_wset){ranges, w->n};
+	return 0;
+}
+
 static json_t *ranges_to_json(const struct snapshot_range *ranges, size_t n)
 {
 	json_t *array = json_array();

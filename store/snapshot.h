@@ -71,6 +71,8 @@ struct snapshot_wset {
 	size_t n;
 };
 void snapshot_wset_clear(struct snapshot_wset *w);
+/* *@ret is a copy. */
+int snapshot_ranges_copy(const struct snapshot_wset *w, struct snapshot_wset *ret, struct err *err);
 /* JSON {"version":1,"ranges":[[offset,bytes],…]} both ways; @memory_bytes bounds it. */
 json_t *snapshot_wset_to_json(const struct snapshot_wset *w);
 int snapshot_wset_from_json(

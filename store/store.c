@@ -132,6 +132,8 @@ int store_open(const char *dir, bool make, struct store **ret, struct err *err)
 
 void store_free(struct store *s)
 {
+	if (!s)
+		return;
 	close_fd(&s->tmp);
 	close_fd(&s->blobs);
 	close_fd(&s->fd);

@@ -131,7 +131,21 @@ int store_verify(struct store *s, const struct store_manifest *m, struct progres
 /* Remove the tag. Blobs go at gc. */
 int store_remove(struct store *s, const char *ref, struct err *err);
 /*
- * Remove blobs that no tag reaches and temporary files older than a day or of dead writers;
+ * Captures (restore/capture.h) need a template version though it may have no name any more: gc keeps what
+ * the captures in these directories name.
+ */
+#define STORE_CAPTURE_FILE "capture.json"
+/* Are the manifest and all its layers there? -ENOENT, with what that means. */
+int store_manifest_whole(struct store *s, const char *digest, struct err *err);
+/* Captures lie, or will, in directories below @dir: needed once, for a directory in which
+ * store_capture_publish() never was at work (copies of captures). */
+int store_captures_at(struct store *s, const char *dir, struct err *err);
+/* Put @text into @dir as its capture.json: from then on gc keeps @manifest. -ENOENT as above. */
+int store_capture_publish(struct store *s, const char *dir, const char *manifest, const void *text,
+	size_t len, struct err *err);
+
+/*
+ * Remove blobs that no tag and no capture reaches and temporary files older than a day or of dead writers;
  * counts in *@ret_…. A bake in progress is safe: gc takes the lock and keeps blobs younger than
  * @keep_s seconds.
  */

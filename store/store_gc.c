@@ -2,7 +2,7 @@
 /*
  * Collecting garbage, under the store's lock so that no name changes meanwhile. Everything that
  * index.json reaches is kept, whoever put it there: manifests of ours, of others, indexes of
- * manifests. Where a manifest cannot be read it is not known what it keeps, so nothing is
+ * manifests; and what captures need (store_capture.c). Where a manifest cannot be read it is not known what it keeps, so nothing is
  * removed at all. The rest goes, if it is old enough not to belong to a bake that has yet to
  * publish.
  *
@@ -126,6 +126,29 @@ static int mark_index(struct gc *gc, struct err *err)
 	return 0;
 }
 
+/* What a capture needs. One whose manifest is not here belongs to another store, or can be restored no
+ * more. */
+static int mark_capture(void *user, const char *manifest, const char *path, struct err *err)
+{
+	struct gc *gc = user;
+	struct store_layer desc = {.bytes = STORE_BYTES_ANY};
+	struct stat st;
+	int r;
+
+	if (json_is_true(json_object_get(gc->keep, manifest + 7)) ||
+		fstatat(gc->store->blobs, manifest + 7, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return 0;
+	snprintf(desc.digest, sizeof(desc.digest), "%s", manifest);
+	if (json_object_set_new(gc->keep, manifest + 7, json_true()) < 0)
+		return err_sys(err, ENOMEM, "collect garbage");
+	r = mark_inside(gc, &desc, 0, err);
+	if (r < 0)
+		err_prefix(err, "nothing removed: the template of the capture %s cannot be read "
+				"(remove the capture, if it is not needed)",
+			path);
+	return r;
+}
+
 static int drop(struct gc *gc, int dirfd, const char *name, const struct stat *st, struct err *err)
 {
 	int r;
@@ -220,6 +243,8 @@ int store_gc(struct store *s, int64_t keep_s, bool dry_run, unsigned *ret_blobs,
 		return err_sys(err, ENOMEM, "collect garbage");
 	gc.now = time(NULL);
 	r = mark_index(&gc, err);
+	if (r == 0)
+		r = store_captures_each(s, mark_capture, &gc, err);
 	if (r == 0)
 		r = sweep(&gc, s->blobs, sweep_blob, err);
 	if (r == 0 && s->tmp >= 0)

@@ -50,6 +50,10 @@ int store_manifest_read(struct store *s, const char *digest, uint64_t bytes,
 	struct store_manifest *ret, struct err *err);
 /* At most one layer of a media type. */
 int store_layers_check(const struct store_layer *layers, unsigned n, struct err *err);
+/* Call @fn for each capture in the directories that are known; @path: where. Not 0: ends it. */
+int store_captures_each(struct store *s,
+	int (*fn)(void *user, const char *manifest, const char *path, struct err *err), void *user,
+	struct err *err);
 /* What people call a layer ("memory"), and the file name it would have. NULL: unknown. */
 const char *store_media_name(const char *media);
 const char *store_media_title(const char *media);

@@ -44,17 +44,22 @@ is() {
 	fi
 }
 
-# like TEXT PATTERN NAME: an extended regular expression
-like() {
+# matches WANTED TEXT PATTERN NAME: does grep -E end with the status WANTED (0: it matches, 1: it does not)?
+matches() {
 	tap_n=$((tap_n + 1))
-	if grep -qE -- "$2" <<<"$1"; then
-		echo "ok $tap_n - $3"
+	grep -qE -- "$3" <<<"$2"
+	if [ $? = "$1" ]; then
+		echo "ok $tap_n - $4"
 	else
-		echo "not ok $tap_n - $3"
-		printf '%s\n' "got:  $1" "want: $2" | sed 's/^/# /'
+		echo "not ok $tap_n - $4"
+		printf '%s\n' "got:  $2" "$([ "$1" = 0 ] && echo want || echo unwanted): $3" | sed 's/^/# /'
 		tap_bad=$((tap_bad + 1))
 	fi
 }
+
+# like TEXT PATTERN NAME, unlike TEXT PATTERN NAME: an extended regular expression
+like() { matches 0 "$@"; }
+unlike() { matches 1 "$@"; }
 
 skip() { # NAME REASON
 	tap_n=$((tap_n + 1))

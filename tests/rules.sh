@@ -42,7 +42,7 @@ library 'curl/' 'bake/fetch|cli/client' libcurl
 library 'archive' 'bake/unpack' libarchive
 library 'ext2fs/|et/com_err' 'bake/ext4' libext2fs
 library 'zstd|zdict' 'store/' zstd
-library 'ini\.h' 'bake/template|pool/config' inih
+library 'ini\.h' 'common/inifile' inih
 library 'jansson' 'common/json\.h' jansson
 library 'microhttpd' 'pool/http' libmicrohttpd
 library 'openssl/' 'common/digest' libcrypto

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the tests and adds up their TAP: `run.sh [unit|fuzz|rules|cli|e2e|kvm …]`, all of them without words.
+# Runs the tests and adds up their TAP: `run.sh [unit|fuzz|rules|cli|e2e|kvm|soak …]`; without words all but soak.
 # The last line is "N passed, N failed, N skipped". A program that prints no plan, another number of
 # results than its plan, or exits with a status but no failed test, counts as one failure. With
 # PARBAKE_NO_SKIP=1 a skip is a failure. Each test has a time limit; its output lies in
@@ -50,6 +50,11 @@ run() {
 	timeout -k 10 "$limit" "$@" >"$log/$name.tap" 2>"$log/$name.err" </dev/null
 	local status=$?
 	[ $status -eq 124 ] && echo "# $name: killed after $limit s" >>"$log/$name.tap"
+	# a check by a function that is not there is no check
+	if grep -E '^(tests/|/).*line [0-9]+: .*(command not found|syntax error)' "$log/$name.err" >"$log/$name.broken"; then
+		sed 's/^/not ok - the test itself: /' "$log/$name.broken" >>"$log/$name.tap"
+	fi
+	rm -f "$log/$name.broken"
 	[ $status -ne 0 ] && tail -n 15 "$log/$name.err" | sed 's/^/# /' >>"$log/$name.tap"
 	add "$name" $status
 }
@@ -77,12 +82,13 @@ tier_scripts() { # LIMIT DIR
 tier_cli() { tier_scripts 600 cli; }
 tier_e2e() { tier_scripts 1500 e2e; }
 tier_kvm() { tier_scripts 1700 kvm; }
+tier_soak() { tier_scripts 7200 soak; }
 
 [ $# -gt 0 ] || set -- rules unit fuzz cli e2e kvm
 for tier; do
 	case $tier in
 	unit) tier_unit ;;
-	fuzz | rules | cli | e2e | kvm) "tier_$tier" ;;
+	fuzz | rules | cli | e2e | kvm | soak) "tier_$tier" ;;
 	*)
 		echo "run.sh: there is no tier \"$tier\"" >&2
 		exit 2

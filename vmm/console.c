@@ -21,12 +21,14 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <time.h>
 
 #include "common/cleanup.h"
 #include "common/limits.h"
 
 #define PACE_MS 4
+#define WAKE UINT64_MAX /* the eventfd's mark in the epoll set */
 
 struct console {
 	int fd; /* -1: it has ended */
@@ -43,10 +45,12 @@ struct slot {
 
 static struct {
 	pthread_mutex_t lock;
-	int epoll_fd;
+	int epoll_fd; /* -1: there is no thread */
+	int wake_fd; /* an eventfd in there: the thread is to end */
+	pthread_t thread;
 	struct slot *slots;
 	size_t n_slots;
-} drain = {.lock = PTHREAD_MUTEX_INITIALIZER, .epoll_fd = -1};
+} drain = {.lock = PTHREAD_MUTEX_INITIALIZER, .epoll_fd = -1, .wake_fd = -1};
 
 static void ring_add(struct console *c, const char *bytes, size_t len)
 {
@@ -91,16 +95,20 @@ static void *drain_main(void *arg)
 {
 	const struct timespec pace = {.tv_nsec = PACE_MS * 1000000};
 	struct epoll_event events[64];
+	int epoll_fd = (int)(intptr_t)arg;
 
-	(void)arg;
 	for (;;) {
-		int n = epoll_wait(drain.epoll_fd, events, 64, -1);
+		int n = epoll_wait(epoll_fd, events, 64, -1);
 
 		pthread_mutex_lock(&drain.lock);
 		for (int i = 0; i < n; i++) {
 			size_t slot = (uint32_t)events[i].data.u64;
 			const struct slot *s = &drain.slots[slot];
 
+			if (events[i].data.u64 == WAKE) {
+				pthread_mutex_unlock(&drain.lock);
+				return NULL; /* there is no console any more */
+			}
 			if (s->console && s->generation == events[i].data.u64 >> 32)
 				drain_one(s->console);
 		}
@@ -113,30 +121,52 @@ static void *drain_main(void *arg)
 /* With the lock. */
 static int start_thread(struct err *err)
 {
+	struct epoll_event wake = {.events = EPOLLIN, .data.u64 = WAKE};
+	cleanup_fd int fd = -1, wake_fd = -1;
 	pthread_attr_t attr;
 	sigset_t all, old;
-	pthread_t thread;
-	int fd, r;
+	int r;
 
 	if (drain.epoll_fd >= 0)
 		return 0;
 	fd = epoll_create1(EPOLL_CLOEXEC);
-	if (fd < 0)
+	wake_fd = eventfd(0, EFD_CLOEXEC);
+	if (fd < 0 || wake_fd < 0 || epoll_ctl(fd, EPOLL_CTL_ADD, wake_fd, &wake) < 0)
 		return err_sys(err, errno, "epoll");
-	drain.epoll_fd = fd;
 	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attr, 256 * KIB);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	r = pthread_create(&thread, &attr, drain_main, NULL);
+	r = pthread_create(&drain.thread, &attr, drain_main, (void *)(intptr_t)fd);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attr);
-	if (r) {
-		close_fd(&drain.epoll_fd);
+	if (r)
 		return err_sys(err, r, "start a thread");
-	}
+	drain.epoll_fd = steal_fd(&fd);
+	drain.wake_fd = steal_fd(&wake_fd);
 	return 0;
+}
+
+bool console_stop(void)
+{
+	cleanup_fd int fd = -1, wake_fd = -1;
+	pthread_t thread;
+	bool used = false;
+
+	pthread_mutex_lock(&drain.lock);
+	for (size_t i = 0; i < drain.n_slots; i++)
+		used |= drain.slots[i].console != NULL;
+	if (!used && drain.epoll_fd >= 0) {
+		fd = steal_fd(&drain.epoll_fd);
+		wake_fd = steal_fd(&drain.wake_fd);
+		thread = drain.thread;
+	}
+	pthread_mutex_unlock(&drain.lock);
+	if (fd >= 0) {
+		eventfd_write(wake_fd, 1);
+		pthread_join(thread, NULL);
+	}
+	return !used;
 }
 
 /* A free slot, the table made longer where there is none. With the lock. */

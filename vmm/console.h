@@ -2,6 +2,7 @@
 #ifndef PARBAKE_VMM_CONSOLE_H
 #define PARBAKE_VMM_CONSOLE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,6 +20,11 @@ struct console;
  */
 int console_new(size_t size, struct console **ret, int *ret_fd, struct err *err);
 void console_free(struct console *c);
+/*
+ * End the thread that drains them (the next console_new() starts another): before a fork. False: there are
+ * consoles, and it stays.
+ */
+bool console_stop(void);
 
 /* How many bytes were ever printed, what waits in the pipe included. */
 uint64_t console_total(struct console *c);

@@ -61,13 +61,27 @@ int guest_wait(struct guest *g, const bool *flag, int64_t deadline, int also_fd,
 /*
  * Watch another descriptor in guest_wait()'s loop (the bake's proxy does): @fn runs there with
  * what poll(2) found; with @events 0 it is not polled at all. Remove from within @fn is allowed,
- * and before guest_free() needed. An owner with an event loop of its own ignores these.
+ * and before guest_free() needed. An owner with an event loop of its own asks to be told of
+ * them (guest_on_watch()), or has none.
  */
 struct guest_watch;
 struct guest_watch *guest_watch_add(
 	struct guest *g, int fd, short events, void (*fn)(void *user, short revents), void *user);
 void guest_watch_set(struct guest_watch *w, short events);
 void guest_watch_remove(struct guest_watch *w);
+
+/*
+ * For an owner with an event loop of its own, before there are watches: it is told of each one that is made,
+ * changed and removed, and calls guest_watch_ready() when poll(2) would find something. What add()
+ * returns is given back to the others. After guest_watch_ready() ask for guest_events() anew.
+ */
+struct guest_watch_ops {
+	void *(*add)(void *user, struct guest_watch *w, int fd, short events);
+	void (*set)(void *handle, short events);
+	void (*remove)(void *handle);
+};
+void guest_on_watch(struct guest *g, const struct guest_watch_ops *ops, void *user);
+void guest_watch_ready(struct guest_watch *w, short revents); /* @w may be gone afterwards */
 
 /*
  * Send SYNC now (queued; needs no answer yet): may be called before the machine

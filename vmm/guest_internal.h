@@ -70,6 +70,7 @@ struct guest_watch {
 	short events;
 	void (*fn)(void *user, short revents); /* NULL: removed */
 	void *user;
+	void *handle; /* of the owner's loop; NULL: there is none */
 };
 
 struct guest {
@@ -106,6 +107,8 @@ struct guest {
 	guest_open_fn *on_open;
 	void *open_user;
 
+	const struct guest_watch_ops *watch_ops;
+	void *watch_user;
 	struct guest_watch **watches;
 	size_t n_watches, cap_watches;
 	struct pollfd *polls;

@@ -35,12 +35,28 @@ struct guest_watch *guest_watch_add(
 	*w = (struct guest_watch){.g = g, .fd = fd, .events = events, .fn = fn, .user = user};
 	g->watches = grow(g->watches, &g->cap_watches, g->n_watches + 1, sizeof(*g->watches));
 	g->watches[g->n_watches++] = w;
+	if (g->watch_ops)
+		w->handle = g->watch_ops->add(g->watch_user, w, fd, events);
 	return w;
 }
 
 void guest_watch_set(struct guest_watch *w, short events)
 {
 	w->events = events;
+	if (w->handle)
+		w->g->watch_ops->set(w->handle, events);
+}
+
+void guest_on_watch(struct guest *g, const struct guest_watch_ops *ops, void *user)
+{
+	g->watch_ops = ops;
+	g->watch_user = user;
+}
+
+void guest_watch_ready(struct guest_watch *w, short revents)
+{
+	if (w->fn && w->events)
+		w->fn(w->user, revents);
 }
 
 static void watches_sweep(struct guest *g)
@@ -63,6 +79,9 @@ void guest_watch_remove(struct guest_watch *w)
 	if (!w)
 		return;
 	g = w->g;
+	if (w->handle)
+		g->watch_ops->remove(w->handle);
+	w->handle = NULL;
 	w->fn = NULL;
 	w->events = 0;
 	if (!g->waiting)

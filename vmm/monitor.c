@@ -93,6 +93,12 @@ static struct {
 	} at[CANDIDATES_MAX];
 } probed = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+void monitor_forget(void)
+{
+	for (size_t i = 0; i < sizeof(monitors) / sizeof(monitors[0]); i++)
+		monitors[i]->forget();
+}
+
 static int choose_accel(const struct monitor_facts *facts, enum machine_accel *ret, struct err *err)
 {
 	const char *asked = getenv("PARBAKE_ACCEL");
@@ -158,13 +164,14 @@ int monitor_probe(const struct monitor_facts **ret, struct err *err)
 int monitor_find(
 	const char *name, const char *version, const struct monitor_facts **ret, struct err *err)
 {
-	const struct monitor_facts *facts;
+	const struct monitor_facts *facts = NULL;
 	struct err there = {0};
 	int r;
 
 	for (unsigned i = 0; (r = monitor_candidate(i, &facts, NULL)) != -ERANGE; i++) {
 		if (r < 0)
 			continue;
+		assert(facts);
 		if (!strcmp(facts->name, name) && !strcmp(facts->version, version)) {
 			*ret = facts;
 			return 0;
@@ -177,10 +184,18 @@ int monitor_find(
 
 int monitor_default_accel(enum machine_accel *ret, struct err *err)
 {
-	const struct monitor_facts *facts;
+	const struct monitor_facts *facts = NULL;
 	int r = monitor_probe(&facts, err);
 
-	return r ? r : choose_accel(facts, ret, err);
+	if (r < 0)
+		return r;
+	assert(facts);
+	return choose_accel(facts, ret, err);
+}
+
+int monitor_prepare(const struct monitor_facts *facts, struct err *err)
+{
+	return monitors[0]->prepare(facts, err);
 }
 
 int monitor_confinement(char ret[static 256], struct err *err)
@@ -384,9 +399,6 @@ int machine_capture(struct machine *m, int state_fd, int64_t deadline, struct er
 
 	if (r < 0)
 		return r;
-	if (!m->booted)
-		return err_set(err, ENOTSUP,
-			"capture: a restored machine's memory is its own; capture a booted one");
 	return finish(m, "capture", m->ops->capture(m, state_fd, deadline, err), err);
 }
 
@@ -442,14 +454,28 @@ static void quote(struct console *c, const char *who, size_t max, struct err *er
 	err_append(err, "\n%s said last:\n%s", who, console_tail(text, max));
 }
 
+/* How it ended. False: it has not. */
+static bool get_end(const struct machine *m, siginfo_t *ret)
+{
+	*ret = (siginfo_t){0};
+	return m->proc.pidfd >= 0 &&
+		waitid((idtype_t)P_PIDFD, (id_t)m->proc.pidfd, ret, WEXITED | WNOHANG | WNOWAIT) ==
+		0 &&
+		ret->si_pid != 0;
+}
+
+int machine_end_signal(const struct machine *m)
+{
+	siginfo_t info;
+
+	return get_end(m, &info) && info.si_code != CLD_EXITED ? info.si_status : 0;
+}
+
 void machine_end_reason(struct machine *m, struct err *err)
 {
-	siginfo_t info = {0};
+	siginfo_t info;
 
-	if (m->proc.pidfd < 0 ||
-		waitid((idtype_t)P_PIDFD, (id_t)m->proc.pidfd, &info, WEXITED | WNOHANG | WNOWAIT) <
-			0 ||
-		info.si_pid == 0)
+	if (!get_end(m, &info))
 		err_set(err, ECONNABORTED, "the monitor has not ended");
 	else if (info.si_code == CLD_EXITED && info.si_status == 0)
 		err_set(err, ECONNABORTED,

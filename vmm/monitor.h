@@ -86,8 +86,17 @@ int monitor_probe(const struct monitor_facts **ret, struct err *err);
 /* The one that is @name in @version. -ENOENT: none is; then the error tells which there are. */
 int monitor_find(
 	const char *name, const char *version, const struct monitor_facts **ret, struct err *err);
+/* Forget what earlier processes found out about the monitors of this host, so that this one tries anew. Before the
+ * first of the calls above. */
+void monitor_forget(void);
 /* KVM where it works, else TCG; PARBAKE_ACCEL=tcg|kvm decides. -ENODEV with the reason. */
 int monitor_default_accel(enum machine_accel *ret, struct err *err);
+
+/*
+ * Find out, and keep, what the first machine_start() of a process needs and the others share: for a process
+ * that is going to fork. It leaves no thread behind.
+ */
+int monitor_prepare(const struct monitor_facts *facts, struct err *err);
 
 /*
  * How machines' processes are confined on this host (common/confine.h), tried with the monitor: a sentence
@@ -109,12 +118,17 @@ int machine_start(const struct machine_spec *spec, struct machine **ret, struct 
  */
 /* Wait until the monitor answers. */
 int machine_ready(struct machine *m, int64_t deadline, struct err *err);
-/* SHELL → PAUSED: load the device state (a regular file, read from its beginning). */
+/* SHELL → PAUSED: load the device state (a regular file, read from its beginning; it is not to change while
+ * the machine lives). */
 int machine_restore(struct machine *m, int state_fd, int64_t deadline, struct err *err);
 int machine_resume(struct machine *m, int64_t deadline, struct err *err);
 int machine_pause(struct machine *m, int64_t deadline, struct err *err);
-/* PAUSED: write the device state, without memory, to @state_fd (a regular file, emptied first). Only of a
- * booted machine, whose memory is shared with its owner; -ENOTSUP of a restored one. */
+/*
+ * PAUSED: write the device state, without memory, to @state_fd (a regular file, emptied first). A booted
+ * machine's memory is what lies in the file it shares with its owner; a restored one's is that of
+ * its process: see restore/capture.h. What it wrote to its disk is in the overlay, all of it. The machine may be
+ * resumed afterwards.
+ */
 int machine_capture(struct machine *m, int state_fd, int64_t deadline, struct err *err);
 /*
  * PAUSED, of a restored machine: write to @fd (a regular file, empty) the code that its monitor has
@@ -140,6 +154,8 @@ int machine_take_channel(struct machine *m);
 /* The last bytes (≤ LIMIT_CONSOLE_BYTES) of the guest's console and of the monitor's own standard error,
  * cleaned for a terminal. Caller frees. Also drains what is waiting. */
 char *machine_console(struct machine *m);
+/* The signal that ended its process; 0: none did. */
+int machine_end_signal(const struct machine *m);
 /* Machine ended: sets @err to how ("exited with status 1", "killed by signal 9"), with its last words. */
 void machine_end_reason(struct machine *m, struct err *err);
 
@@ -161,7 +177,9 @@ struct monitor_ops {
 	const char *name;
 	int (*probe)(unsigned i, struct monitor_facts *ret,
 		struct err *err); /* as monitor_candidate() */
+	void (*forget)(void); /* as monitor_forget() */
 	int (*confined)(struct err *err); /* try whether the monitor starts with all given up */
+	int (*prepare)(const struct monitor_facts *facts, struct err *err); /* monitor_prepare() */
 	int (*start)(struct machine *m, const struct machine_spec *spec, struct err *err);
 	int (*ready)(struct machine *m, int64_t deadline, struct err *err);
 	int (*restore)(struct machine *m, int state_fd, int64_t deadline, struct err *err);

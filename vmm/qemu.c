@@ -2,7 +2,8 @@
 /*
  * The qemu driver. A machine is one QEMU process with QMP on a socket pair; qemu_args.c says what
  * it is given. Device state is a migration stream without memory (x-ignore-shared): a boot maps the
- * memory shared, so the stream leaves it out, and a restore maps the same bytes privately.
+ * memory shared, so the stream leaves it out, and a restore maps the same bytes privately. What has
+ * been restored is captured in another way (qemu_state.c).
  *
  * Round trips are what a restore is made of, so commands go out ahead of their answers: the
  * capabilities when the process starts, the descriptor and the load in one go. The end of a load or
@@ -27,6 +28,7 @@
 #include "common/sock.h"
 #include "vmm/machine.h"
 #include "vmm/qemu.h"
+#include "vmm/qemu_state.h"
 #include "vmm/qmp.h"
 
 #define ERRORS_BYTES (8 * KIB) /* kept of the monitor's standard error */
@@ -39,6 +41,7 @@ struct qemu {
 	uint64_t setup_id; /* the last command of the start */
 	bool ready;
 	int ack_fd; /* eventfd of the preload library; -1: no pager */
+	int base_fd; /* the state it was restored from; -1: none */
 	bool migrated; /* a load or save has ended … */
 	bool failed; /* … badly */
 };
@@ -75,7 +78,7 @@ static int make_fds(struct machine *m, bool pager, struct child_fds *child, stru
 {
 	struct qemu *q = m->driver;
 	cleanup_fd int qmp_fd = -1;
-	int pair[2];
+	int pair[2] = {-1, -1};
 	int r = console_new(LIMIT_CONSOLE_BYTES, &m->console, &child->console, err);
 
 	if (r == 0)
@@ -236,7 +239,7 @@ static int qemu_start(struct machine *m, const struct machine_spec *spec, struct
 	if (!q)
 		return err_set(err, ENOMEM, "out of memory");
 	m->driver = q;
-	q->ack_fd = -1;
+	q->ack_fd = q->base_fd = -1;
 	r = make_fds(m, spec->pager_fd >= 0, &child, err);
 	if (r >= 0) {
 		qmp_fd = r;
@@ -259,6 +262,7 @@ static void qemu_release(struct machine *m)
 		return;
 	qmp_free(q->qmp);
 	close_fd(&q->ack_fd);
+	close_fd(&q->base_fd);
 	free(q);
 	m->driver = NULL;
 }
@@ -334,6 +338,7 @@ static int qemu_restore(struct machine *m, int state_fd, int64_t deadline, struc
 		return err_set(err, ENOTSUP,
 			"the monitor did not hand its memory to the pager: the preload library had "
 			"no effect");
+	q->base_fd = steal_fd(&fd);
 	q->ready = true;
 	return 0;
 }
@@ -394,6 +399,8 @@ static int qemu_capture(struct machine *m, int state_fd, int64_t deadline, struc
 
 	if (ftruncate(state_fd, 0) < 0 || lseek(state_fd, 0, SEEK_SET) < 0)
 		return err_sys(err, errno, "empty the device state's file");
+	if (!m->booted)
+		return qemu_state_save(q->qmp, q->base_fd, state_fd, deadline, err);
 	r = migrate(m, "migrate", state_fd, deadline, err);
 	if (r < 0)
 		return r;
@@ -441,7 +448,9 @@ static void qemu_poll(struct machine *m)
 const struct monitor_ops monitor_qemu = {
 	.name = "qemu",
 	.probe = qemu_probe,
+	.forget = qemu_forget,
 	.confined = qemu_confined,
+	.prepare = qemu_prepare,
 	.start = qemu_start,
 	.ready = qemu_ready,
 	.restore = qemu_restore,

@@ -67,6 +67,8 @@ int qemu_copy_file(const char *path, struct err *err);
  */
 int qemu_confine_make(const char *program, const struct machine_shape *shape, uint64_t disk_bytes,
 	bool uffd_call, struct confine *ret, int *ret_firmware, struct err *err);
+/* monitor_ops.prepare: all of these are kept. */
+int qemu_prepare(const struct monitor_facts *facts, struct err *err);
 /* monitor_ops.confined: does QEMU start at all with that given up? */
 int qemu_confined(struct err *err);
 
@@ -77,6 +79,7 @@ int qemu_confined(struct err *err);
 bool qemu_try_kvm_device(char why[static 128]);
 bool qemu_try_kvm(const struct monitor_facts *facts, char why[static 128]);
 /* monitor_ops.probe */
+void qemu_forget(void);
 int qemu_probe(unsigned i, struct monitor_facts *ret, struct err *err);
 
 #endif

@@ -23,6 +23,7 @@
 #include "common/limits.h"
 #include "common/paths.h"
 #include "common/proc.h"
+#include "vmm/console.h"
 #include "vmm/qemu.h"
 
 #ifndef MFD_EXEC
@@ -234,6 +235,16 @@ int qemu_confine_make(const char *program, const struct machine_shape *shape, ui
 	confine_limit(ret, RLIMIT_MSGQUEUE, 0);
 	confine_limit(ret, RLIMIT_RTPRIO, 0);
 	return 0;
+}
+
+int qemu_prepare(const struct monitor_facts *facts, struct err *err)
+{
+	const struct program *p;
+	int preload, r = qemu_preload(facts, &preload, err);
+
+	confine_host();
+	console_stop(); /* KVM may have been tried */
+	return r < 0 ? r : find_program(facts->program, &p, err);
 }
 
 int qemu_confined(struct err *err)

@@ -166,6 +166,23 @@ static void write_cache(const char *name, const char *id, const struct answers *
 		log_debug("%s", err.text);
 }
 
+void qemu_forget(void)
+{
+	struct monitor_facts facts = {0};
+	const char *origin, *dir;
+
+	if (paths_get(PATHS_CACHE, &dir, NULL) < 0)
+		return;
+	for (unsigned i = 0; find_program(i, facts.program, &origin, NULL) != -ERANGE; i++) {
+		cleanup_free char *name = NULL, *path = NULL;
+
+		snprintf(facts.origin, sizeof(facts.origin), "%s", origin);
+		name = cache_name(&facts);
+		path = str_printf("%s/%s", dir, name);
+		unlink(path);
+	}
+}
+
 /* "7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)" */
 static int ask_version(const char *program, char ret[static 64], struct err *err)
 {

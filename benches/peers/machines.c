@@ -196,10 +196,8 @@ static int eager_prepare(struct peers *p, struct err *err)
 		(r = fd = file_scratch(cache, err)) < 0 ||
 		(r = restore(p, p->memory_fd, template_state_fd(p->template), &m, err)) < 0)
 		return r;
-	/*
-	 * machine_capture() refuses a restored machine, whose memory it could not leave out: here
-	 * it is wanted
-	 */
+	/* a restored machine's memory is left out, being its own: here it is wanted */
+	m.machine->booted = true;
 	r = m.machine->ops->capture(m.machine, fd, clock_deadline(LIMIT_BOOT_MS), err);
 	if (r < 0)
 		return r;

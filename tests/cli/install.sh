@@ -7,6 +7,11 @@ unset PARBAKE_KERNEL PARBAKE_LIBDIR PARBAKE_TEMPLATES PARBAKE
 tree="$scratch/in st"
 
 ok "make install" make -C "$top" --no-print-directory install DESTDIR="$scratch/inst" PREFIX=/usr
+like "$(cat "$scratch/inst/usr/lib/systemd/system/parbake-pool.service")" "^ExecStart=/usr/bin/parbake pool serve$" "the unit"
+is "$(stat -c %a "$scratch/inst/etc/parbake/pool.conf")" 600 "an example configuration"
+echo "# mine" >"$scratch/inst/etc/parbake/pool.conf"
+ok "again" make -C "$top" --no-print-directory install DESTDIR="$scratch/inst" PREFIX=/usr
+is "$(cat "$scratch/inst/etc/parbake/pool.conf")" "# mine" "the operator's configuration stays"
 mv "$scratch/inst/usr" "$tree"
 cd / || exit 1
 ok "doctor" "$tree/bin/parbake" doctor

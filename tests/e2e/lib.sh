@@ -16,6 +16,14 @@ bake() {
 	fi
 }
 
+# own_run: from here on a run directory of this test's own, with the templates that were baked: another test's daemon
+# or pager is neither seen nor ended
+own_run() {
+	mkdir -m 700 "$scratch/home"
+	ln -s "$PARBAKE_HOME/store" "$PARBAKE_HOME/cache" "$scratch/home/"
+	export PARBAKE_HOME=$scratch/home
+}
+
 # alive PID: it runs; a zombie that nobody has reaped yet does not
 alive() { [ -e "/proc/$1/status" ] && ! grep -q '^State:[[:space:]]*Z' "/proc/$1/status" 2>/dev/null; }
 gone() { ! alive "$1"; }

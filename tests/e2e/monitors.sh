@@ -35,6 +35,12 @@ like "$(cat "$scratch/doctor")" "good +monitor .*parbake-.*make monitor" "doctor
 like "$(cat "$scratch/doctor")" "other monitor +qemu .*$packaged" "and the other"
 like "$(PARBAKE_QEMU=$packaged "$parbake" doctor)" "good +monitor .*$packaged.*PARBAKE_QEMU names it" "or who asked for it"
 
+# what an earlier process found out may have been a moment's; doctor tries anew
+sed -i 's/"version":"[^"]*"/"version":"1.2.3"/' "$PARBAKE_HOME"/cache/monitor-make-monitor.json
+like "$(cat "$PARBAKE_HOME"/cache/monitor-make-monitor.json)" '1\.2\.3' "an answer that is kept and wrong"
+unlike "$("$parbake" doctor)" '1\.2\.3' "is not doctor's"
+unlike "$(cat "$PARBAKE_HOME"/cache/monitor-make-monitor.json)" '1\.2\.3' "and not kept"
+
 # without the trimmed one beside it
 mkdir "$scratch/lib"
 for f in libparbake-uffd.so initramfs.cpio vmlinux; do ln -s "$(readlink -f "$top/build/$f")" "$scratch/lib/$f"; done

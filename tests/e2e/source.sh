@@ -18,6 +18,7 @@ wait $pid 2>/dev/null
 ok "kill -9 in the middle: its directory goes" await 20 eval "[ -z \"\$(ls $TMPDIR)\" ]"
 is "$(find "$PARBAKE_HOME/cache" -type f ! -name '*.lock' ! -name '*.json')" "" "and no half of an archive stays"
 sed 's/^suite.*/&\npackages = no-such-package-anywhere/' "$recipes/tiny.ini" >"$scratch/bad.ini"
+cp "$recipes/motd.txt" "$scratch"
 not_ok "a package that is not there fails the bake" timeout 300 "$parbake" bake "$scratch/bad.ini"
 like "$(cat "$scratch/err")" "no-such-package-anywhere" "it is named"
 like "$(cat "$scratch/err")" "mmdebstrap failed .exit status" "and how mmdebstrap ended"

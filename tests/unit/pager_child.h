@@ -64,6 +64,38 @@ static inline void oracle_page(uint64_t page, uint8_t *buf)
 	memcpy(buf, words, PAGE);
 }
 
+/* What a machine has for itself, where it has: its difference to the image. */
+enum oracle_own { OWN_NOT, OWN_DATA, OWN_ZERO };
+
+static inline enum oracle_own oracle_own(uint64_t page)
+{
+	if (page / 100 == 10 || page / 100 == 11)
+		return page / 100 == 10 ? OWN_DATA : OWN_ZERO;
+	switch (mix(page * 7) % 5) {
+	case 0:
+		return OWN_DATA;
+	case 1:
+		return OWN_ZERO;
+	default:
+		return OWN_NOT;
+	}
+}
+
+static inline void oracle_own_page(uint64_t page, uint8_t *buf)
+{
+	switch (oracle_own(page)) {
+	case OWN_DATA:
+		memset(buf, (int)(1 + page % 255), PAGE);
+		memcpy(buf, &page, sizeof(page));
+		break;
+	case OWN_ZERO:
+		memset(buf, 0, PAGE);
+		break;
+	default:
+		oracle_page(page, buf);
+	}
+}
+
 /* ---- the machine --------------------------------------------------------------------------- */
 
 struct child {
@@ -71,6 +103,8 @@ struct child {
 	uint64_t pages;
 	int uffd, sock, news;
 	bool linger; /* see child_watch() */
+	bool own; /* it has a difference */
+	bool early; /* it does not wait for the pager's answer (nor do monitors) */
 	unsigned threads;
 	uint64_t seed, ops;
 	atomic_int bad;
@@ -124,14 +158,14 @@ static inline void child_attach(struct child *c)
 		(unsigned long long)(c->pages / 2 * PAGE));
 	if (sock_send_fds(c->sock, text, (size_t)len, &c->uffd, 1) < 0)
 		child_die("handshake");
-	while (got < 3) {
+	while (!c->early && got < 3) {
 		ssize_t n = read(c->sock, answer + got, 3 - got);
 
 		if (n <= 0) /* as the preload library does */
 			kill(getpid(), SIGKILL);
 		got += (size_t)n;
 	}
-	if (memcmp(answer, "ok\n", 3) != 0)
+	if (!c->early && memcmp(answer, "ok\n", 3) != 0)
 		child_die("answer");
 	if (pthread_create(&id, NULL, child_watch, c) != 0)
 		child_die("watch");
@@ -235,7 +269,8 @@ static inline int child_run_chaos(struct child *c)
 /*
  * `machine chaos SEED OPS THREADS`, `machine read PAGE…` (compared, in that order),
  * `machine stop PAGE` (reads half of the memory, sends 'h', waits for the pager to end
- * while reading the rest; any byte after that is a page it should not have had).
+ * while reading the rest; any byte after that is a page it should not have had). MODE may have "own-" in front: the
+ * machine has a difference; and "early-" before that: it runs before it is answered.
  */
 static inline int child_main(int argc, char **argv)
 {
@@ -243,6 +278,10 @@ static inline int child_main(int argc, char **argv)
 	const char *mode = argc > 2 ? argv[2] : "";
 	struct stat st;
 
+	c.early = strncmp(mode, "early-", 6) == 0;
+	mode += c.early ? 6 : 0;
+	c.own = strncmp(mode, "own-", 4) == 0;
+	mode += c.own ? 4 : 0;
 	alarm(120); /* never to stay behind a test that died */
 	if (fstat(3, &st) < 0)
 		child_die("memory");
@@ -253,7 +292,7 @@ static inline int child_main(int argc, char **argv)
 	if (c.map == MAP_FAILED || !c.shadow)
 		child_die("memory");
 	for (uint64_t page = 0; page < c.pages; page++)
-		oracle_page(page, c.shadow + page * PAGE);
+		(c.own ? oracle_own_page : oracle_page)(page, c.shadow + page * PAGE);
 	c.linger = strcmp(mode, "chaos") != 0;
 	if (fcntl(c.sock, F_GETFD) >= 0)
 		child_attach(&c);

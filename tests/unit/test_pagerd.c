@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pager as a process: one for all clients, gone with the last, and its machines with it. */
 #include <dirent.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -36,7 +37,7 @@ static struct proc machine(struct pagerd *d, int *ret_news, const char *mode, co
 	struct err err;
 
 	if (sock_pair(news, &err) < 0 ||
-		(pagerd_way(d) == PAGER_UFFD && pagerd_attach(d, &sock, &err) < 0)) {
+		(pagerd_way(d) == PAGER_UFFD && pagerd_attach(d, -1, NULL, &sock, &err) < 0)) {
 		printf("# %s\n", err.text);
 		exit(1);
 	}
@@ -167,7 +168,7 @@ static void test_killed(struct pagerd_spec *spec)
 	is_int(poll(&pfd, 1, 5000), 1, "the pager's end is seen");
 	status = ended(&m);
 	ok(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "the machine is dead");
-	is_int(pagerd_attach(a, &sock, &err), -ECONNRESET, "nothing attaches any more");
+	is_int(pagerd_attach(a, -1, NULL, &sock, &err), -ECONNRESET, "nothing attaches any more");
 	b = client(spec);
 	ok(b && pagerd_pid(b) != pid, "a new client replaces the socket it left");
 	m = machine(b, NULL, "read", "9");
@@ -251,6 +252,33 @@ static void test_race(struct pagerd_spec *spec)
 	close(pipes[0]);
 }
 
+/* Each sandbox of a pool has a connection of its own. */
+static void test_many(struct pagerd_spec *spec)
+{
+	enum { MANY = 1200 };
+	static struct pagerd *d[MANY];
+	struct rlimit files;
+	int bad = 0, pid;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_max < 3 * MANY) {
+		tap_skip("too few descriptors are allowed here");
+		return;
+	}
+	files.rlim_cur = files.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &files);
+	for (int i = 0; i < MANY && !bad; i++) {
+		d[i] = client(spec);
+		bad += !d[i] || pagerd_pid(d[i]) != pagerd_pid(d[0]);
+	}
+	is_int(bad, 0, "%d clients at one pager", MANY);
+	pid = d[0] ? pagerd_pid(d[0]) : -1;
+	pagerd_forget(d[0]); /* as good as freed, where nobody else has it */
+	for (int i = 1; i < MANY; i++)
+		pagerd_free(d[i]);
+	ok(gone(pid), "with the last of them it goes");
+	is_int(litter_in_the_end(), 0, "and leaves nothing");
+}
+
 static void test_broken(struct pagerd_spec spec)
 {
 	int fd = memfd_create("broken", MFD_CLOEXEC);
@@ -297,6 +325,7 @@ int main(int argc, char **argv)
 		test_shared(&spec);
 		test_killed(&spec);
 		test_race(&spec);
+		test_many(&spec);
 	}
 	close(spec.image_fd);
 	snprintf(command, sizeof(command), "rm -rf %s", home);

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "bake/template.h"
-#include "bake/template_ini.h"
+#include "common/inifile.h"
 #include "common/file.h"
 #include "common/limits.h"
 #include "tests/unit/tap.h"
@@ -231,19 +231,19 @@ static void test_units(void)
 static void test_long(void)
 {
 	cleanup_free char *text = malloc(3 * LIMIT_RECIPE_LINE);
-	struct template_ini ini = {0};
+	struct inifile ini = {0};
 	struct err err = {0};
 	size_t n = (size_t)sprintf(text, "[env]\nA = ");
 
 	memset(text + n, 'v', LIMIT_RECIPE_LINE);
 	n = strlen("[env]\n") + LIMIT_RECIPE_LINE;
-	ok(!template_ini_parse("l.ini", text, n, &ini, &err), "a line of the greatest length: %s",
+	ok(!inifile_parse("l.ini", text, n, &ini, &err), "a line of the greatest length: %s",
 		err.text);
 	ok(ini.n == 1 && strlen(ini.entries[0].value) == LIMIT_RECIPE_LINE - 4,
 		"nothing of it is cut");
-	template_ini_clear(&ini);
-	ok(template_ini_parse("l.ini", text, n + 1, &ini, &err) < 0, "a byte more is refused");
-	is_int(template_ini_parse("l.ini", text, LIMIT_RECIPE_BYTES + 1, &ini, &err), -EFBIG,
+	inifile_clear(&ini);
+	ok(inifile_parse("l.ini", text, n + 1, &ini, &err) < 0, "a byte more is refused");
+	is_int(inifile_parse("l.ini", text, LIMIT_RECIPE_BYTES + 1, &ini, &err), -EFBIG,
 		"too much text");
 }
 

@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 
-#include "benches/smaps.h"
+#include "vmm/smaps.h"
 #include "benches/symbols.h"
 #include "benches/trace.h"
 #include "common/digest.h"
@@ -227,6 +227,8 @@ static void test_smaps(void)
 	is_int((int64_t)s.guest_private, 10 * 1024, "private of guest memory");
 	is_int(smaps_parse("Rss: 1 kB\n", &s, &err), -EINVAL, "no mapping in front");
 	is_int(smaps_read(getpid(), &own, &err), 0, "our own");
+	is_int(smaps_read_rough(getpid(), &s, &err), 0, "roughly");
+	ok(s.private_bytes > 0 && s.private_bytes <= s.rss, "what is ours is part of it");
 	ok(own.rss >= own.pss && own.pss >= own.private_bytes && own.private_bytes > 0,
 		"RSS ≥ PSS ≥ private > 0");
 }

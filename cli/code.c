@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * parbake code: Python in the warm interpreter of a sandbox of the pool. What it prints passes through,
+ * the value of the last expression is shown as an interactive interpreter does, an exception is
+ * exit status 1.
+ */
+#include "cli/cli.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/client_stream.h"
+#include "cli/terminal.h"
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/limits.h"
+
+struct code {
+	const char *sandbox, *text, *context;
+	char *owned;
+	uint64_t timeout_ms;
+	bool json;
+	struct client_parts parts;
+	bool over, ended, raised;
+	int r;
+	struct err *err;
+};
+
+static int print_text(int fd, const json_t *obj, const char *key, const char *end, struct err *err)
+{
+	const char *text = client_string(obj, key);
+	int r = terminal_pass(fd, text, strlen(text));
+
+	if (r == 0)
+		r = terminal_pass(fd, end, strlen(end));
+	return r < 0 ? err_sys(err, -r, "pass the output on") : 0;
+}
+
+/* What an error has to show: a traceback, its value, or (of one that is the pool's own) a message. */
+static const char *error_key(const json_t *obj)
+{
+	return *client_string(obj, "traceback") ? "traceback"
+		: *client_string(obj, "value")  ? "value"
+						: "message";
+}
+
+static void say_cut(const json_t *end)
+{
+	static const char *const keys[] = {"stdout_cut", "stderr_cut", "results_cut"};
+	static const char *const names[] = {"standard output", "standard error", "a result"};
+
+	for (unsigned i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+		if (json_is_true(json_object_get(end, keys[i])))
+			fprintf(stderr, "parbake: %s was cut\n", names[i]);
+	}
+}
+
+static int on_part(void *user, const json_t *obj, unsigned flags, struct err *err)
+{
+	struct code *code = user;
+	const char *type = client_string(obj, "type");
+
+	(void)flags;
+	code->raised |= !strcmp(type, "error");
+	code->ended |= !strcmp(type, "error") || !strcmp(type, "end_of_execution");
+	if (code->json && strcmp(type, "keepalive") != 0)
+		json_print_line(obj);
+	if (code->json)
+		return 0;
+	if (!strcmp(type, "stdout"))
+		return print_text(STDOUT_FILENO, obj, "text", "", err);
+	if (!strcmp(type, "stderr"))
+		return print_text(STDERR_FILENO, obj, "text", "", err);
+	if (!strcmp(type, "result") && json_is_string(json_object_get(obj, "text")))
+		return print_text(STDOUT_FILENO, obj, "text", "\n", err);
+	if (!strcmp(type, "error"))
+		return print_text(STDERR_FILENO, obj, error_key(obj), "\n", err);
+	if (!strcmp(type, "end_of_execution"))
+		say_cut(obj);
+	return 0;
+}
+
+static int on_data(void *user, const char *bytes, size_t len)
+{
+	struct code *code = user;
+
+	return client_parts_feed(&code->parts, bytes, len);
+}
+
+static void on_done(void *user, const struct client_answer *a)
+{
+	struct code *code = user;
+
+	code->over = true;
+	if (!code->parts.err.text[0] && !a->error)
+		client_parts_end(&code->parts);
+	if (code->parts.err.text[0])
+		code->r = err_set(code->err, EPROTO, "%s", code->parts.err.text);
+	else if (a->error)
+		code->r = err_set(code->err, a->error, "%s", a->text);
+	else if (!code->ended)
+		code->r = err_set(code->err, ECONNRESET, "the answer ended before the code");
+}
+
+static int run(struct code *code, struct err *err)
+{
+	cleanup_client struct client *c = NULL;
+	cleanup_free char *id = NULL, *path = NULL;
+	cleanup_json json_t *body = json_pack("{s:s}", "code", code->text);
+	struct client_call *call;
+	int r = client_open(code->sandbox, &c, &id, err);
+
+	if (r < 0)
+		return r;
+	if (!body)
+		return err_set(err, EINVAL, "the code is not UTF-8");
+	if (code->context)
+		json_object_set_new(body, "context_id", json_string(code->context));
+	if (code->timeout_ms)
+		json_object_set_new(body, "timeout_ms", json_integer((json_int_t)code->timeout_ms));
+	path = str_printf("/sandboxes/%s/execute", id);
+	code->parts.part = on_part;
+	code->parts.user = code;
+	code->err = err;
+	call = client_begin(c,
+		&(struct client_spec){.method = "POST",
+			.path = path,
+			.json = body,
+			.timeout_ms = -1,
+			.data = on_data,
+			.done = on_done,
+			.user = code},
+		err);
+	r = call ? 0 : -EIO;
+	while (r == 0 && !code->over)
+		r = client_turn(c, NULL, 0, CLOCK_NEVER, err);
+	client_drop_all(c);
+	return r < 0 ? r : code->r;
+}
+
+static int read_code(struct code *code, struct err *err)
+{
+	size_t len;
+	int r;
+
+	if (strcmp(code->text, "-"))
+		return 0;
+	r = file_read_rest(
+		STDIN_FILENO, "standard input", LIMIT_HTTP_BODY / 2, &code->owned, &len, err);
+	if (r == 0 && strlen(code->owned) != len)
+		r = err_set(err, EINVAL, "--code -: there is a NUL byte in the code");
+	code->text = code->owned;
+	return r;
+}
+
+int cmd_code(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"code", required_argument, NULL, 'c'},
+		{"context", required_argument, NULL, 'x'},
+		{"timeout", required_argument, NULL, 't'},
+		{"json", no_argument, NULL, 'j'},
+		{NULL, 0, NULL, 0},
+	};
+	struct code code = {.text = "-"};
+	struct err err = {0};
+	int opt, r = 0;
+
+	while ((opt = getopt_long(argc, argv, "c:t:", options, NULL)) != -1) {
+		if (opt == '?')
+			return cli_usage("code", "see above");
+		if (opt == 'c')
+			code.text = optarg;
+		else if (opt == 'x')
+			code.context = optarg;
+		else if (opt == 't')
+			r = cli_duration("--timeout", optarg, &code.timeout_ms, &err);
+		else
+			code.json = true;
+		if (r < 0)
+			return cli_usage("code", "%s", err.text);
+	}
+	if (argc - optind != 1)
+		return cli_usage("code", "which sandbox?");
+	code.sandbox = argv[optind];
+	r = read_code(&code, &err);
+	if (r == 0)
+		r = run(&code, &err);
+	client_parts_clear(&code.parts);
+	free(code.owned);
+	if (r < 0) {
+		cli_fail(&err);
+		return CLI_NOT_RUN;
+	}
+	return code.raised ? CLI_FAILED : CLI_OK;
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * parbake exec: a command in a sandbox of the pool. Standard output and error and the exit status
+ * pass through, as with `parbake run`; so does standard input where it is no terminal, or with -i.
+ */
+#include "cli/cli.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli/client_stream.h"
+#include "cli/terminal.h"
+#include "common/limits.h"
+
+struct request {
+	const char *sandbox;
+	struct client_exec exec;
+	json_t *env;
+	bool interactive, json;
+};
+
+/* With --json: what came of each stream. */
+struct kept {
+	char *bytes[2];
+	size_t len[2];
+	bool cut[2];
+};
+
+static int take_option(int opt, struct request *rq, struct err *err)
+{
+	switch (opt) {
+	case 'e':
+		return cli_pair("--env", optarg, rq->env, err);
+	case 'T':
+		return cli_duration("--timeout", optarg, &rq->exec.timeout_ms, err);
+	case 'C':
+		rq->exec.cwd = optarg;
+		return 0;
+	case 'u':
+		rq->exec.user = optarg;
+		return 0;
+	case 's':
+		rq->exec.shell = optarg;
+		return 0;
+	case 'i':
+		rq->interactive = true;
+		return 0;
+	case 't':
+		rq->exec.tty = true;
+		return 0;
+	case 'j':
+		rq->json = true;
+		return 0;
+	default:
+		return -EINVAL;
+	}
+}
+
+static int parse(int argc, char **argv, struct request *rq)
+{
+	static const struct option options[] = {
+		{"env", required_argument, NULL, 'e'},
+		{"timeout", required_argument, NULL, 'T'},
+		{"cwd", required_argument, NULL, 'C'},
+		{"user", required_argument, NULL, 'u'},
+		{"shell", required_argument, NULL, 's'},
+		{"interactive", no_argument, NULL, 'i'},
+		{"tty", no_argument, NULL, 't'},
+		{"json", no_argument, NULL, 'j'},
+		{NULL, 0, NULL, 0},
+	};
+	struct err err = {0};
+	int opt;
+
+	/* '-': words before "--" come as option 1, so that ID may stand anywhere */
+	while ((opt = getopt_long(argc, argv, "-e:C:u:it", options, NULL)) != -1) {
+		if (opt == '?')
+			return cli_usage("exec", "see above");
+		if (opt == 1 && rq->sandbox)
+			return cli_usage("exec", "\"%s\": the command goes behind --", optarg);
+		if (opt == 1)
+			rq->sandbox = optarg;
+		else if (take_option(opt, rq, &err) < 0)
+			return cli_usage("exec", "%s", err.text);
+	}
+	if (optind < argc)
+		rq->exec.argv = (const char *const *)argv + optind;
+	if (!rq->sandbox)
+		return cli_usage("exec", "which sandbox?");
+	if (!rq->exec.argv == !rq->exec.shell)
+		return cli_usage("exec", "give one of: -- COMMAND, --shell LINE");
+	if (rq->json && rq->exec.tty)
+		return cli_usage("exec", "--json and -t: what a terminal shows is no JSON");
+	return 0;
+}
+
+/* Is there input? Not where nobody would type it, and not that of a device that has none. */
+static int input_of(const struct request *rq)
+{
+	struct stat st;
+
+	if (rq->interactive)
+		return STDIN_FILENO;
+	if (rq->exec.tty || fstat(STDIN_FILENO, &st) < 0 || S_ISCHR(st.st_mode))
+		return -1;
+	return STDIN_FILENO;
+}
+
+static int pass_output(void *user, int fd, const void *bytes, size_t len)
+{
+	(void)user;
+	return terminal_pass(fd, bytes, len);
+}
+
+static int keep_output(void *user, int fd, const void *bytes, size_t len)
+{
+	struct kept *kept = user;
+	unsigned i = fd == STDERR_FILENO;
+	char *more;
+
+	if (len > LIMIT_OUTPUT_BYTES - kept->len[i]) {
+		len = LIMIT_OUTPUT_BYTES - kept->len[i];
+		kept->cut[i] = true;
+	}
+	more = realloc(kept->bytes[i], kept->len[i] + len + 1);
+	if (!more)
+		abort();
+	memcpy(more + kept->len[i], bytes, len);
+	kept->bytes[i] = more;
+	kept->len[i] += len;
+	return 0;
+}
+
+static json_t *total(int64_t told, size_t kept)
+{
+	return json_integer(told >= 0 ? (json_int_t)told : (json_int_t)kept);
+}
+
+static void print_json(const struct client_exit *e, const struct kept *kept)
+{
+	cleanup_json json_t *obj = json_object();
+
+	json_object_set_new(obj, "exit_code", e->code >= 0 ? json_integer(e->code) : json_null());
+	json_object_set_new(obj, "signal", e->signal ? json_integer(e->signal) : json_null());
+	json_object_set_new(obj, "timed_out", json_boolean(e->timed_out));
+	json_object_set_new(obj, "out_of_memory", json_boolean(e->oom));
+	json_object_set_new(obj, "stdout", json_lossy(kept->bytes[0] ?: "", kept->len[0]));
+	json_object_set_new(obj, "stderr", json_lossy(kept->bytes[1] ?: "", kept->len[1]));
+	json_object_set_new(obj, "stdout_bytes", total(e->total_out, kept->len[0]));
+	json_object_set_new(obj, "stderr_bytes", total(e->total_err, kept->len[1]));
+	json_object_set_new(obj, "stdout_cut", json_boolean(e->cut_out || kept->cut[0]));
+	json_object_set_new(obj, "stderr_cut", json_boolean(e->cut_err || kept->cut[1]));
+	json_print_line(obj);
+}
+
+static void say_cut(const char *which, bool cut, int64_t bytes)
+{
+	if (cut && bytes >= 0)
+		fprintf(stderr, "parbake: %s was cut: %lld bytes were written\n", which,
+			(long long)bytes);
+	else if (cut)
+		fprintf(stderr, "parbake: %s was cut\n", which);
+}
+
+static int conclude(const struct request *rq, const struct client_exit *e, const struct kept *kept)
+{
+	if (rq->json) {
+		print_json(e, kept);
+	} else {
+		say_cut("standard output", e->cut_out, e->total_out);
+		say_cut("standard error", e->cut_err, e->total_err);
+		if (e->oom)
+			fprintf(stderr,
+				"parbake: out of memory: the kernel killed a process of the "
+				"command\n");
+		if (e->timed_out)
+			fprintf(stderr, "parbake: timed out: everything it started was killed\n");
+	}
+	if (e->timed_out)
+		return CLI_TIMED_OUT;
+	return e->code >= 0 ? e->code : CLI_SIGNAL + e->signal;
+}
+
+static int not_run(int r)
+{
+	return r == -ENOENT       ? CLI_NOT_FOUND
+		: r == -EACCES    ? CLI_NOT_EXECUTABLE
+		: r == -ETIMEDOUT ? CLI_TIMED_OUT
+				  : CLI_NOT_RUN;
+}
+
+static int run(struct request *rq)
+{
+	cleanup_client struct client *c = NULL;
+	cleanup_free char *id = NULL;
+	struct client_exec *spec = &rq->exec;
+	struct client_exit e = {0};
+	struct kept kept = {0};
+	struct err err = {0};
+	int r, status;
+
+	if (client_open(rq->sandbox, &c, &id, &err) < 0) {
+		cli_fail(&err);
+		return CLI_NOT_RUN;
+	}
+	spec->env = rq->env;
+	spec->stdin_fd = input_of(rq);
+	spec->output = rq->json ? keep_output : pass_output;
+	spec->user_data = &kept;
+	if (spec->tty && spec->stdin_fd >= 0)
+		terminal_raw();
+	r = spec->tty || spec->stdin_fd >= 0 ? client_process_run(c, id, spec, &e, &err)
+					     : client_exec_run(c, id, spec, &e, &err);
+	terminal_restore();
+	if (r < 0)
+		cli_fail(&err);
+	status = r < 0 ? not_run(r) : conclude(rq, &e, &kept);
+	free(kept.bytes[0]);
+	free(kept.bytes[1]);
+	return status;
+}
+
+int cmd_exec(int argc, char **argv)
+{
+	cleanup_json json_t *env = json_object();
+	struct request rq = {.env = env, .exec.stdin_fd = -1};
+	int status = parse(argc, argv, &rq);
+
+	return status ? status : run(&rq);
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* parbake pool status: the templates of a running pool, what waits for each and what came of it. */
+#include "cli/cli.h"
+
+#include <getopt.h>
+#include <stdio.h>
+
+#include "cli/client.h"
+
+static void print_pair(unsigned long long is, unsigned long long wanted)
+{
+	char text[48];
+
+	snprintf(text, sizeof(text), "%llu/%llu", is, wanted);
+	printf(" %9s", text);
+}
+
+static void print_row(const json_t *t)
+{
+	double spare = client_number(t, "hits_spare"), shell = client_number(t, "hits_shell"),
+	       miss = client_number(t, "misses"), all = spare + shell + miss;
+
+	printf("%-20s %-10s", client_string(t, "name"), client_string(t, "tag"));
+	print_pair((unsigned long long)client_number(t, "spares"),
+		(unsigned long long)client_number(t, "want_spares"));
+	print_pair((unsigned long long)client_number(t, "shells"),
+		(unsigned long long)client_number(t, "want_shells"));
+	printf(" %7.0f %7.0f %9.0f %7.0f %6.0f%% %9.2f %7.0f\n", client_number(t, "making"),
+		client_number(t, "sandboxes"), all, miss, all > 0 ? 100 * (all - miss) / all : 0,
+		client_number(t, "arrivals_per_s"), client_number(t, "failures"));
+	if (*client_string(t, "error"))
+		printf("  last failure: %s\n", client_string(t, "error"));
+}
+
+int pool_status_main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"json", no_argument, NULL, 'j'},
+		{NULL, 0, NULL, 0},
+	};
+	cleanup_client struct client *c = NULL;
+	cleanup_json json_t *answer = NULL;
+	const json_t *list;
+	struct err err = {0};
+	bool json = false;
+	json_t *one;
+	size_t i;
+	int opt;
+
+	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		if (opt == '?')
+			return cli_usage("pool", "see above");
+		json = true;
+	}
+	if (optind < argc)
+		return cli_usage("pool", "\"%s\"?", argv[optind]);
+	if (client_new(&c, &err) < 0 || client_call(c, "GET", "/v1/pool", NULL, &answer, &err) < 0)
+		return cli_fail(&err);
+	if (json) {
+		json_print_line(answer);
+		return CLI_OK;
+	}
+	printf("%-20s %-10s %9s %9s %7s %7s %9s %7s %7s %9s %7s\n", "TEMPLATE", "TAG", "SPARES",
+		"SHELLS", "MAKING", "RUNNING", "CREATES", "MISSES", "HITS", "PER_S", "FAILED");
+	list = json_object_get(answer, "templates");
+	json_array_foreach(list, i, one) print_row(one);
+	return CLI_OK;
+}

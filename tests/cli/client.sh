@@ -1,0 +1,178 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The commands that speak to a pool, against one that has no machines (fake_pool.py): what they ask, what they make of
+# the answers, of those that are cut, endless or nonsense too. With real machines: tests/e2e/pool_*.sh.
+. "$(dirname "$0")/../lib.sh"
+
+unset PARBAKE_API_KEY
+export PARBAKE_HOME=$scratch/home
+socket=$scratch/pool.sock
+export PARBAKE_API=unix:$socket
+p() { timeout 60 "$parbake" "$@"; }
+# status WORDS…: the exit status; what was said is in $scratch/out and err
+status() {
+	p "$@" >"$scratch/out" 2>"$scratch/err"
+	echo $?
+}
+# asked EXPRESSION: of the newest request r, in Python
+asked() { python3 -c "import json,sys; r=json.loads(open(sys.argv[1]).readlines()[-1]); print($1)" "$socket.log"; }
+# json EXPRESSION: of what was printed
+json() { python3 -c "import json,sys; d=[json.loads(l) for l in open(sys.argv[1])]; print($1)" "$scratch/out"; }
+
+# nobody there
+is "$(PARBAKE_API='' status ps)" 1 "no pool"
+like "$(cat "$scratch/err")" "no pool answers at unix:.*/home/run/pool.sock \(No such file or directory\): .*pool serve" "which socket, and what to do"
+is "$(status exec x -- true)" 125 "no pool for exec"
+is "$(PARBAKE_API=ftp://example.org status ps)" 1 "an address of another kind"
+like "$(cat "$scratch/err")" "PARBAKE_API=ftp://example.org: write unix:PATH" "says what it takes"
+is "$(PARBAKE_API=http://127.0.0.1:1 status ps)" 1 "a port where nobody listens"
+like "$(cat "$scratch/err")" "no pool answers at http://127.0.0.1:1 \(Connection refused\)" "says so"
+
+python3 "$top/tests/cli/fake_pool.py" "$socket" 2>"$scratch/fake.err" &
+fake=$!
+trap 'kill $fake 2>/dev/null; wait $fake 2>/dev/null; rm -rf "$scratch"' EXIT
+ok "the fake pool is there" await 20 p ps
+
+# create
+id=$(p create base --timeout 90s --metadata a=b --metadata c=d=e --env X=1 --allow example.org --allow www.example.org --auto-pause)
+like "$id" '^sb[0-9]+bas$' "create prints the id"
+is "$(asked '[r["body"][k] for k in ("templateID","timeout","metadata","envVars","autoPause","network")]')" \
+	"['base', 90, {'a': 'b', 'c': 'd=e'}, {'X': '1'}, True, {'allowOut': ['example.org', 'www.example.org']}]" "and asks for what was said"
+is "$(status create base --timeout 100ms)$(asked 'r["body"]["timeout"]')" 01 "a lease has whole seconds, at least one"
+other=$(cat "$scratch/out")
+is "$(status create base)$(asked '"timeout" in r["body"]')" 0False "without: the pool's own"
+is "$(status create none)" 1 "a template that is not there"
+is "$(cat "$scratch/err")" 'parbake: there is no template "none": bake it' "the pool's words"
+is "$(status create html)" 1 "an answer that is no pool's"
+like "$(cat "$scratch/err")" "POST /sandboxes: unix:.* answered 502 without a reason" "is told as such"
+is "$(status create base --metadata x)" 2 "a pair without ="
+is "$(status create)" 2 "no template"
+is "$(status create base --json)$(json 'd[0]["state"]')" 0running "as JSON"
+
+# ps
+is "$(status ps --quiet)" 0 "ps"
+is "$(wc -l <"$scratch/out")" 11 "shows what runs, whatever the pages"
+is "$(status ps)" 0 "as a table"
+like "$(cat "$scratch/out")" "^$id +base +running +[0-9]+s +1m[0-9]+s +1 +256.0 MiB +a=b,c=d=e" "age, lease, machine, metadata"
+is "$(status ps --json)$(json 'len({s["sandboxID"] for s in d})')" 011 "as JSON"
+is "$(status pause "$id")$(cat "$scratch/out")" "0$id" "pause"
+is "$(status ps --quiet)$(grep -c . "$scratch/out")" 010 "a paused one is not shown"
+is "$(status ps -aq)$(grep -c "$id" "$scratch/out")" 01 "but with --all"
+is "$(status pause "$id")" 1 "pause a paused one"
+like "$(cat "$scratch/err")" "^parbake: pause $id: $id is paused already" "an error names the sandbox"
+is "$(status resume "$id" --timeout 5m)$(asked 'r["body"]["timeout"]')" 0300 "resume"
+is "$(status timeout "$id" 1h)$(asked 'r["body"]["timeout"]')" 03600 "timeout"
+is "$(status timeout "$id" soon)" 2 "no duration"
+
+# ids
+short=${id%bas}
+is "$(status logs "$short")$(asked 'r["path"]')" "0/sandboxes/$id/logs" "the beginning of an id will do"
+is "$(status logs sb)" 1 "one that several have"
+like "$(cat "$scratch/err")" "sb: several sandboxes begin so \(sb.*, sb.*\); write more" "says so"
+is "$(status logs nothere)" 1 "one that none has"
+like "$(cat "$scratch/err")" "there is no sandbox nothere; see .parbake ps --all" "says so"
+is "$(status logs ../templates)" 1 "a path is no id"
+is "$(status logs "$id")$(tr '\n' , <"$scratch/out")" "0first,second," "logs"
+
+# exec
+is "$(status exec "$id" -- sh -c 'echo out; echo err >&2; exit 7' </dev/null)" 7 "exec: the status"
+is "$(cat "$scratch/out") $(cat "$scratch/err")" "out err" "and both streams"
+is "$(asked 'r["path"] + " " + str(r["body"]["argv"][0]) + " " + str(r["body"]["stream"])')" "/sandboxes/$id/exec sh True" "without input: one request"
+is "$(status exec "$id" -e A=1 -C / -u 7 --timeout 3s --shell 'echo $A; pwd' </dev/null)$(tr '\n' , <"$scratch/out")" "01,/," "env, cwd, shell"
+is "$(asked '[r["body"][k] for k in ("env","cwd","user","timeout_ms","shell")]')" "[{'A': '1'}, '/', '7', 3000, 'echo \$A; pwd']" "are all asked for"
+is "$(status exec "$id" -- sh -c 'kill -9 $$' </dev/null)" 137 "a signal"
+is "$(status exec "$id" -- /no/such </dev/null)" 127 "no such command"
+is "$(status exec "$id" --timeout 200ms -- sleep 30 </dev/null)" 124 "timed out"
+like "$(cat "$scratch/err")" "timed out: everything it started was killed" "is said"
+is "$(status exec badout -- echo x </dev/null)" 0 "cut output"
+like "$(cat "$scratch/err")" "standard output was cut: 2 bytes" "is said"
+ok "bytes that are no text" cmp <(head -c 1000000 /bin/bash) <(p exec "$id" -- head -c 1000000 /bin/bash </dev/null)
+is "$(status exec "$id" --json -- sh -c 'printf "a\377"; exit 3' </dev/null)$(json '[d[0][k] for k in ("exit_code","signal","stdout","stdout_bytes","timed_out")]')" \
+	"3[3, None, 'a�', 2, False]" "as JSON"
+is "$(status exec badend -- true </dev/null)" 125 "an answer without an end is no success"
+like "$(cat "$scratch/err")" "the answer ended before the command" "says so"
+is "$(status exec badline -- true </dev/null)" 125 "a line without an end"
+like "$(cat "$scratch/err")" "a line longer than 15728640 bytes" "is given up"
+is "$(status exec "$id")" 2 "no command"
+is "$(bash -c '"$0" exec "$1" -- echo hello >/dev/full </dev/null' "$parbake" "$id" 2>"$scratch/err"; echo $?)" 125 "a full disk behind standard output"
+like "$(cat "$scratch/err")" "No space left" "is told"
+
+# exec with input
+is "$(printf 'one\ntwo\n' | p exec "$id" -- wc -l | tr -d ' ')" 2 "standard input"
+head -c 700000 /bin/bash >"$scratch/in"
+ok "byte for byte, much of it" cmp "$scratch/in" <(p exec "$id" -- cat <"$scratch/in")
+is "$(yes | p exec "$id" -- sh -c 'head -n 1; exit 5'; echo $?)" "$(printf 'y\n5')" "a command that reads no further"
+is "$(echo x | p exec "$id" -- sh -c 'cat >&2; kill -TERM $$' 2>&1; echo $?)" "$(printf 'x\n143')" "its error output; a signal"
+is "$(echo x | p exec "$id" -- /no/such 2>/dev/null; echo $?)" 127 "no such command"
+is "$(echo x | p exec "$id" -e B=2 --shell 'echo $B')" 2 "shell and env"
+echo 'stty size; test -t 0 && echo terminal; exit 4' | p exec "$id" -it -- sh >"$scratch/out" 2>"$scratch/err"
+is $? 4 "a terminal: the status"
+like "$(cat "$scratch/out")" '^terminal' "is one"
+python3 "$top/tests/cli/terminal.py" "$parbake" "$id" >"$scratch/tty.out" 2>&1
+is "$(tail -n 1 "$scratch/tty.out" | tr -d '\r')" "24x80 then 30x100, raw, restored" "from a terminal: sizes, raw mode, put back"
+
+# cp, code
+echo content >"$scratch/f"
+chmod 750 "$scratch/f"
+is "$(status cp "$scratch/f" "$id:/tmp/g")$(asked 'r["query"]["path"] + " " + r["query"]["mode"]')" "0/tmp/g 750" "cp in"
+is "$(status cp "$id:/tmp/g" "$scratch/back")$(cat "$scratch/back")" 0content "cp out"
+is "$(status cp "$id:/tmp/g" -)$(cat "$scratch/out")" 0content "to standard output"
+mkdir "$scratch/dir"
+is "$(status cp "$id:/tmp/g" "$scratch/dir")$(cat "$scratch/dir/g")" 0content "into a directory"
+is "$(status cp "$scratch/f" "$id:/tmp/")$(asked 'r["query"]["path"]')" 0/tmp/f "into a directory there"
+is "$(status cp "$scratch/f" "$id:a b&c=ü?")$(asked 'r["query"]["path"]')" "0a b&c=ü?" "a name with everything in it"
+: >"$scratch/empty"
+is "$(status cp "$scratch/empty" "$id:e")$(status cp "$id:e" "$scratch/e")$(stat -c %s "$scratch/e")" 000 "an empty file"
+is "$(status cp "$id:/none" "$scratch/none")" 1 "a file that is not there"
+ok "leaves none here" test ! -e "$scratch/none"
+is "$(status cp "badcut:/tmp/g" "$scratch/back2")" 1 "a file that is cut"
+ok "is not kept" test ! -e "$scratch/back2"
+is "$(find "$scratch" -name '.tmp-*' | wc -l)" 0 "nor a part of it"
+is "$(status cp "$scratch/f" "$scratch/g")" 2 "neither is in a sandbox"
+is "$(status code "$id" --code '1 + 1')$(cat "$scratch/out")" "0printed
+1 + 1" "code"
+is "$(cat "$scratch/err")" warned "its errors"
+is "$(echo 'raise x' | status code "$id")$(cat "$scratch/err")" "1Traceback: ValueError: no" "an exception"
+is "$(status code "$id" --code 1 --json)$(json '[e["type"] for e in d]')" \
+	"0['stdout', 'stderr', 'result', 'number_of_executions', 'end_of_execution']" "its events"
+
+# the others
+is "$(status fork "$id" -n 3)$(wc -l <"$scratch/out")" 03 "fork"
+is "$(status fork badfork -n 2)$(wc -l <"$scratch/out")" 11 "a fork of which one failed"
+like "$(cat "$scratch/err")" "fork badfork: no space left" "says why"
+is "$(status snapshot "$id" --name mine)$(cat "$scratch/out")$(asked 'r["body"]["name"]')" 0snap1mine "snapshot"
+is "$(status stats "$id" "$other")$(grep -cE '12.5% +3.0 MiB +40.0 MiB +1.0 MiB' "$scratch/out")" 02 "stats"
+is "$(status stats badmetrics --json)$(json 'd[0]["metrics"]')" 0None "one that does not answer has no numbers"
+is "$(status stats "$id" --json)$(json 'd[0]["metrics"]["cpuUsedPct"]')" 012.5 "as JSON"
+is "$(status kill "$id" nothere "$other")" 1 "kill: all but the one that is not there"
+is "$(sort "$scratch/out" | tr '\n' ' ')" "$(printf '%s\n' "$id" "$other" | sort | tr '\n' ' ')" "are gone"
+is "$(status kill "$id")" 1 "a second kill"
+is "$(status kill --all)$(tr '\n' ' ' <"$scratch/err")" "1parbake: kill badkill: the machine is not gone after 10 s " "kill all, but one that will not go"
+is "$(status ps -q)$(cat "$scratch/out")" 0badkill "the rest is gone"
+is "$(status kill)" 2 "kill whom?"
+is "$(status pool status)$(grep -cE '^base +latest +2/3 +1/1 +1 +1 +10 +1 +90%' "$scratch/out")" 01 "pool status"
+
+# the load tool
+doc() { python3 -c "import json,sys; s={x['name']: x for x in json.load(open(sys.argv[1]))['runs'][0]['series']}; print($1)" "$scratch/doc.json"; }
+is "$(status bench load other -n 20 --concurrency 4 --until exec --save "$scratch/doc.json")" 0 "bench load"
+is "$(doc '[s["create spare"]["n"] + s["create shell"]["n"], s["exec"]["n"], s["kill"]["n"], s["create spare"]["failed"]]')" "[20, 20, 20, 0]" \
+	"counts every create, by what the pool had for it"
+is "$(doc 'min(s["exec"]["total_ns"]) > min(s["create spare"]["total_ns"] + s["create shell"]["total_ns"])')" True "a first command takes longer"
+is "$(status ps -q)$(cat "$scratch/out")" 0badkill "and leaves no sandbox"
+is "$(status bench load other -n 10 --rate 200 --save "$scratch/doc.json")" 0 "an open loop"
+is "$(doc 'sorted(round(a / 1e6) for n in s if n != "kill" for a in s[n]["at_ns"])')" "[0, 5, 10, 15, 20, 25, 30, 35, 40, 45]" "begins on time"
+is "$(status bench load none -n 3 --save "$scratch/doc.json")$(doc 's["create"]["failed"]')" 13 "failures are counted"
+like "$(cat "$scratch/out")" "3 × create: there is no template" "by kind"
+
+# keys
+kill $fake
+wait $fake 2>/dev/null
+python3 "$top/tests/cli/fake_pool.py" "$socket" s3cret 2>"$scratch/fake.err" &
+fake=$!
+await 20 env PARBAKE_API_KEY=s3cret "$parbake" ps -q >/dev/null 2>&1
+is "$(status ps)" 1 "no key"
+like "$(cat "$scratch/err")" "no valid API key \(PARBAKE_API_KEY is not set\)" "says so"
+is "$(PARBAKE_API_KEY=wrong status ps)" 1 "a wrong key"
+like "$(cat "$scratch/err")" "not the right one" "says so"
+is "$(PARBAKE_API_KEY=s3cret status ps)" 0 "the right one"
+finish

@@ -1,0 +1,120 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The daemon with machines: who sees which sandbox, how one is addressed, metrics, a drain with an open request, a
+# restart and a kill -9 that sandboxes live through. Without machines: tests/cli/daemon.sh.
+. "$(dirname "$0")/lib.sh"
+
+unset PARBAKE_API_KEY PARBAKE_API
+bake "$recipes/tiny.ini"
+export PARBAKE_API=unix:$scratch/run/sock
+socket=$scratch/run/sock conf=$scratch/pool.conf
+pids=() daemon=
+end() {
+	[ -z "$daemon" ] || "$parbake" kill --all
+	kill -9 "${pids[@]}"
+	wait
+	rm -rf "$scratch"
+} >/dev/null 2>&1
+trap end EXIT
+
+serve() { # NAME: start a daemon, wait until it answers
+	: >"$scratch/$1"
+	"$parbake" pool serve --config "$conf" 2>"$scratch/$1" &
+	daemon=$!
+	pids+=("$daemon")
+	await 60 grep -q "the pool answers" "$scratch/$1"
+}
+ask() { timeout 60 python3 "$top/tests/cli/ask.py" "$@"; }
+status() { # of an answer; its body in $scratch/body
+	ask "$@" >"$scratch/answer" 2>"$scratch/err" || { cat "$scratch/err"; return; }
+	sed 1d "$scratch/answer" >"$scratch/body"
+	head -n 1 "$scratch/answer"
+}
+field() { python3 -c "import json,sys; d=json.load(open(sys.argv[1])); print($1)" "$scratch/body"; }
+ready() { [ "$(status "$socket" GET /readyz)" = 200 ]; }
+
+for who in one two; do
+	"$parbake" pool key "$who" >"$scratch/key"
+	eval "$who=\$(grep -o 'e2b_[0-9a-f]*' \"\$scratch/key\")"
+	grep -v '^#' "$scratch/key" >>"$scratch/keys"
+done
+port=$(python3 -c 'import socket; s=socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+printf '[pool]\nlisten = 127.0.0.1:%s\nsocket = %s\nstate = %s\ndomain = sb.example.org\n[template tiny]\nshells = 1\nspares = 1\n' \
+	"$port" "$socket" "$scratch/state" >"$conf"
+cat "$scratch/keys" >>"$conf"
+
+serve first
+ok "shells and spares are made" await 120 ready
+# shellcheck disable=SC2154 # by the eval above
+is "$(status -H "X-API-Key: $one" "$socket" POST /sandboxes '{"templateID": "tiny"}')" 201 "a sandbox of the first key"
+id=$(field 'd["sandboxID"]') token=$(field 'd["envdAccessToken"]')
+is "$(status -H "X-API-Key: $one" "$socket" GET "/sandboxes/$id")" 200 "its key sees it"
+# shellcheck disable=SC2154
+is "$(status -H "X-API-Key: $two" "$socket" GET "/sandboxes/$id")" 404 "another does not"
+is "$(status -H "X-API-Key: $two" "$socket" DELETE "/sandboxes/$id")" 404 "nor may it end it"
+is "$(status -H "X-API-Key: $two" -H "E2b-Sandbox-Id: $id" "$socket" GET /health)" 404 "nor use it"
+is "$(status "$socket" GET "/sandboxes/$id")" 200 "this user sees all"
+
+# how it is addressed
+key=(-H "X-API-Key: $one")
+is "$(status "${key[@]}" -H "Host: 49983-$id.sb.example.org" "$socket" GET /health)" 204 "by its host name"
+is "$(status "${key[@]}" -H "Host: 49999-$id.SB.example.org:3000" "$socket" GET /health)" 204 "with a port behind it"
+is "$(status "${key[@]}" -H "Host: 8080-$id.sb.example.org" "$socket" GET /)" 502 "a port of the guest's own is not reached"
+is "$(status "${key[@]}" -H "E2b-Sandbox-Id: $id" "$socket" GET /health)" 204 "by a header"
+is "$(status "${key[@]}" -H "X-Sandbox-Id: $id" "$socket" GET /health)" 204 "by another"
+is "$(status "${key[@]}" "$socket" GET "/sandboxes/$id/health")" 204 "by its path"
+is "$(status "${key[@]}" -H "E2b-Sandbox-Id: $id" "$socket" GET /no/such)" 404 "what is not there"
+is "$(status "${key[@]}" -H "Host: 49983-$id.other.example.org" "$socket" GET "/sandboxes/$id")" 200 \
+	"another domain is none of ours"
+
+
+# by TCP: its token opens its inside, and nothing else
+tcp=127.0.0.1:$port
+is "$(status -H "E2b-Sandbox-Id: $id" "$tcp" GET /health)" 401 "over TCP nothing goes without a key"
+is "$(status -H "X-Access-Token: $token" -H "E2b-Sandbox-Id: $id" "$tcp" GET /health)" 204 "or the sandbox's token"
+is "$(status -H "X-Access-Token: ${token%?}x" -H "E2b-Sandbox-Id: $id" "$tcp" GET /health)" 401 "not another"
+is "$(status -H "X-Access-Token: $token" -H "E2b-Sandbox-Id: none" "$tcp" GET /health)" 401 "nor for another sandbox"
+is "$(status -H "X-Access-Token: $token" "$tcp" GET "/sandboxes/$id")" 401 "nor for the control plane"
+
+# metrics
+is "$(status "$socket" GET /metrics)" 200 "metrics"
+cp "$scratch/body" "$scratch/metrics"
+like "$(cat "$scratch/metrics")" '^parbake_create_seconds_count\{template="tiny",mode="spare"\} 1$' "the create"
+like "$(cat "$scratch/metrics")" '^parbake_create_part_seconds_count\{template="tiny",mode="spare",part="resumed"\} 1$' "its parts"
+like "$(cat "$scratch/metrics")" '^parbake_pool_found_total\{template="tiny",tag="latest",found="spare"\} 1$' "what it found"
+like "$(cat "$scratch/metrics")" '^parbake_sandboxes\{state="running"\} 1$' "sandboxes"
+like "$(cat "$scratch/metrics")" '^parbake_memory_bytes\{template="tiny",kind="guest_private"\} [1-9]' "memory"
+like "$(cat "$scratch/metrics")" '^parbake_monitor_faults\{template="tiny"\} [1-9]' "faults"
+is "$(status "$socket" GET /v1/pool)" 200 "the pool"
+is "$(field '[(t["name"], t["sandboxes"], t["hits_spare"]) for t in d["templates"] if t["name"] == "tiny"]')" \
+	"[('tiny', 1, 1)]" "tells of its template"
+
+# a drain: what runs in an open request is answered, what would begin is not
+"$parbake" exec "$id" --shell 'echo began; cat /tmp/go 2>/dev/null; while [ ! -e /tmp/go ]; do sleep 0.05; done; echo ended' \
+	>"$scratch/exec" 2>"$scratch/exec.err" &
+exec=$!
+ok "a command runs" await 20 grep -q began "$scratch/exec"
+"$parbake" exec "$id" --shell 'echo armed; sleep 2; touch /tmp/go' >"$scratch/armed" 2>&1 &
+pids+=($!)
+ok "and one that will end it" await 20 grep -q armed "$scratch/armed"
+kill -TERM "$daemon"
+ok "told to end, it refuses others" await 10 sh -c "! '$parbake' pool status"
+wait "$exec"
+is "$? $(tr '\n' ' ' <"$scratch/exec")" "0 began ended " "the command is answered to its end"
+wait "$daemon"
+is "$?" 0 "then the daemon ends"
+serve second
+is "$("$parbake" ps --quiet)" "$id" "the next one has the sandbox"
+is "$("$parbake" exec "$id" -- cat /proc/sys/kernel/ostype)" Linux "which works"
+kill -9 "$daemon"
+wait "$daemon" 2>/dev/null
+serve third
+is "$("$parbake" exec "$id" --shell 'test -e /tmp/go && echo same')" same "so it does after a kill -9"
+is "$(status -H "X-API-Key: $two" "$socket" GET "/sandboxes/$id")" 404 "and is still its key's"
+ok "it is ended" "$parbake" kill "$id"
+is "$("$parbake" ps --quiet)" "" "and gone"
+kill -TERM "$daemon"
+wait "$daemon"
+is "$?" 0 "the last daemon ends"
+daemon=
+finish

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""wire.py MB SCRATCH: commands and files in a sandbox of a pool, over its API's socket."""
+import base64, hashlib, struct, sys, time
+from pool_lib import *
+
+mb, scratch = int(sys.argv[1]), sys.argv[2]
+tap = Tap()
+d = Daemon(scratch, "[template tiny]\nshells = 0\nspares = 0\n")
+CONNECT = {"Content-Type": "application/connect+json"}
+
+
+def begin(method, path, body=b"", headers=None, timeout=120):
+    """The connection and its answer, whose headers have come."""
+    conn = Unix(d.socket, timeout)
+    conn.request(method, path, body, headers or {"Content-Type": "application/json"})
+    return conn, conn.getresponse()
+
+
+def leave(conn, answer):
+    """Hang up: the answer holds the socket too."""
+    conn.sock and conn.sock.shutdown(socket.SHUT_RDWR)
+    answer.close()
+    conn.close()
+
+
+def events(answer):
+    """Of NDJSON."""
+    for line in answer:
+        yield json.loads(line)
+
+
+def messages(answer):
+    """Of Connect's envelopes: (flags, message)."""
+    while True:
+        head = answer.read(5)
+        if len(head) < 5:
+            return
+        flags, n = struct.unpack(">BI", head)
+        yield flags, json.loads(answer.read(n))
+
+
+def start(sid, message, **headers):
+    body = json.dumps(message).encode()
+    return begin("POST", f"/sandboxes/{sid}/process.Process/Start", struct.pack(">BI", 0, len(body)) + body, dict(CONNECT, **headers))
+
+
+def running(sid, words):
+    """How many processes of the sandbox are called so."""
+    line = "for p in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$p 2>/dev/null; echo; done"
+    return d.api.exec(sid, line).split("\n").count(words + " ")
+
+
+def big_output(sid):
+    size = mb * 1000 * 1000
+    want = hashlib.sha256((b"y\n" * (size // 2))).hexdigest()
+    conn, answer = begin("POST", f"/v1/sandboxes/{sid}/exec", json.dumps({"cmd": f"yes | head -c {size}", "stream": True, "timeout_ms": 600000}))
+    got, total, first, before, peak, end = hashlib.sha256(), 0, True, d.pss(), 0, {}
+    for e in events(answer):
+        if e["type"] == "stdout":
+            data = base64.b64decode(e["data"])
+            got.update(data)
+            total += len(data)
+            if first:  # a reader that stops: all that fits anywhere between is full when others get by as before
+                for _ in range(20):
+                    d.api.exec(sid, "true")
+                peak, first = d.pss(), False
+        elif e["type"] == "end":
+            end = e
+    conn.close()
+    tap.equal((total, got.hexdigest()), (size, want), f"{mb} MB of output, byte for byte")
+    tap.ok(end.get("exit_code") == 0 and end["stdout_bytes"] == size and not end["stdout_cut"], "whole, and told so", end)
+    tap.ok(peak - before < 8 << 20 and d.pss() - before < 8 << 20,
+           f"while its reader stood still the daemon took {(peak - before) >> 10} KiB, afterwards {(d.pss() - before) >> 10} KiB")
+
+
+def files(sid):
+    size = max(mb // 5, 1) * 1000 * 1000
+    data = random.Random(7).randbytes(size)
+    conn, answer = begin("POST", f"/sandboxes/{sid}/files?path=/tmp/deep/down/up.bin", data, {"Content-Type": "application/octet-stream"})
+    told = json.loads(answer.read())
+    tap.equal(told, [{"name": "up.bin", "type": "file", "path": "/tmp/deep/down/up.bin"}], "an upload")
+    tap.equal(d.api.exec(sid, "sha256sum </tmp/deep/down/up.bin").split()[0], hashlib.sha256(data).hexdigest(), "is the same in the guest")
+    conn, answer = begin("GET", f"/sandboxes/{sid}/files?path=/tmp/deep/down/up.bin")
+    tap.ok(answer.status == 200 and answer.read() == data, "and back")
+    conn, answer = begin("GET", f"/sandboxes/{sid}/files?path=/none")
+    tap.ok(answer.status == 404 and json.loads(answer.read())["code"] == 404, "one that is not there")
+    # a client that goes in the middle of an upload
+    conn = Unix(d.socket, 60)
+    conn.putrequest("POST", f"/sandboxes/{sid}/files?path=/tmp/deep/down/up.bin")
+    conn.putheader("Content-Type", "application/octet-stream")
+    conn.putheader("Content-Length", str(size))
+    conn.endheaders()
+    conn.send(b"x" * 100000)
+    conn.close()
+    left = lambda: d.api.exec(sid, "ls -A /tmp/deep/down").split()
+    tap.ok(until(30, "what was begun is cleared", lambda: left() == ["up.bin"]), "an upload that is cut leaves nothing")
+    tap.equal(d.api.exec(sid, "sha256sum </tmp/deep/down/up.bin").split()[0], hashlib.sha256(data).hexdigest(), "and changes nothing")
+    # a disk that is full
+    d.api("POST", f"/sandboxes/{sid}/exec", {"cmd": "head -c 1G /dev/zero >/var/full"}, timeout=300)
+    conn = Unix(d.socket, 300)
+    try:
+        conn.request("POST", f"/sandboxes/{sid}/files?path=/var/last", data, {"Content-Type": "application/octet-stream"})
+    except BrokenPipeError:
+        pass  # it is told before all has been sent
+    answer = conn.getresponse()
+    body = answer.read().decode()
+    tap.ok(answer.status == 507 and "No space" in body, "where the disk is full it is said", answer.status, body)
+    d.api.exec(sid, "rm -f /var/full")
+
+
+def echo(sid):
+    size = max(mb // 10, 1) * 1000 * 1000
+    data = random.Random(9).randbytes(size)
+    conn, answer = start(sid, {"process": {"cmd": "cat"}})
+    parts = messages(answer)
+    pid = next(parts)[1]["event"]["start"]["pid"]
+    out, ended, failed = hashlib.sha256(), [], []
+
+    def read():
+        for flags, m in parts:
+            event = m.get("event", {})
+            if "data" in event:
+                out.update(base64.b64decode(event["data"]["stdout"]))
+            elif "end" in event:
+                ended.append(event["end"])
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for at in range(0, size, 400000):
+        d.api("POST", f"/sandboxes/{sid}/process.Process/SendInput",
+              {"process": {"pid": pid}, "input": {"stdin": base64.b64encode(data[at:at + 400000]).decode()}})
+    d.api("POST", f"/sandboxes/{sid}/process.Process/CloseStdin", {"process": {"pid": pid}})
+    reader.join()
+    tap.equal(out.hexdigest(), hashlib.sha256(data).hexdigest(), f"{size // 1000000} MB through a command's input and back")
+    tap.ok(ended and ended[0]["exitCode"] == 0 and ended[0]["exited"], "which then ended", ended)
+
+
+def ends(sid):
+    answer = d.api("POST", f"/sandboxes/{sid}/exec", {"cmd": "setsid sleep 321 & sleep 322", "timeout_ms": 500})
+    tap.ok(answer["timed_out"], "a timeout", answer)
+    tap.equal(running(sid, "sleep 321") + running(sid, "sleep 322"), 0, "kills the whole tree, who left the session too")
+    for stream in (True, False):
+        conn = Unix(d.socket, 60)
+        conn.request("POST", f"/sandboxes/{sid}/exec", json.dumps({"cmd": "setsid sleep 331 & sleep 332", "stream": stream}), {"Content-Type": "application/json"})
+        until(30, "the command runs", lambda: running(sid, "sleep 332"))
+        conn.close()
+        tap.ok(until(30, "the tree is gone", lambda: running(sid, "sleep 331") + running(sid, "sleep 332") == 0),
+               f"a client that goes {'while it reads' if stream else 'while it waits'} takes the whole tree along")
+    conn, answer = start(sid, {"process": {"cmd": "sleep", "args": ["341"]}, "tag": "stays"})
+    next(messages(answer))
+    leave(conn, answer)
+    listed = d.api("POST", f"/sandboxes/{sid}/process.Process/List", {})["processes"]
+    tap.ok(running(sid, "sleep 341") == 1 and [p["tag"] for p in listed] == ["stays"], "what has a tag goes on", listed)
+    d.api("POST", f"/sandboxes/{sid}/process.Process/SendSignal", {"process": {"tag": "stays"}, "signal": "SIGNAL_SIGKILL"})
+    tap.ok(until(30, "it is gone", lambda: running(sid, "sleep 341") == 0), "until it is killed")
+
+
+def machines(sid):
+    """Machines that stand still, are paused, are killed, while a command runs."""
+    alone = d.monitors()
+    other = d.api.create("tiny")
+    mine = until(30, "its monitor is found", lambda: d.monitors() - alone)
+    results = []
+    thread = threading.Thread(target=lambda: results.append(d.api.raw("POST", f"/sandboxes/{other}/exec", {"cmd": "sleep 300", "timeout_ms": 1000})))
+    d.api.exec(other, "true")
+    for pid in mine:
+        os.kill(pid, signal.SIGSTOP)
+    thread.start()
+    began = time.monotonic()
+    d.api.exec(sid, "true")
+    tap.ok(thread.is_alive(), f"a machine that stands still delays nobody else ({time.monotonic() - began:.2f} s)")
+    thread.join(60)
+    tap.ok(results and results[0][0] == 504, "who waits for it is told", results)
+    for pid in mine:
+        os.kill(pid, signal.SIGCONT)
+    for what, do in (("paused", lambda: d.api("POST", f"/sandboxes/{other}/pause")), ("killed", lambda: d.api.kill(other))):
+        results.clear()
+        thread = threading.Thread(target=lambda: results.append(d.api.raw("POST", f"/sandboxes/{other}/exec", {"cmd": "echo on >/tmp/on; sleep 300"})))
+        thread.start()
+        until(30, "it runs", lambda: d.api("POST", f"/sandboxes/{other}/exec", {"cmd": "test -e /tmp/on"})["exit_code"] == 0)
+        do()
+        thread.join(30)
+        tap.ok(results and results[0][0] == 503, f"a command in a machine that is {what} ends with an error", results)
+        if what == "paused":
+            status, _, body = d.api.raw("POST", f"/sandboxes/{other}/exec", {"cmd": "true"})
+            tap.ok(status == 409 and b"paused" in body, "and the next is told why", status, body)
+            d.api("POST", f"/sandboxes/{other}/resume", {"timeout": 60})
+            d.api.exec(other, "rm /tmp/on")
+
+
+try:
+    d.start()
+    sid = d.api.create("tiny", timeout=1800, envVars={"MINE": "of the sandbox"})
+    tap.equal(d.api.exec(sid, "echo $TINY, $MINE"), "yes it is, of the sandbox\n", "variables of the template and of the sandbox")
+    for test in (big_output, files, echo, ends, machines):
+        try:
+            test(sid)
+        except Exception as e:
+            tap.ok(False, test.__name__, repr(e))
+finally:
+    d.stop()
+tap.finish()

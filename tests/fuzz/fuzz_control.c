@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bodies, metadata, tokens and records of any bytes; what is taken keeps its bounds and its shape. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/file.h"
+#include "pool/api_control_impl.h"
+#include "pool/pool_impl.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void try_record(const char *text, size_t size)
+{
+	cleanup_json json_t *record = NULL, *once = NULL, *twice = NULL;
+	struct pool_notes n;
+
+	if (json_parse("input", text, size, &record, NULL) < 0 ||
+		pool_notes_read(record, &n, NULL) < 0)
+		return;
+	once = pool_notes_write(&n);
+	if (!pool_id_valid(n.id) || pool_notes_read(once, &n, NULL) < 0)
+		abort();
+	twice = pool_notes_write(&n);
+	if (!json_equal(once, twice))
+		abort();
+}
+
+static void try_bodies(const char *text, size_t size)
+{
+	cleanup_control_create struct control_create c = {0};
+	struct control_change change = {.auto_pause = -1, .count = 1};
+
+	if (control_create_parse(text, size, &c, NULL) == 0 &&
+		(!*c.template || c.timeout_ms > LIMIT_LEASE_MS ||
+			json_object_size(c.metadata) > LIMIT_POOL_METADATA))
+		abort();
+	if (control_change_parse(text, size, "timeout", false, &change, NULL) == 0 &&
+		(change.count < 1 || change.count > LIMIT_POOL_FORK ||
+			change.timeout_ms > LIMIT_LEASE_MS))
+		abort();
+}
+
+static void try_queries(const char *text)
+{
+	cleanup_json json_t *metadata = NULL;
+	char id[LIMIT_NAME_SIZE];
+	int64_t ms;
+
+	if (control_metadata_parse(text, &metadata, NULL) == 0 &&
+		json_object_size(metadata) > LIMIT_POOL_METADATA)
+		abort();
+	if (control_token_parse(text, &ms, id, NULL) == 0) {
+		int64_t again;
+		char same[LIMIT_NAME_SIZE];
+		cleanup_free char *token = control_token_make(ms, id);
+
+		if (control_token_parse(token, &again, same, NULL) < 0 || again != ms ||
+			strcmp(same, id))
+			abort();
+	}
+	(void)control_time_parse(text, &ms);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	cleanup_free char *text = malloc(size + 1);
+
+	if (!text)
+		abort();
+	memcpy(text, data, size);
+	text[size] = '\0';
+	try_record(text, size);
+	try_bodies(text, size);
+	try_queries(text);
+	return 0;
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_TESTS_HTTP_PEER_H
+#define PARBAKE_TESTS_HTTP_PEER_H
+
+/*
+ * A loop, an HTTP server and its clients in one process and thread: what the server's tests share.
+ */
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/limits.h"
+#include "common/sock.h"
+#include "pool/http_impl.h"
+#include "tests/unit/tap.h"
+
+#define PATIENCE_MS 10000
+
+static struct loop *loop;
+static struct http_server *server;
+static char dir[] = "/tmp/parbake-http-XXXXXX";
+static char *path;
+
+/* What the handler keeps of the request at hand. */
+static struct {
+	struct http_request *rq, *waiting;
+	char seen[1024]; /* method, path, header, query */
+	char *body;
+	size_t body_len, take, taken; /* data() takes this much until it is raised */
+	unsigned chunks, ended, ends, completes, rooms, parts;
+	char part[256];
+	size_t to_write, written; /* of a stream; 0: on demand */
+} at;
+
+/* ---- the handler ---------------------------------------------------------------------------- */
+
+static void collected(void *user, struct http_request *rq, const char *body, size_t len)
+{
+	json_t *o = json_pack("{s:s#, s:s}", "body", body, (int)len, "from", (const char *)user);
+
+	http_reply(rq, 200, o);
+}
+
+static size_t data(void *user, const char *bytes, size_t len)
+{
+	size_t n = len < at.take - at.taken ? len : at.take - at.taken;
+
+	(void)user;
+	at.chunks++;
+	at.body = realloc(at.body, at.body_len + n + 1);
+	memcpy(at.body + at.body_len, bytes, n);
+	at.body_len += n;
+	at.body[at.body_len] = '\0';
+	at.taken += n;
+	return n;
+}
+
+static void upload_end(void *user)
+{
+	(void)user;
+	at.ended++;
+	http_reply(at.rq, 200, json_pack("{s:i}", "bytes", (int)at.body_len));
+}
+
+static const struct http_upload_ops ops = {.data = data, .end = upload_end};
+
+static void part(void *user, const char *field, const char *filename)
+{
+	(void)user;
+	at.parts++;
+	snprintf(at.part, sizeof(at.part), "%s:%s", field, filename);
+}
+
+static void over(void *user, bool complete)
+{
+	(void)user;
+	at.ends++;
+	at.completes += complete;
+	at.rq = NULL;
+}
+
+static char pattern(size_t i)
+{
+	return (char)('a' + i % 23);
+}
+
+/* As much of the stream as is taken. */
+static void write_more(void *user)
+{
+	char block[5000];
+
+	(void)user;
+	at.rooms++;
+	while (at.written < at.to_write) {
+		size_t n = at.to_write - at.written, took;
+
+		if (n > sizeof(block))
+			n = sizeof(block);
+		for (size_t i = 0; i < n; i++)
+			block[i] = pattern(at.written + i);
+		took = http_stream_write(at.rq, block, n);
+		at.written += took;
+		if (took < n)
+			return;
+	}
+	http_stream_end(at.rq);
+}
+
+static void handler(void *user, struct http_request *rq)
+{
+	const char *p = http_path(rq), *h = http_header(rq, "X-Test"), *q = http_query(rq, "q");
+
+	(void)user;
+	snprintf(at.seen, sizeof(at.seen), "%s %s %s %s %s %d", http_method(rq), p, h ? h : "-",
+		q ? q : "-", http_from_tcp(rq) ? "tcp" : "unix", (int)http_peer_uid(rq));
+	at.rq = rq;
+	if (!strcmp(p, "/now")) {
+		http_add_header(rq, "X-More", "yes");
+		http_reply(rq, 200, json_pack("{s:s}", "now", "yes"));
+	} else if (!strcmp(p, "/none")) {
+		http_reply(rq, 204, NULL);
+	} else if (!strcmp(p, "/text")) {
+		http_reply_text(rq, 418, "text/plain", "short and stout\n");
+	} else if (!strcmp(p, "/later")) {
+		at.waiting = rq;
+	} else if (!strcmp(p, "/collect")) {
+		http_collect(rq, 100, collected, "handler");
+	} else if (!strcmp(p, "/upload")) {
+		http_on_end(rq, over, NULL);
+		http_upload(rq, &ops, NULL);
+	} else if (!strcmp(p, "/form")) {
+		http_on_end(rq, over, NULL);
+		http_upload_form(rq, &ops, part, NULL);
+	} else if (!strncmp(p, "/stream", 7)) {
+		if (!strcmp(p, "/stream/told"))
+			http_on_end(rq, over, NULL);
+		http_stream_begin(rq, 200, "application/octet-stream", write_more, NULL);
+		if (at.to_write)
+			write_more(NULL);
+	} else {
+		http_reply(rq, 404, json_pack("{s:i, s:s}", "code", 404, "message", "none"));
+	}
+}
+
+/* ---- clients -------------------------------------------------------------------------------- */
+
+struct client {
+	int fd;
+	char *got;
+	size_t len, size;
+	bool closed, deaf; /* deaf: reads nothing */
+};
+
+static void start(void)
+{
+	struct err err = {0};
+	int fd;
+
+	free(at.body);
+	memset(&at, 0, sizeof(at));
+	at.take = SIZE_MAX;
+	path = str_printf("%s/sock", dir);
+	unlink(path);
+	fd = sock_listen(path, &err);
+	if (fd < 0 || loop_new(&loop, &err) ||
+		http_server_new(loop, handler, NULL, &server, &err) ||
+		http_server_listen(server, fd, false, &err)) {
+		printf("Bail out! %s\n", err.text);
+		exit(1);
+	}
+}
+
+static void stop(void)
+{
+	http_server_free(server);
+	loop_free(loop);
+	unlink(path);
+	free(path);
+}
+
+static struct client enter(void)
+{
+	struct client c = {.fd = sock_connect(path, NULL)};
+
+	fcntl(c.fd, F_SETFL, O_NONBLOCK);
+	return c;
+}
+
+static void leave(struct client *c)
+{
+	close_fd(&c->fd);
+	free(c->got);
+	*c = (struct client){.fd = -1};
+}
+
+static void read_some(struct client *c)
+{
+	while (!c->closed && !c->deaf) {
+		ssize_t n;
+
+		if (c->len + 65536 > c->size)
+			c->got = realloc(c->got, (c->size = c->size * 2 + 65537) + 1);
+		n = recv(c->fd, c->got + c->len, 65536, 0);
+		if (n < 0 && errno == EAGAIN)
+			break;
+		if (n <= 0)
+			c->closed = true;
+		else
+			c->len += (size_t)n;
+		c->got[c->len] = '\0';
+	}
+}
+
+/* One round of everybody. */
+static void turn(struct client *c)
+{
+	struct pollfd p = {.fd = c ? c->fd : -1, .events = POLLIN};
+
+	loop_once(loop, clock_deadline(2), NULL);
+	if (c && poll(&p, 1, 0) > 0)
+		read_some(c);
+}
+
+/* Until @cond, or too long. */
+#define until(c, cond)                                                                             \
+	({                                                                                         \
+		int64_t end_ = clock_deadline(PATIENCE_MS);                                        \
+		while (!(cond) && clock_now_ns() < end_)                                           \
+			turn(c);                                                                   \
+		(cond);                                                                            \
+	})
+
+static bool says(const struct client *c, const char *text)
+{
+	return c->got && memmem(c->got, c->len, text, strlen(text));
+}
+
+static void say_n(struct client *c, const char *bytes, size_t len)
+{
+	int64_t end = clock_deadline(PATIENCE_MS);
+
+	while (len && clock_now_ns() < end) {
+		ssize_t n = send(c->fd, bytes, len, MSG_NOSIGNAL);
+
+		if (n < 0 && errno != EAGAIN)
+			return;
+		if (n > 0) {
+			bytes += n;
+			len -= (size_t)n;
+		}
+		turn(c);
+	}
+}
+
+static void say(struct client *c, const char *text)
+{
+	say_n(c, text, strlen(text));
+}
+
+static void forget(struct client *c)
+{
+	c->len = 0;
+	if (c->got)
+		c->got[0] = '\0';
+}
+
+#define FORM_HEAD                                                                                  \
+	"POST /form HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=BOUND\r\n"
+
+static int n_fds(void)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 1024; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+/* Each test has a server of its own; main()'s value. */
+static int run_tests(void (*const *tests)(void), size_t n)
+{
+	int before;
+
+	signal(SIGPIPE, SIG_IGN);
+	alarm(120);
+	if (!mkdtemp(dir))
+		return 1;
+	before = n_fds();
+	for (size_t i = 0; i < n; i++) {
+		start();
+		tests[i]();
+		stop();
+	}
+	is_int(n_fds(), before, "no descriptor is left open");
+	free(at.body);
+	rmdir(dir);
+	return tap_done();
+}
+
+#endif

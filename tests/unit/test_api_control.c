@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The control plane's parsers: bodies, queries, tokens, times. */
+#include <stdlib.h>
+
+#include "common/file.h"
+#include "pool/api_control_impl.h"
+#include "tests/unit/tap.h"
+
+static struct err err;
+
+static int create(const char *text, struct control_create *ret)
+{
+	err.text[0] = '\0';
+	*ret = (struct control_create){0};
+	return control_create_parse(text, strlen(text), ret, &err);
+}
+
+/* A body is refused, and the error names @what. */
+static void refuses(const char *text, const char *what, const char *name)
+{
+	cleanup_control_create struct control_create c;
+
+	is_int(create(text, &c), -EINVAL, "%s", name);
+	has_str(err.text, what, "… by name");
+}
+
+static void creates(void)
+{
+	cleanup_control_create struct control_create c, d, e;
+
+	is_int(create("{\"templateID\":\"base\"}", &c), 0, "a template is enough (%s)", err.text);
+	is_str(c.template, "base", "its name");
+	ok(!c.timeout_ms && !c.metadata && !c.env && !c.auto_pause && !c.allow,
+		"all else is absent");
+	is_int(create("{\"templateID\":\"base:v1\",\"timeout\":30,\"metadata\":{\"a\":\"b\"},"
+		      "\"envVars\":{\"X\":\"\"},\"autoPause\":true,\"secure\":true,\"mcp\":null,"
+		      "\"allow_internet_access\":true,\"autoResume\":{\"enabled\":false},"
+		      "\"volumeMounts\":[],\"somethingNew\":[1,2]}",
+		       &d),
+		0, "what SDKs send is taken, and what is not known ignored (%s)", err.text);
+	is_int((int64_t)d.timeout_ms, 30000, "seconds");
+	ok(d.auto_pause && json_object_size(d.metadata) == 1 && json_object_size(d.env) == 1 &&
+			!d.allow,
+		"the rest; asking for the internet alone opens nothing");
+	is_int(create("{\"templateID\":\"base\",\"network\":{\"allowOut\":[\"example.org\","
+		      "\"*.example.org:8443\"],\"denyOut\":[\"0.0.0.0/0\"]}}",
+		       &e),
+		0, "hosts are allowed by name (%s)", err.text);
+	ok(e.allow && !strcmp(e.allow[0], "example.org") && e.allow[1] && !e.allow[2], "both");
+}
+
+static void inside(void)
+{
+	static const char *const hosts[] = {"169.254.169.254", "10.1.2.3:8080", "127.0.0.1",
+		"[::1]:80", "[fe80::1]", "[::ffff:10.0.0.1]", "internal.example.org private"};
+	cleanup_control_create struct control_create out;
+
+	for (size_t i = 0; i < sizeof(hosts) / sizeof(hosts[0]); i++) {
+		cleanup_control_create struct control_create c;
+		cleanup_free char *text = str_printf("{\"templateID\":\"a\",\"network\":"
+						     "{\"allowOut\":[\"example.org\",\"%s\"]}}",
+			hosts[i]);
+
+		is_int(create(text, &c), 0, "%s can be asked for (%s)", hosts[i], err.text);
+		is_str(c.inside, hosts[i], "and is known to lead inside");
+	}
+	is_int(create("{\"templateID\":\"a\",\"network\":{\"allowOut\":[\"example.org\",\"8.8.8."
+		      "8\"]}}",
+		       &out),
+		0, "public hosts too");
+	ok(!out.inside, "which do not");
+}
+
+static void refused_creates(void)
+{
+	refuses("", "templateID", "an empty body");
+	refuses("[]", "object", "an array");
+	refuses("{\"templateID\":\"a\",\"templateID\":\"b\"}", "body", "a key twice");
+	refuses("{\"templateID\":7}", "templateID", "a template that is a number");
+	refuses("{\"templateID\":\"a\",\"timeout\":0}", "timeout", "no time at all");
+	refuses("{\"templateID\":\"a\",\"timeout\":-1}", "timeout", "negative time");
+	refuses("{\"templateID\":\"a\",\"timeout\":1.5}", "timeout", "a fraction");
+	refuses("{\"templateID\":\"a\",\"timeout\":\"5\"}", "timeout", "time as text");
+	refuses("{\"templateID\":\"a\",\"timeout\":99999999999999}", "timeout", "an eternity");
+	refuses("{\"templateID\":\"a\",\"metadata\":{\"k\":1}}", "metadata", "metadata of numbers");
+	refuses("{\"templateID\":\"a\",\"metadata\":[]}", "metadata", "metadata as an array");
+	refuses("{\"templateID\":\"a\",\"envVars\":{\"A=B\":\"c\"}}", "envVars",
+		"a variable with =");
+	refuses("{\"templateID\":\"a\",\"envVars\":{\"\":\"c\"}}", "envVars", "one without a name");
+	refuses("{\"templateID\":\"a\",\"envVars\":{\"A\":\"b\\u0000c\"}}", "", "a NUL");
+	refuses("{\"templateID\":\"a\",\"autoPause\":\"yes\"}", "autoPause", "a flag as text");
+	refuses("{\"templateID\":\"a\",\"autoPauseMemory\":false}", "autoPauseMemory",
+		"a pause without memory");
+	refuses("{\"templateID\":\"a\",\"autoResume\":{\"enabled\":true}}", "autoResume",
+		"waking by traffic");
+	refuses("{\"templateID\":\"a\",\"mcp\":{\"x\":{}}}", "mcp", "what is not done here");
+	refuses("{\"templateID\":\"a\",\"network\":{\"allowOut\":[\"10.0.0.0/8\"]}}", "allowOut",
+		"a block of addresses");
+	refuses("{\"templateID\":\"a\",\"network\":{\"allowOut\":[3]}}", "allowOut",
+		"a host as a number");
+	refuses("{\"templateID\":\"a\",\"network\":{\"allowPublicTraffic\":false}}",
+		"allowPublicTraffic", "a restriction that would not hold");
+	refuses("{\"templateID\":\"a\",\"network\":{\"egressProxy\":{\"address\":\"x:1\"}}}",
+		"egressProxy", "a proxy of its own");
+}
+
+static int change(const char *text, const char *timeout, bool required, struct control_change *ret)
+{
+	err.text[0] = '\0';
+	*ret = (struct control_change){.auto_pause = -1, .count = 1};
+	return control_change_parse(text, strlen(text), timeout, required, ret, &err);
+}
+
+static void changes(void)
+{
+	struct control_change c;
+
+	is_int(change("", "timeout", false, &c), 0, "an empty body where nothing is needed");
+	ok(!c.has_timeout && c.auto_pause == -1 && c.count == 1 && !*c.name,
+		"leaves all as it was");
+	is_int(change("", "timeout", true, &c), -EINVAL, "but not where a timeout is");
+	has_str(err.text, "timeout", "… by name");
+	is_int(change("{\"timeout\":0}", "timeout", true, &c), 0, "no seconds more is a wish");
+	ok(c.has_timeout && c.timeout_ms == 0, "and is told apart");
+	is_int(change("{\"duration\":60,\"timeout\":5}", "duration", false, &c), 0, "a refresh");
+	is_int((int64_t)c.timeout_ms, 60000, "is named duration");
+	is_int(change("{\"count\":3,\"autoPause\":false}", "timeout", false, &c), 0,
+		"a fork of three");
+	ok(c.count == 3 && c.auto_pause == 0, "is one");
+	is_int(change("{\"count\":0}", NULL, false, &c), -EINVAL, "none is not");
+	is_int(change("{\"count\":65}", NULL, false, &c), -EINVAL, "nor are too many");
+	is_int(change("{\"memory\":false}", NULL, false, &c), -EINVAL, "nor one without memory");
+	is_int(change("{\"name\":\"my-snapshot:v2\"}", NULL, false, &c), 0,
+		"a snapshot with a name");
+	is_str(c.name, "my-snapshot:v2", "which it keeps");
+	is_int(change("{\"name\":\"../x\"}", NULL, false, &c), -EINVAL, "a path is no name");
+	is_int(change("{\"name\":\"Upper\"}", NULL, false, &c), -EINVAL, "nor are capitals");
+	is_int(change("{", NULL, false, &c), -EINVAL, "broken JSON");
+}
+
+static void queries(void)
+{
+	cleanup_json json_t *m = NULL, *none = NULL;
+	cleanup_free char *token = control_token_make(1790000000123, "abc");
+	char id[LIMIT_NAME_SIZE];
+	int64_t ms = 0;
+
+	is_int(control_metadata_parse("user=abc&app=a%20b+c%3D", &m, &err), 0,
+		"metadata to find by");
+	is_str(json_string_value(json_object_get(m, "app")), "a b c=", "decoded");
+	is_int((int64_t)json_object_size(m), 2, "both");
+	is_int(control_metadata_parse("", &none, &err), 0, "none");
+	is_int(control_metadata_parse("user", &none, &err), -EINVAL, "without a value");
+	is_int(control_metadata_parse("user=%zz", &none, &err), -EINVAL, "broken percents");
+	is_int(control_metadata_parse("user=%00", &none, &err), -EINVAL, "a NUL");
+	is_int(control_metadata_parse("user=%ff", &none, &err), -EINVAL, "not UTF-8");
+	is_int(control_token_parse(token, &ms, id, &err), 0, "a token comes back");
+	ok(ms == 1790000000123 && !strcmp(id, "abc"), "as it was");
+	is_int(control_token_parse("12", &ms, id, &err), -EINVAL, "half a token");
+	is_int(control_token_parse("x.abc", &ms, id, &err), -EINVAL, "not a token");
+	is_int(control_token_parse("99999999999999999999.a", &ms, id, &err), -EINVAL,
+		"out of range");
+}
+
+static void times(void)
+{
+	char text[32];
+	int64_t ms = 0;
+
+	control_time_text(1790000000007, text);
+	is_str(text, "2026-09-21T14:13:20.007Z", "a time as text");
+	is_int(control_time_parse(text, &ms), 0, "and back");
+	is_int(ms, 1790000000007, "the same");
+	is_int(control_time_parse("2026-09-21T16:13:20+02:00", &ms), 0, "with an offset");
+	is_int(ms, 1790000000000, "which counts");
+	is_int(control_time_parse("yesterday", &ms), -EINVAL, "not a time");
+	is_int(control_time_parse("2026-09-21T16:13:20", &ms), -EINVAL, "without a zone");
+}
+
+static void filters(void)
+{
+	cleanup_json json_t *has = json_pack("{s:s, s:s}", "a", "1", "b", "2");
+	cleanup_json json_t *one = json_pack("{s:s}", "a", "1"),
+			    *other = json_pack("{s:s}", "a", "2");
+	struct pool_facts f = {.id = "x",
+		.template_name = "base",
+		.template_tag = "latest",
+		.state = POOL_RUNNING,
+		.started_ms = 100,
+		.metadata = has};
+
+	ok(control_filter_match(&(struct control_filter){.states = CONTROL_RUNNING}, &f),
+		"running");
+	ok(!control_filter_match(&(struct control_filter){.states = CONTROL_PAUSED}, &f),
+		"not paused");
+	ok(control_filter_match(
+		   &(struct control_filter){.states = CONTROL_RUNNING, .metadata = one}, &f),
+		"some of its metadata");
+	ok(!control_filter_match(
+		   &(struct control_filter){.states = CONTROL_RUNNING, .metadata = other}, &f),
+		"not another's");
+	ok(!control_filter_match(
+		   &(struct control_filter){.states = CONTROL_RUNNING, .started_after_ms = 101},
+		   &f),
+		"not before");
+	ok(control_filter_match(
+		   &(struct control_filter){.states = CONTROL_RUNNING, .template = "base"}, &f),
+		"by its template");
+	f.state = POOL_PAUSED;
+	ok(control_filter_match(&(struct control_filter){.states = CONTROL_PAUSED}, &f), "paused");
+}
+
+int main(void)
+{
+	creates();
+	inside();
+	refused_creates();
+	changes();
+	queries();
+	times();
+	filters();
+	return tap_done();
+}

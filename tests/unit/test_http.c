@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The daemon's HTTP server: answers, streams, its end. */
+#include "pool/http.h"
+
+#include "tests/unit/http_peer.h"
+
+static void test_plain(void)
+{
+	struct client c = enter();
+	char want[128];
+
+	say(&c, "GET /now?q=a%20b%2Bc+d&r HTTP/1.1\r\nHost: x\r\nX-Test: seen\r\n\r\n");
+	ok(until(&c, says(&c, "{\"now\":\"yes\"}")), "an answer");
+	has_str(c.got, "HTTP/1.1 200", "its status");
+	has_str(c.got, "Content-Type: application/json", "its type");
+	has_str(c.got, "X-More: yes", "its header");
+	snprintf(want, sizeof(want), "GET /now seen a b+c d unix %d", (int)geteuid());
+	is_str(at.seen, want, "the handler sees the request");
+	forget(&c);
+	say(&c, "GET /text HTTP/1.1\r\nHost: x\r\n\r\n");
+	ok(until(&c, says(&c, "short and stout")), "another on the same connection");
+	has_str(c.got, "418", "with its status");
+	forget(&c);
+	say(&c, "HEAD /text HTTP/1.1\r\nHost: x\r\n\r\nGET /none HTTP/1.1\r\nHost: x\r\n\r\n");
+	ok(until(&c, says(&c, " 204 ")), "HEAD, and one behind it");
+	ok(!says(&c, "stout") && says(&c, "Content-Length: 16"),
+		"a HEAD has no body but its length");
+	forget(&c);
+	say(&c, "GET /a%2fb%c3%a4 HTTP/1.1\r\nHost: x\r\n\r\n");
+	ok(until(&c, says(&c, "404")), "no such route");
+	has_str(at.seen, "GET /a/b\xc3\xa4 ", "the path is decoded");
+	is_int(http_server_open(server), 0, "no request is open");
+	leave(&c);
+}
+
+static void test_later(void)
+{
+	struct client c = enter();
+	struct http_request *first;
+
+	/* three at once: one after the other, in their order */
+	say(&c,
+		"GET /later HTTP/1.1\r\nHost: x\r\n\r\nGET /later HTTP/1.1\r\nHost: x\r\n\r\n"
+		"GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+	ok(until(&c, at.waiting), "the first is asked");
+	first = at.waiting;
+	for (int i = 0; i < 5; i++)
+		turn(&c);
+	ok(at.waiting == first && http_server_open(server) == 1 && c.len == 0,
+		"a pipelined one waits for it");
+	at.waiting = NULL;
+	http_reply_text(first, 200, "text/plain", "one");
+	ok(until(&c, at.waiting), "and has its turn then");
+	has_str(c.got, "one", "the first is answered");
+	http_reply_text(at.waiting, 200, "text/plain", "two");
+	ok(until(&c, says(&c, "\"now\"")), "then the third");
+	ok(strstr(c.got, "two") > strstr(c.got, "one") &&
+			strstr(c.got, "\"now\"") > strstr(c.got, "two"),
+		"in order");
+	leave(&c);
+
+	/* its client goes: nobody asked to be told, so it stays until it is answered */
+	c = enter();
+	at.waiting = NULL;
+	say(&c, "GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
+	ok(until(&c, at.waiting), "one waits");
+	leave(&c);
+	for (int i = 0; i < 5; i++)
+		turn(NULL);
+	ok(http_server_open(server) == 1 && !strcmp(http_path(at.waiting), "/later"),
+		"its request stays without its client");
+	http_reply_text(at.waiting, 200, "text/plain", "nobody");
+	ok(until(NULL, http_server_open(server) == 0), "until it is answered");
+}
+
+/* A client that dies within a body nobody asked for, while the handler is at work. */
+static void test_orphan(void)
+{
+	struct client c = enter();
+
+	at.waiting = NULL;
+	say(&c, "DELETE /later HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc");
+	ok(until(&c, at.waiting), "a request whose body is still coming");
+	leave(&c);
+	for (int i = 0; i < 5; i++)
+		turn(NULL);
+	is_int(http_server_open(server), 1, "stays when the client is gone");
+	ok(!http_header(at.waiting, "Host"), "its headers are gone");
+	http_stream_begin(at.waiting, 200, "text/plain", write_more, NULL);
+	at.rq = at.waiting;
+	at.to_write = 3 * LIMIT_HTTP_BUFFER;
+	write_more(NULL);
+	is_int(at.written, 3 * LIMIT_HTTP_BUFFER, "its stream takes all");
+	is_int(http_server_open(server), 0, "and it ends with it");
+	at.to_write = at.written = 0;
+}
+
+/* The bytes of a chunked answer in @c, compared with pattern(); -1: not whole. */
+static ssize_t unchunk(const struct client *c)
+{
+	const char *p = c->got ? strstr(c->got, "\r\n\r\n") : NULL;
+	size_t n = 0;
+
+	if (!p)
+		return -1;
+	for (p += 4;;) {
+		char *rest;
+		size_t len;
+
+		if (p >= c->got + c->len)
+			return -1;
+		len = strtoul(p, &rest, 16);
+		p = rest + 2;
+		if (!len)
+			return (ssize_t)n;
+		if (p + len + 2 > c->got + c->len)
+			return -1;
+		for (size_t i = 0; i < len; i++)
+			if (p[i] != pattern(n + i))
+				return -2;
+		n += len;
+		p += len + 2;
+	}
+}
+
+static void test_stream(void)
+{
+	struct client c = enter();
+
+	at.to_write = at.written = 0;
+	say(&c, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+	ok(until(&c, says(&c, "\r\n\r\n")), "a stream begins before it has bytes");
+	has_str(c.got, "chunked", "in chunks");
+	is_int(http_stream_write(at.rq, "abc", 3), 3, "some are written");
+	ok(until(&c, says(&c, "abc\r\n")), "and sent at once");
+	is_int(http_stream_write(at.rq, "defg", 4), 4, "more");
+	ok(until(&c, says(&c, "defg\r\n")), "and more");
+	http_stream_end(at.rq);
+	ok(until(&c, says(&c, "0\r\n\r\n")), "its end");
+	is_int(unchunk(&c), 7, "all of it");
+	forget(&c);
+	say(&c, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+	ok(until(&c, says(&c, "\"now\"")), "and the connection goes on");
+	forget(&c);
+
+	/* aborted: no last chunk */
+	say(&c, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+	until(&c, says(&c, "\r\n\r\n"));
+	http_stream_write(at.rq, "abc", 3);
+	http_stream_abort(at.rq);
+	ok(until(&c, c.closed), "one that is aborted closes the connection");
+	ok(says(&c, "abc") && !says(&c, "\r\n0\r\n"), "after what was written, without its end");
+	leave(&c);
+
+	/* a HEAD of it */
+	c = enter();
+	at.to_write = 3 * LIMIT_HTTP_BUFFER;
+	at.written = 0;
+	say(&c, "HEAD /stream HTTP/1.1\r\nHost: x\r\n\r\nGET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+	ok(until(&c, says(&c, "\"now\"")), "a HEAD has no stream");
+	is_int(at.written, 3 * LIMIT_HTTP_BUFFER, "though it is written");
+	leave(&c);
+}
+
+static void test_slow_reader(void)
+{
+	struct client c = enter();
+	size_t total = 8 * MIB;
+
+	at.to_write = total;
+	at.written = at.rooms = 0;
+	c.deaf = true;
+	say(&c, "GET /stream/told HTTP/1.1\r\nHost: x\r\n\r\n");
+	for (size_t before = SIZE_MAX, still = 0; still < 50; before = at.written) {
+		turn(&c);
+		still = at.written == before ? still + 1 : 0;
+	}
+	ok(at.written < 2 * MIB, "a client that does not read stops the writer");
+	is_int(http_stream_room(at.rq), 0, "its buffer is full");
+	ok(at.rq->ring_size <= LIMIT_HTTP_BUFFER, "and no larger than it may be");
+	c.deaf = false;
+	at.ends = at.completes = 0;
+	ok(until(&c, at.completes == 1), "when it reads, all comes");
+	ok(until(&c, unchunk(&c) >= 0), "to the end");
+	is_int(unchunk(&c), (int64_t)total, "every byte as written");
+	ok(at.rooms > 3, "the writer is told of room");
+	leave(&c);
+
+	/* gone in the middle, while the writer waits */
+	c = enter();
+	at.written = at.ends = at.completes = 0;
+	c.deaf = true;
+	say(&c, "GET /stream/told HTTP/1.1\r\nHost: x\r\n\r\n");
+	until(&c, at.rq && http_stream_room(at.rq) == 0);
+	leave(&c);
+	ok(until(NULL, at.ends == 1), "one that goes in the middle is noticed");
+	is_int(at.completes, 0, "as such");
+
+	/* gone while there is nothing to say */
+	c = enter();
+	at.to_write = at.ends = 0;
+	say(&c, "GET /stream/told HTTP/1.1\r\nHost: x\r\n\r\n");
+	until(&c, says(&c, "\r\n\r\n"));
+	leave(&c);
+	ok(until(NULL, at.ends == 1), "also while the stream is silent");
+
+	/* gone, and the writer did not ask to be told: it goes on into nothing */
+	c = enter();
+	at.to_write = total;
+	at.written = 0;
+	c.deaf = true;
+	say(&c, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+	until(&c, at.rq && http_stream_room(at.rq) == 0);
+	leave(&c);
+	ok(until(NULL, at.written == total), "a writer that does not care writes on");
+	ok(until(NULL, http_server_open(server) == 0), "to its end");
+	at.to_write = 0;
+}
+
+static void test_tcp(void)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof(a);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct client c = {.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+
+	ok(bind(fd, (struct sockaddr *)&a, len) == 0 && listen(fd, 5) == 0 &&
+			getsockname(fd, (struct sockaddr *)&a, &len) == 0 &&
+			http_server_listen(server, fd, true, NULL) == 0,
+		"a second listener");
+	ok(connect(c.fd, (struct sockaddr *)&a, len) == 0, "a client of it");
+	fcntl(c.fd, F_SETFL, O_NONBLOCK);
+	say(&c, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+	ok(until(&c, says(&c, "\"now\"")), "is answered");
+	is_str(at.seen, "GET /now - - tcp -1", "and known to come by TCP");
+	at.ends = at.to_write = 0;
+	forget(&c);
+	say(&c, "GET /stream/told HTTP/1.1\r\nHost: x\r\n\r\n");
+	until(&c, says(&c, "\r\n\r\n"));
+	leave(&c);
+	ok(until(NULL, at.ends == 1), "its hang-up ends a silent stream");
+}
+
+static void test_quiesce(void)
+{
+	struct client idle = enter(), c = enter();
+
+	at.waiting = NULL;
+	say(&idle, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+	until(&idle, says(&idle, "\"now\""));
+	say(&c, "GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
+	until(&c, at.waiting);
+	http_server_quiesce(server);
+	ok(until(&idle, idle.closed), "an idle connection is closed");
+	ok(sock_connect(path, NULL) < 0, "no more are taken");
+	is_int(http_server_open(server), 1, "a request is open");
+	http_reply_text(at.waiting, 200, "text/plain", "bye");
+	ok(until(&c, c.closed), "its connection is closed");
+	has_str(c.got, "bye", "after its answer");
+	is_int(http_server_open(server), 0, "none is open");
+	leave(&idle);
+	leave(&c);
+}
+
+/* As many connections as there may be: more wait for one to leave. */
+static void test_full(void)
+{
+	struct client c[4];
+	struct rlimit files, few;
+
+	http_server_most(server, 3);
+	for (int i = 0; i < 4; i++) {
+		c[i] = enter();
+		say(&c[i], "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+	}
+	for (int i = 0; i < 3; i++)
+		ok(until(&c[i], says(&c[i], "\"now\"")), "one is answered");
+	for (int i = 0; i < 10; i++)
+		turn(&c[3]);
+	is_int(c[3].len, 0, "one too many waits");
+	leave(&c[1]);
+	ok(until(&c[3], says(&c[3], "\"now\"")), "until another leaves");
+	leave(&c[3]);
+
+	/* no descriptor for it: it waits likewise */
+	ok(until(NULL, server->n_conns == 2), "two are left");
+	c[1] = enter();
+	getrlimit(RLIMIT_NOFILE, &files);
+	few = files;
+	few.rlim_cur = (rlim_t)dup(0);
+	close((int)few.rlim_cur);
+	setrlimit(RLIMIT_NOFILE, &few);
+	say(&c[1], "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+	ok(until(&c[1], server->breath), "without descriptors nothing is accepted");
+	setrlimit(RLIMIT_NOFILE, &files);
+	ok(until(&c[1], says(&c[1], "\"now\"")), "until there are some");
+	for (int i = 0; i < 3; i++)
+		leave(&c[i]);
+}
+
+/* Freed with requests in every state. */
+static void test_free(void)
+{
+	static const char *const open_requests[] = {"GET /later HTTP/1.1\r\nHost: x\r\n\r\n",
+		"POST /collect HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc",
+		"PUT /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc",
+		FORM_HEAD "Content-Length: 900\r\n\r\n--BOUND\r\nContent-Disposition: form-data; "
+			  "name=\"f\"; filename=\"x\"\r\n\r\nbytesbytesbytesbytesbytes",
+		"GET /stream/told HTTP/1.1\r\nHost: x\r\n\r\n", "GET /now"};
+	struct client c[6];
+
+	at.take = at.ends = at.completes = at.to_write = 0;
+	for (int i = 0; i < 6; i++) {
+		c[i] = enter();
+		say(&c[i], open_requests[i]);
+	}
+	ok(until(NULL, http_server_open(server) == 5), "five are open");
+	http_server_free(server);
+	server = NULL;
+	ok(at.ends == 3 && at.completes == 0, "freed, those that asked are told");
+	for (int i = 0; i < 6; i++) {
+		read_some(&c[i]);
+		ok(c[i].closed, "its connection is closed");
+		leave(&c[i]);
+	}
+}
+
+int main(void)
+{
+	static void (*const tests[])(void) = {test_plain, test_later, test_orphan, test_stream,
+		test_slow_reader, test_tcp, test_full, test_quiesce, test_free};
+
+	return run_tests(tests, sizeof(tests) / sizeof(*tests));
+}
