@@ -12,8 +12,6 @@
 /* What does not change: borrowed as long as the template. */
 const struct machine_shape *template_shape(const struct template *t);
 int template_state_fd(const struct template *t);
-/* -1: there are none. */
-int template_translations_fd(const struct template *t);
 /* The key of its memory, which is what translations are of. */
 const char *template_memory_key(const struct template *t);
 int template_image_fd(const struct template *t); /* of its memory */
