@@ -146,8 +146,7 @@ static int put_delta(struct oven *o, struct capture *c, const struct capture_spe
 
 	if (raw < 0)
 		return raw;
-	rc = delta_of_overlay(
-		o->overlay_fd, spec->recipe->disk_bytes, raw, &ranges, &bytes, err);
+	rc = delta_of_overlay(o->overlay_fd, spec->recipe->disk_bytes, raw, &ranges, &bytes, err);
 	if (rc || !ranges.n)
 		return rc;
 	rc = put_image(c, spec, STORE_MEDIA_DELTA, "disk delta", raw, bytes, &stats, err);

@@ -88,9 +88,11 @@ static int copy_some(int from, int to, off_t at, size_t n, char *buf, bool *by_k
 
 		if (done < 0 && errno == EINTR)
 			continue;
-		if (done < 0 && (errno == ENOSPC || errno == EIO || errno == EDQUOT || errno == EFBIG))
+		if (done < 0 &&
+			(errno == ENOSPC || errno == EIO || errno == EDQUOT || errno == EFBIG))
 			return -errno;
-		if (done <= 0) /* not between these; what is wrong otherwise the other way finds, too */
+		if (done <=
+			0) /* not between these; what is wrong otherwise the other way finds, too */
 			*by_kernel = false;
 		else
 			at += done, n -= (size_t)done;

@@ -52,8 +52,8 @@ static int look(void *user, uint64_t offset, uint64_t len, bool zero, uint64_t f
 static int open_parts(struct capture *c, int dirfd, struct err *err)
 {
 	struct capture_record *rec = &c->record;
-	cleanup_fd int fd = openat(
-		dirfd, STORE_CAPTURE_FILE, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	cleanup_fd int fd =
+		openat(dirfd, STORE_CAPTURE_FILE, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	cleanup_free char *text = NULL;
 	struct stat st;
 	size_t len;
@@ -73,12 +73,12 @@ static int open_parts(struct capture *c, int dirfd, struct err *err)
 		return r;
 	}
 	if ((rec->memory.bytes &&
-			(r = open_file(c, dirfd, CAPTURE_MEMORY, &rec->memory, &c->memory_fd, err)) <
-				0) ||
+		    (r = open_file(c, dirfd, CAPTURE_MEMORY, &rec->memory, &c->memory_fd, err)) <
+			    0) ||
 		(r = open_file(c, dirfd, CAPTURE_DISK, &rec->disk, &c->disk_fd, err)) < 0 ||
 		(r = open_file(c, dirfd, CAPTURE_STATE, &rec->state, &c->state_fd, err)) < 0 ||
-		(r = difference_open(c->memory_fd, &rec->ranges, rec->memory_bytes, &c->memory,
-			 err)) < 0)
+		(r = difference_open(
+			 c->memory_fd, &rec->ranges, rec->memory_bytes, &c->memory, err)) < 0)
 		return r;
 	return machine_overlay_walk(c->disk_fd, rec->disk_bytes, look, NULL, err);
 }
@@ -135,16 +135,16 @@ int capture_fits(const struct capture *c, const struct template *t, struct err *
 
 	if (strcmp(r->manifest, template_manifest(t)) != 0)
 		return err_set(err, EINVAL,
-			"the capture %s is of the template version %s@%.19s…, not of %s@%.19s…", c->dir,
-			r->name, r->manifest, template_label(t), template_manifest(t));
+			"the capture %s is of the template version %s@%.19s…, not of %s@%.19s…",
+			c->dir, r->name, r->manifest, template_label(t), template_manifest(t));
 	if (r->memory_bytes != config->memory_bytes || r->disk_bytes != config->disk_bytes)
 		return err_set(err, EBADMSG,
-			"the capture %s is of a machine of another size than its template's", c->dir);
+			"the capture %s is of a machine of another size than its template's",
+			c->dir);
 	return 0;
 }
 
-int capture_lend(
-	const struct capture *c, struct template_own *ret, int *ret_state, struct err *err)
+int capture_lend(const struct capture *c, struct template_own *ret, int *ret_state, struct err *err)
 {
 	int state = fcntl(c->state_fd, F_DUPFD_CLOEXEC, 3);
 

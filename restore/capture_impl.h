@@ -37,8 +37,7 @@ void capture_record_clear(struct capture_record *r);
 /* The text, with its digest in it. Caller frees. */
 char *capture_record_text(const struct capture_record *r);
 /* Checked, field by field and as a whole. -EBADMSG. */
-int capture_record_parse(
-	const void *text, size_t len, struct capture_record *ret, struct err *err);
+int capture_record_parse(const void *text, size_t len, struct capture_record *ret, struct err *err);
 
 struct capture {
 	char *dir;
@@ -58,12 +57,13 @@ void capture_get_identity(
 /* Its overlay, into the empty file @fd. */
 int capture_copy_overlay(const struct capture *c, int fd, struct err *err);
 
-/* capture_memory.c: of the paused machine @pid. */
+/* capture_memory.c: of a machine that is paused. */
 struct capture_memory {
-	int pid;
+	struct machine *machine;
 	const struct stat *file; /* that it maps as its memory */
 	uint64_t bytes; /* of memory */
 	struct image *image; /* the template's */
+	int template_fd; /* its pager's memory */
 	const struct snapshot_wset *own; /* pages that count as its own in any case */
 	int64_t deadline;
 };

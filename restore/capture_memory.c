@@ -12,6 +12,10 @@
  * A page of zeros counts only where the template has data: most of what a guest reads of its free memory is
  * the kernel's one zero page. Where we may know that one's number it need not even be read.
  *
+ * Who is not root may not look into a monitor, which cannot be traced even by its own user. Then the monitor is
+ * asked for all of the memory, and pages are compared; that takes longer, touches all of it, and trusts the monitor with
+ * no more than it has.
+ *
  * A guest can write every second page. Where that would make more ranges than capture.json can hold,
  * pages between them are taken along.
  */
@@ -28,7 +32,8 @@
 #include "restore/capture_impl.h"
 
 #define PAGE ((uint64_t)IMAGE_PAGE)
-#define BATCH (1 * MIB) /* read from the machine at once */
+#define BATCH (1 * MIB) /* read from the machine at once; memory is whole ones */
+#define PIECE (32 * MIB) /* written by the monitor at once */
 #define BATCH_RUNS 256 /* of these */
 #define ENTRIES 8192 /* of a pagemap, read at once */
 #define LINE 512
@@ -76,8 +81,9 @@ static int denied(int code, const char *what, struct err *err)
 {
 	if (code == EACCES || code == EPERM)
 		return err_set(err, EPERM,
-			"%s: this user may not look into the memory of a machine's process; captures need root "
-			"(or CAP_SYS_PTRACE)",
+			"%s: this user may not look into a machine's process; captures of machines "
+			"with "
+			"more than 2 GiB need root (or CAP_SYS_PTRACE)",
 			what);
 	return err_sys(err, code, "%s", what);
 }
@@ -114,7 +120,7 @@ static int parse_map(struct take *t, const char *line, struct err *err)
 
 static int find_regions(struct take *t, struct err *err)
 {
-	cleanup_free char *path = str_printf("/proc/%d/maps", t->m->pid);
+	cleanup_free char *path = str_printf("/proc/%d/maps", machine_pid(t->m->machine));
 	cleanup_file FILE *maps = fopen(path, "re");
 	char line[LINE];
 	bool whole = true;
@@ -186,7 +192,7 @@ static int mark_region(struct take *t, int fd, const struct region *g, struct er
 
 static int mark_pages(struct take *t, struct err *err)
 {
-	cleanup_free char *path = str_printf("/proc/%d/pagemap", t->m->pid);
+	cleanup_free char *path = str_printf("/proc/%d/pagemap", machine_pid(t->m->machine));
 	cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
 	int r = 0;
 
@@ -291,7 +297,8 @@ static int add_range(struct take *t, uint64_t offset, uint64_t len, struct err *
 }
 
 /* @len bytes at @offset of the memory lie in the buffer at @bytes. */
-static int keep(struct take *t, uint64_t offset, uint64_t len, const uint8_t *bytes, struct err *err)
+static int keep(
+	struct take *t, uint64_t offset, uint64_t len, const uint8_t *bytes, struct err *err)
 {
 	for (uint64_t at = 0, stop; at < len; at = stop) {
 		bool zero = is_zero(bytes + at);
@@ -324,7 +331,8 @@ static int read_batch(struct take *t, struct batch *b, struct err *err)
 {
 	struct iovec to = {.iov_base = t->buf, .iov_len = b->bytes};
 	const uint8_t *at = t->buf;
-	ssize_t n = b->n ? process_vm_readv(t->m->pid, &to, 1, b->from, b->n, 0) : 0;
+	ssize_t n =
+		b->n ? process_vm_readv(machine_pid(t->m->machine), &to, 1, b->from, b->n, 0) : 0;
 	int r = 0;
 
 	if (n < 0)
@@ -351,8 +359,8 @@ static int read_run(struct take *t, struct batch *b, const struct region *g, uin
 		uint64_t n = end - at < BATCH - b->bytes ? end - at : BATCH - b->bytes;
 		int r = 0;
 
-		b->from[b->n] = (struct iovec){
-			(void *)(uintptr_t)(g->addr + (at - g->start)), (size_t)n};
+		b->from[b->n] =
+			(struct iovec){(void *)(uintptr_t)(g->addr + (at - g->start)), (size_t)n};
 		b->offset[b->n++] = at;
 		b->bytes += n;
 		at += n;
@@ -397,12 +405,66 @@ static int read_pages(struct take *t, struct err *err)
 	return read_batch(t, &b, err);
 }
 
+/* ---- without a look into the process -------------------------------------------------------------- */
+
+/* @len bytes at @offset of the memory: those that are not as in the template, whose bytes are in @was. */
+static int compare(
+	struct take *t, uint64_t offset, uint64_t len, const uint8_t *was, struct err *err)
+{
+	int r = 0;
+
+	for (uint64_t at = 0, stop; r == 0 && at < len; at = stop) {
+		bool same = memcmp(t->buf + at, was + at, PAGE) == 0;
+
+		stop = at + PAGE;
+		/* of a page that nobody has needed yet the template's file holds zeros: no judge of zeros */
+		if (same && !t->all && !is_zero(t->buf + at))
+			continue;
+		r = keep(t, offset + at, stop - at, t->buf + at, err);
+	}
+	return r;
+}
+
+/* The monitor writes out all of the memory, piece by piece. */
+static int compare_all(struct take *t, struct err *err)
+{
+	cleanup_fd int fd = memfd_create("parbake-pages", MFD_CLOEXEC);
+	cleanup_free uint8_t *was = malloc(BATCH);
+	int r = 0;
+
+	if (fd < 0 || !was)
+		return err_sys(err, fd < 0 ? errno : ENOMEM, "a file for pages");
+	t->at = t->out.n = 0;
+	if (ftruncate(t->fd, 0) < 0)
+		return err_sys(err, errno, "write the memory's difference");
+	for (uint64_t at = 0; r == 0 && at < t->m->bytes; at += BATCH) {
+		if (at % PIECE == 0)
+			r = machine_read_memory(t->m->machine, at,
+				t->m->bytes - at < PIECE ? t->m->bytes - at : PIECE, fd,
+				t->m->deadline, err);
+		if (r < 0)
+			return r;
+		r = file_pread_full(fd, t->buf, BATCH, (off_t)(at % PIECE));
+		if (r == 0)
+			r = file_pread_full(t->m->template_fd, was, BATCH, (off_t)at);
+		if (r < 0)
+			return err_sys(err, -r, "read the machine's memory");
+		r = compare(t, at, BATCH, was, err);
+	}
+	return r;
+}
+
 static int take_all(struct take *t, struct err *err)
 {
 	int r = find_regions(t, err);
 
 	if (r == 0)
 		r = mark_pages(t, err);
+	if (r == -EPERM && t->m->bytes <= MACHINE_READ_MAX) {
+		r = compare_all(t, err);
+		t->all = r == 0 && t->out.n > LIMIT_CAPTURE_RANGES;
+		return t->all ? compare_all(t, err) : r;
+	}
 	if (r < 0)
 		return r;
 	drop_zeros(t);

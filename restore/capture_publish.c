@@ -82,7 +82,8 @@ static int put_image(struct making *m, const char *media, const char *what, int 
 	}
 	r = store_blob_finish(b, ret->digest, next_layer(m, media), err);
 	if (r == 0)
-		progress_done(m->progress, "%s of data in %s", progress_bytes(ret->data_bytes, data),
+		progress_done(m->progress, "%s of data in %s",
+			progress_bytes(ret->data_bytes, data),
 			progress_bytes(ret->stored_bytes, stored));
 	return r;
 }
@@ -91,13 +92,12 @@ static int put_memory(struct making *m, struct err *err)
 {
 	struct snapshot_config *c = &m->config;
 	struct image_stats stats;
-	cleanup_fd int raw = expand(m, STORE_MEDIA_MEMORY, "memory", c->memory_bytes,
-		c->memory_raw_digest, err);
+	cleanup_fd int raw =
+		expand(m, STORE_MEDIA_MEMORY, "memory", c->memory_bytes, c->memory_raw_digest, err);
 	int r = raw < 0 ? raw : difference_apply(m->capture->memory, raw, err);
 
 	if (r == 0)
-		r = put_image(
-			m, STORE_MEDIA_MEMORY, "memory", raw, c->memory_bytes, &stats, err);
+		r = put_image(m, STORE_MEDIA_MEMORY, "memory", raw, c->memory_bytes, &stats, err);
 	if (r < 0)
 		return r;
 	memcpy(c->memory_raw_digest, stats.raw_digest, sizeof(c->memory_raw_digest));
@@ -106,8 +106,7 @@ static int put_memory(struct making *m, struct err *err)
 }
 
 /* The delta that the template has: *@ret_fd with its bytes, or -1 where it has none. */
-static int template_delta(
-	struct making *m, struct snapshot_wset *ret, int *ret_fd, struct err *err)
+static int template_delta(struct making *m, struct snapshot_wset *ret, int *ret_fd, struct err *err)
 {
 	uint64_t bytes = 0;
 	int r = snapshot_delta_get(&m->config, ret, err);
@@ -133,8 +132,7 @@ static int put_delta(struct making *m, struct err *err)
 	int r = new_fd < 0 ? new_fd : template_delta(m, &old, &old_fd, err);
 
 	if (r == 0)
-		r = delta_of_overlay(
-			m->capture->disk_fd, c->disk_bytes, new_fd, &new, &bytes, err);
+		r = delta_of_overlay(m->capture->disk_fd, c->disk_bytes, new_fd, &new, &bytes, err);
 	if (r == 0)
 		r = both_fd = file_scratch(m->scratch_dir, err);
 	if (r >= 0)
@@ -165,8 +163,8 @@ static int put_state(struct making *m, struct err *err)
 /* What is as it was. */
 static int keep_layers(struct making *m, struct err *err)
 {
-	static const char *const medias[] = {STORE_MEDIA_DISK, STORE_MEDIA_KERNEL,
-		STORE_MEDIA_INITRD, STORE_MEDIA_WSET};
+	static const char *const medias[] = {
+		STORE_MEDIA_DISK, STORE_MEDIA_KERNEL, STORE_MEDIA_INITRD, STORE_MEDIA_WSET};
 
 	for (size_t i = 0; i < sizeof(medias) / sizeof(medias[0]); i++) {
 		const struct store_layer *layer = store_layer(&m->from, medias[i]);
@@ -205,7 +203,8 @@ static int make(struct making *m, const char *name, const char *tag, struct stor
 	if (r < 0)
 		return r;
 	if (m->config.memory_bytes != rec->memory_bytes || m->config.disk_bytes != rec->disk_bytes)
-		return err_set(err, EBADMSG, "it is of a machine of another size than its template's");
+		return err_set(
+			err, EBADMSG, "it is of a machine of another size than its template's");
 	if ((r = put_state(m, err)) < 0 || (r = put_memory(m, err)) < 0 ||
 		(r = put_delta(m, err)) < 0 || (r = keep_layers(m, err)) < 0)
 		return r;

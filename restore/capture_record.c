@@ -54,8 +54,7 @@ char *capture_record_text(const struct capture_record *r)
 
 /* ---- reading ----------------------------------------------------------------------------------- */
 
-static int text_field(
-	const json_t *obj, const char *key, char *ret, size_t size, struct err *err)
+static int text_field(const json_t *obj, const char *key, char *ret, size_t size, struct err *err)
 {
 	const char *text;
 	int r = json_get_string(obj, key, &text, err);
@@ -126,8 +125,7 @@ static int fields(const json_t *obj, struct capture_record *c, struct err *err)
 		(r = text_field(obj, "tag", c->tag, sizeof(c->tag), err)) < 0 ||
 		(r = json_get_u64(obj, "memory_bytes", LIMIT_MEMORY_MIN, LIMIT_MEMORY_MAX,
 			 &c->memory_bytes, err)) < 0 ||
-		(r = json_get_u64(
-			 obj, "disk_bytes", 1, LIMIT_DISK_MAX, &c->disk_bytes, err)) < 0 ||
+		(r = json_get_u64(obj, "disk_bytes", 1, LIMIT_DISK_MAX, &c->disk_bytes, err)) < 0 ||
 		(r = file_from_json(obj, CAPTURE_MEMORY, 0, 2 * LIMIT_MEMORY_MAX, c->memory_bytes,
 			 &c->memory, &c->memory_raw, err)) < 0 ||
 		(r = file_from_json(obj, CAPTURE_DISK, 1, 3 * LIMIT_DISK_MAX, c->disk_bytes,
@@ -144,8 +142,7 @@ static int fields(const json_t *obj, struct capture_record *c, struct err *err)
 		json_object_get(obj, "memory_ranges"), c->memory_bytes, &c->ranges, err);
 }
 
-int capture_record_parse(
-	const void *text, size_t len, struct capture_record *ret, struct err *err)
+int capture_record_parse(const void *text, size_t len, struct capture_record *ret, struct err *err)
 {
 	cleanup_capture_record struct capture_record c = {0};
 	cleanup_json json_t *all = NULL;

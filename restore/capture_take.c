@@ -61,17 +61,19 @@ static int take_disk(struct taking *t, struct err *err)
 	if (r == 0)
 		r = fstat(t->sb->overlay_fd, &st) < 0 || ftruncate(t->disk, st.st_size) < 0
 			? -errno
-			: file_copy_sparse(t->sb->overlay_fd, t->disk, (uint64_t)st.st_size,
-				  in_time, t);
+			: file_copy_sparse(
+				  t->sb->overlay_fd, t->disk, (uint64_t)st.st_size, in_time, t);
 	return r < 0 ? err_sys(err, -r, "copy the disk") : 0;
 }
 
 static int take_memory(struct taking *t, struct image *image, struct err *err)
 {
-	struct capture_memory m = {.pid = machine_pid(t->sb->machine),
+	const struct pagerd *pager = template_pager(t->sb->t);
+	struct capture_memory m = {.machine = t->sb->machine,
 		.file = &t->sb->memory,
 		.bytes = template_config(t->sb->t)->memory_bytes,
 		.image = image,
+		.template_fd = pager ? pagerd_memory_fd(pager) : -1,
 		.own = &t->sb->own,
 		.deadline = t->deadline};
 	int r = point("restore.capture.memory", "write the memory's difference", err);
@@ -162,8 +164,7 @@ static int compress(struct taking *t, struct err *err)
 		return 0;
 	r = new_file(t, CAPTURE_MEMORY, &fd, err);
 	if (r == 0)
-		r = image_write(
-			t->scratch, (uint64_t)st.st_size, &opt, fd, NULL, &stats, err);
+		r = image_write(t->scratch, (uint64_t)st.st_size, &opt, fd, NULL, &stats, err);
 	if (r < 0) {
 		err_prefix(err, "compress the memory's difference");
 		return r;
@@ -190,8 +191,8 @@ static int finish(struct taking *t, struct store *s, struct err *err)
 
 	if (r < 0 || (r = settle(t->disk, CAPTURE_DISK, &t->record.disk, err)) < 0 ||
 		(r = settle(t->state, CAPTURE_STATE, &t->record.state, err)) < 0 ||
-		(r = machine_overlay_walk(t->disk, t->record.disk_bytes, add_run,
-			 &t->record.disk_raw, err)) < 0 ||
+		(r = machine_overlay_walk(
+			 t->disk, t->record.disk_bytes, add_run, &t->record.disk_raw, err)) < 0 ||
 		(r = point("restore.capture.before-publish", "publish it", err)) < 0)
 		return r;
 	t->record.created = time(NULL);

@@ -27,7 +27,8 @@ int difference_open(int image_fd, const struct snapshot_wset *ranges, uint64_t m
 			from->bytes > memory_bytes - from->offset || from->offset % IMAGE_PAGE ||
 			from->bytes % IMAGE_PAGE)
 			return err_set(err, EBADMSG,
-				"range %zu of the memory's difference is not pages of it, in rising "
+				"range %zu of the memory's difference is not pages of it, in "
+				"rising "
 				"order",
 				i);
 		end = from->offset + from->bytes;

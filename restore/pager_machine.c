@@ -207,7 +207,8 @@ ssize_t pager_machine_read(struct pager_machine *m)
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
-static enum pager_kind kind_of(const struct pager *p, const struct pager_machine *m, uint64_t offset)
+static enum pager_kind kind_of(
+	const struct pager *p, const struct pager_machine *m, uint64_t offset)
 {
 	if (bit_get(m->removed, offset / IMAGE_PAGE))
 		return PAGE_REMOVED;
@@ -316,7 +317,7 @@ static enum uffd_result answer(struct pager *p, struct pager_machine *m,
 static void trace_fault(struct pager *p, const struct pager_machine *m, const struct uffd_msg *msg,
 	enum pager_kind kind, struct pager_trace_entry *e)
 {
-	e->kind = kind == PAGE_HOLE       ? PAGER_TRACE_HOLE
+	e->kind = kind == PAGE_HOLE    ? PAGER_TRACE_HOLE
 		: kind == PAGE_REMOVED ? PAGER_TRACE_REMOVED
 				       : PAGER_TRACE_DATA;
 	e->machine = m->generation;

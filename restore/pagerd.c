@@ -44,10 +44,11 @@ struct pagerd {
 static char *options_text(const struct pagerd_spec *spec)
 {
 	cleanup_json json_t *obj = json_pack("{s:s, s:i, s:b, s:b, s:I, s:I, s:b, s:b, s:b, s:s}",
-		"key", spec->key, "protocol", PAGERD_PROTOCOL, "wset", spec->wset != NULL, "private", spec->no_uffd, "threads",
-		(json_int_t)spec->options.threads, "window", (json_int_t)spec->options.window_bytes,
-		"no_premap", spec->options.no_premap, "record", spec->options.record, "trace",
-		spec->options.trace, "version", PARBAKE_VERSION);
+		"key", spec->key, "protocol", PAGERD_PROTOCOL, "wset", spec->wset != NULL,
+		"private", spec->no_uffd, "threads", (json_int_t)spec->options.threads, "window",
+		(json_int_t)spec->options.window_bytes, "no_premap", spec->options.no_premap,
+		"record", spec->options.record, "trace", spec->options.trace, "version",
+		PARBAKE_VERSION);
 
 	if (!obj)
 		abort(); /* no memory, or a bug */
@@ -328,8 +329,8 @@ int pagerd_fd(const struct pagerd *d)
 	return d->sock;
 }
 
-int pagerd_attach(struct pagerd *d, int own_fd, const struct snapshot_wset *own, int *ret_fd,
-	struct err *err)
+int pagerd_attach(
+	struct pagerd *d, int own_fd, const struct snapshot_wset *own, int *ret_fd, struct err *err)
 {
 	cleanup_fd int ranges = own && own->n ? wset_fd(own, err) : -1;
 	int pair[2], r;

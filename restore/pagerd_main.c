@@ -111,8 +111,7 @@ static int read_ranges(int fd, uint64_t memory_bytes, struct snapshot_wset *ret,
 	if (fstat(fd, &st) < 0)
 		return err_sys(err, errno, "ranges of pages");
 	if (st.st_size <= 0 || (uint64_t)st.st_size > LIMIT_JSON_BYTES)
-		return err_set(
-			err, EINVAL, "ranges of pages in %lld bytes", (long long)st.st_size);
+		return err_set(err, EINVAL, "ranges of pages in %lld bytes", (long long)st.st_size);
 	text = malloc((size_t)st.st_size);
 	if (!text)
 		return err_set(err, ENOMEM, "no memory for ranges of pages");
@@ -181,8 +180,8 @@ static int do_hello(struct server *s, int fd)
 }
 
 /* The difference of an attach: image and ranges. */
-static int read_own(struct server *s, int image_fd, int ranges_fd, struct difference **ret,
-	struct err *err)
+static int read_own(
+	struct server *s, int image_fd, int ranges_fd, struct difference **ret, struct err *err)
 {
 	struct snapshot_wset ranges = {0};
 	int r = read_ranges(ranges_fd, s->pager->bytes, &ranges, err);

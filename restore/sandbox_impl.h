@@ -65,7 +65,8 @@ struct sandbox {
 	/* made from a capture: */
 	int state_fd; /* -1: the template's */
 	bool keep_identity; /* machine_id and hostname are those of the one captured */
-	struct snapshot_wset own; /* the private way: these pages of its file are not the template's */
+	struct snapshot_wset
+		own; /* the private way: these pages of its file are not the template's */
 };
 
 #endif

@@ -28,12 +28,13 @@ int store_manifest_whole(struct store *s, const char *digest, struct err *err)
 
 	for (unsigned i = 0; r == 0 && i < m.n_layers; i++) {
 		if (!store_blob_has(s, m.layers[i].digest, m.layers[i].bytes))
-			r = err_set(
-				err, ENOENT, "blob %s is missing in %s", m.layers[i].digest, s->dir);
+			r = err_set(err, ENOENT, "blob %s is missing in %s", m.layers[i].digest,
+				s->dir);
 	}
 	if (r == -ENOENT || r == -EMEDIUMTYPE)
 		r = err_set(err, ENOENT,
-			"the template version %.19s… is not in %s any more: it was collected after it had "
+			"the template version %.19s… is not in %s any more: it was collected after "
+			"it had "
 			"lost its name, and nothing can be restored without it",
 			digest, s->dir);
 	return r;
@@ -83,8 +84,8 @@ static int look_at(int dirfd, const char *name, const char *where,
 	int (*fn)(void *user, const char *manifest, const char *path, struct err *err), void *user,
 	struct err *err)
 {
-	cleanup_fd int fd = openat(
-		dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	cleanup_fd int fd =
+		openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	cleanup_free char *path = str_printf("%s/%s", where, name);
 	cleanup_json json_t *obj = NULL;
 	const char *manifest;
@@ -100,7 +101,8 @@ static int look_at(int dirfd, const char *name, const char *where,
 		return 0; /* not a capture, or not yet */
 	if (r < 0 && r != -EINVAL && r != -EFBIG)
 		return err_set(err, -r, "%s: %s", path, why.text);
-	if (r < 0 || json_get_string(json_object_get(obj, "capture"), "manifest", &manifest, &why) < 0 ||
+	if (r < 0 ||
+		json_get_string(json_object_get(obj, "capture"), "manifest", &manifest, &why) < 0 ||
 		!digest_valid(manifest)) {
 		/* nothing can be restored from it */
 		log_warn("%s: a damaged capture: its template is not kept for it", path);

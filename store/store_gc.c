@@ -143,8 +143,9 @@ static int mark_capture(void *user, const char *manifest, const char *path, stru
 		return err_sys(err, ENOMEM, "collect garbage");
 	r = mark_inside(gc, &desc, 0, err);
 	if (r < 0)
-		err_prefix(err, "nothing removed: the template of the capture %s cannot be read "
-				"(remove the capture, if it is not needed)",
+		err_prefix(err,
+			"nothing removed: the template of the capture %s cannot be read "
+			"(remove the capture, if it is not needed)",
 			path);
 	return r;
 }

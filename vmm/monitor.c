@@ -402,6 +402,20 @@ int machine_capture(struct machine *m, int state_fd, int64_t deadline, struct er
 	return finish(m, "capture", m->ops->capture(m, state_fd, deadline, err), err);
 }
 
+int machine_read_memory(
+	struct machine *m, uint64_t offset, uint64_t len, int fd, int64_t deadline, struct err *err)
+{
+	int r = begin(m, "read memory", IN(PAUSED), err);
+
+	if (r < 0)
+		return r;
+	if (offset > MACHINE_READ_MAX || len > MACHINE_READ_MAX - offset ||
+		offset + len > m->shape.memory_bytes)
+		return err_set(err, EINVAL, "read memory: beyond what can be read so");
+	r = m->ops->read_memory(m, offset, len, fd, deadline, err);
+	return finish(m, "read memory", r, err);
+}
+
 int machine_save_translations(struct machine *m, int fd, int64_t deadline, struct err *err)
 {
 	int r = begin(m, "save translations", fd < 0 ? IN(PAUSED) | IN(RUNNING) : IN(PAUSED), err);

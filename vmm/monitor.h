@@ -131,6 +131,14 @@ int machine_pause(struct machine *m, int64_t deadline, struct err *err);
  */
 int machine_capture(struct machine *m, int state_fd, int64_t deadline, struct err *err);
 /*
+ * PAUSED: the monitor writes @len bytes of guest memory, from @offset on, to @fd, a memfd, which is emptied first.
+ * For who may not look into the monitor's process. Up to MACHINE_READ_MAX: beyond, a guest's addresses are not
+ * the memory's offsets.
+ */
+#define MACHINE_READ_MAX 0x80000000ull
+int machine_read_memory(struct machine *m, uint64_t offset, uint64_t len, int fd, int64_t deadline,
+	struct err *err);
+/*
  * PAUSED, of a restored machine: write to @fd (a regular file, empty) the code that its monitor has
  * translated from what the snapshot's memory holds. -ENOTSUP where the monitor translates nothing or
  * cannot keep it. The monitor has had @fd: what is to be trusted is closed to it first (machine_free()).
@@ -186,6 +194,8 @@ struct monitor_ops {
 	int (*resume)(struct machine *m, int64_t deadline, struct err *err);
 	int (*pause)(struct machine *m, int64_t deadline, struct err *err);
 	int (*capture)(struct machine *m, int state_fd, int64_t deadline, struct err *err);
+	int (*read_memory)(struct machine *m, uint64_t offset, uint64_t len, int fd,
+		int64_t deadline, struct err *err);
 	int (*save_translations)(struct machine *m, int fd, int64_t deadline, struct err *err);
 	void (*poll)(struct machine *m); /* take in what the monitor said, without waiting */
 	void (*release)(struct machine *m); /* the process is gone: free the driver's part */

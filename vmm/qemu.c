@@ -414,6 +414,14 @@ static int qemu_capture(struct machine *m, int state_fd, int64_t deadline, struc
 	return 0;
 }
 
+static int qemu_read_memory(
+	struct machine *m, uint64_t offset, uint64_t len, int fd, int64_t deadline, struct err *err)
+{
+	struct qemu *q = m->driver;
+
+	return qemu_memory_save(q->qmp, offset, len, fd, deadline, err);
+}
+
 static int qemu_save_translations(struct machine *m, int fd, int64_t deadline, struct err *err)
 {
 	static const char command[] = "x-save-translations";
@@ -457,6 +465,7 @@ const struct monitor_ops monitor_qemu = {
 	.resume = qemu_resume,
 	.pause = qemu_pause,
 	.capture = qemu_capture,
+	.read_memory = qemu_read_memory,
 	.save_translations = qemu_save_translations,
 	.poll = qemu_poll,
 	.release = qemu_release,

@@ -33,8 +33,17 @@
 #define VERSION 3
 #define PAGE 4096
 
-enum section { END = 0, START = 1, PART = 2, LAST = 3, FULL = 4, SUBSECTION = 5, DESCRIPTION = 6,
-	CONFIGURATION = 7, FOOTER = 0x7e };
+enum section {
+	END = 0,
+	START = 1,
+	PART = 2,
+	LAST = 3,
+	FULL = 4,
+	SUBSECTION = 5,
+	DESCRIPTION = 6,
+	CONFIGURATION = 7,
+	FOOTER = 0x7e
+};
 
 /* of a page's header in a memory section (QEMU: migration/ram.c) */
 #define RAM_ZERO 0x02u
@@ -208,8 +217,7 @@ int qemu_state_devices(const uint8_t *state, size_t len, size_t *ret_start, stru
 	first = in.at;
 	expect(&in, FULL, 1, "no device comes first");
 	/* the last device's footer, then the end */
-	if (!in.bad &&
-		(in.end - in.at < 6 || in.end[-1] != END || in.end[-6] != FOOTER))
+	if (!in.bad && (in.end - in.at < 6 || in.end[-1] != END || in.end[-6] != FOOTER))
 		in.bad = "it does not end behind a device";
 	r = verdict(&in, err);
 	if (r == 0)
@@ -267,25 +275,62 @@ static int make_sink(int *ret_file, int *ret_write, struct err *err)
 	return 0;
 }
 
-/* Let the monitor write its devices to @write_fd, which it keeps in a set of its own meanwhile. */
-static int save_devices(struct qmp *q, int write_fd, int64_t deadline, struct err *err)
-{
-	cleanup_json json_t *set = NULL;
-	cleanup_free char *name = NULL;
-	uint64_t id, set_id;
-	int r = qmp_send(q, "add-fd", NULL, write_fd, &id, err), removed;
+/*
+ * Lend the monitor @fd while @fn lets it do something with it: QEMU knows such a descriptor as a set of its own,
+ * and by its number.
+ */
+struct lent {
+	int set, fd; /* there */
+	int64_t deadline;
+	uint64_t offset, len;
+};
 
-	if (r < 0 || (r = qmp_wait(q, id, deadline, &set, err)) < 0)
+static int lend(struct qmp *q, int fd, struct lent *l,
+	int (*fn)(struct qmp *q, const struct lent *l, struct err *err), struct err *err)
+{
+	cleanup_json json_t *added = NULL;
+	uint64_t id, set, number;
+	int r = qmp_send(q, "add-fd", NULL, fd, &id, err), removed;
+
+	if (r < 0 || (r = qmp_wait(q, id, l->deadline, &added, err)) < 0 ||
+		(r = json_get_u64(added, "fdset-id", 0, INT32_MAX, &set, err)) < 0 ||
+		(r = json_get_u64(added, "fd", 0, INT32_MAX, &number, err)) < 0)
 		return r;
-	r = json_get_u64(set, "fdset-id", 0, INT32_MAX, &set_id, err);
-	if (r < 0)
-		return r;
-	name = str_printf("/dev/fdset/%d", (int)set_id);
-	r = qmp_call(q, "xen-save-devices-state",
-		json_pack("{s:s, s:b}", "filename", name, "live", 0), deadline, NULL, err);
-	removed = qmp_call(q, "remove-fd", json_pack("{s:i}", "fdset-id", (int)set_id), deadline,
+	l->set = (int)set;
+	l->fd = (int)number;
+	r = fn(q, l, err);
+	removed = qmp_call(q, "remove-fd", json_pack("{s:i}", "fdset-id", l->set), l->deadline,
 		NULL, r < 0 ? NULL : err);
 	return r < 0 ? r : removed;
+}
+
+static int save_devices(struct qmp *q, const struct lent *l, struct err *err)
+{
+	cleanup_free char *name = str_printf("/dev/fdset/%d", l->set);
+
+	return qmp_call(q, "xen-save-devices-state",
+		json_pack("{s:s, s:b}", "filename", name, "live", 0), l->deadline, NULL, err);
+}
+
+/* This one knows no sets. */
+static int save_memory(struct qmp *q, const struct lent *l, struct err *err)
+{
+	cleanup_free char *name = str_printf("/proc/self/fd/%d", l->fd);
+
+	return qmp_call(q, "pmemsave",
+		json_pack("{s:I, s:I, s:s}", "val", (json_int_t)l->offset, "size",
+			(json_int_t)l->len, "filename", name),
+		l->deadline, NULL, err);
+}
+
+int qemu_memory_save(
+	struct qmp *q, uint64_t offset, uint64_t len, int fd, int64_t deadline, struct err *err)
+{
+	struct lent l = {.deadline = deadline, .offset = offset, .len = len};
+
+	if (ftruncate(fd, 0) < 0)
+		return err_sys(err, errno, "empty the file for memory");
+	return lend(q, fd, &l, save_memory, err);
 }
 
 int qemu_state_save(struct qmp *q, int base_fd, int state_fd, int64_t deadline, struct err *err)
@@ -293,6 +338,7 @@ int qemu_state_save(struct qmp *q, int base_fd, int state_fd, int64_t deadline, 
 	static const uint8_t description[] = {DESCRIPTION, 0, 0, 0, 2, '{', '}'};
 	cleanup_bytes struct bytes base = {0}, saved = {0};
 	cleanup_fd int file = -1, write_fd = -1;
+	struct lent l = {.deadline = deadline};
 	size_t prefix, start;
 	struct stat st;
 	off_t len;
@@ -304,11 +350,12 @@ int qemu_state_save(struct qmp *q, int base_fd, int state_fd, int64_t deadline, 
 		&base, err);
 	if (r < 0 || (r = qemu_state_prefix(base.data, base.len, &prefix, err)) < 0 ||
 		(r = make_sink(&file, &write_fd, err)) < 0 ||
-		(r = save_devices(q, write_fd, deadline, err)) < 0)
+		(r = lend(q, write_fd, &l, save_devices, err)) < 0)
 		return r;
 	/* the monitor's offset is ours: one open file */
 	len = lseek(write_fd, 0, SEEK_CUR);
-	r = read_bytes(file, len < 0 ? 0 : (uint64_t)len, "the monitor's device state", &saved, err);
+	r = read_bytes(
+		file, len < 0 ? 0 : (uint64_t)len, "the monitor's device state", &saved, err);
 	if (r < 0 || (r = qemu_state_devices(saved.data, saved.len, &start, err)) < 0)
 		return r;
 	r = file_pwrite_full(state_fd, base.data, prefix, 0);

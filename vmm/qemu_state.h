@@ -23,4 +23,8 @@ int qemu_state_devices(const uint8_t *state, size_t len, size_t *ret_start, stru
  */
 int qemu_state_save(struct qmp *q, int base_fd, int state_fd, int64_t deadline, struct err *err);
 
+/* Write guest memory to @fd, a memfd. */
+int qemu_memory_save(
+	struct qmp *q, uint64_t offset, uint64_t len, int fd, int64_t deadline, struct err *err);
+
 #endif

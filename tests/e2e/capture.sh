@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Captures of running sandboxes: taken while they run, restored as themselves and as others, over generations,
-# with and without userfaultfd, of both monitors; refused where damaged; leaving the sandbox alone where
+# with and without userfaultfd or a look into the monitor, of both monitors; refused where damaged; leaving the sandbox alone where
 # they fail; published.
 . "$(dirname "$0")/lib.sh"
 driver=$top/build/e2e/capture_driver
@@ -113,6 +113,13 @@ generations() {
 
 generations uffd
 generations private CAPTURE_PRIVATE=1
+
+# a parbake that may not look into its monitors
+if setpriv --bounding-set=-sys_ptrace true 2>/dev/null; then
+	generations asked setpriv --bounding-set=-sys_ptrace
+else
+	skip "without CAP_SYS_PTRACE" "setpriv cannot take it away here"
+fi
 
 # ---- forks --------------------------------------------------------------------------------------
 

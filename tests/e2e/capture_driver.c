@@ -60,12 +60,13 @@ static int do_template(const char *name, struct err *err)
 	return r;
 }
 
-static int do_exec(struct sandbox *sb, const char *command, bool detach, char *text, size_t size, struct err *err)
+static int do_exec(struct sandbox *sb, const char *command, bool detach, char *text, size_t size,
+	struct err *err)
 {
 	struct guest_exec_spec spec = {.shell = command, .stdin_fd = -1, .detach = detach};
 	cleanup_guest_result struct guest_result res = {0};
-	int r = guest_exec(sandbox_guest(sb), &spec, SOON, machine_pidfd(sandbox_machine(sb)), &res,
-		err);
+	int r = guest_exec(
+		sandbox_guest(sb), &spec, SOON, machine_pidfd(sandbox_machine(sb)), &res, err);
 
 	if (r < 0)
 		return r;
@@ -114,8 +115,8 @@ static int do_restore(struct sandbox **ret, const char *dir, const char *how, ch
 	}
 	t = sandbox_trace(sb);
 	snprintf(text, size,
-		"%" PRId64 " opened %" PRId64 " overlay %" PRId64 " memory %" PRId64 " ready %" PRId64
-		" loaded %" PRId64 " answered %" PRId64,
+		"%" PRId64 " opened %" PRId64 " overlay %" PRId64 " memory %" PRId64
+		" ready %" PRId64 " loaded %" PRId64 " answered %" PRId64,
 		clock_now_ns() - begin, opened - begin, t->overlay_made - begin,
 		t->memory_got - begin, t->monitor_ready - begin, t->state_loaded - begin,
 		t->answered - begin);

@@ -36,7 +36,8 @@ static inline int image_file(uint64_t pages, uint32_t frame_bytes)
 
 /* The difference of oracle_own(): its image, a memfd; ranges to @ret (with @pages of room), their number to
  * *@ret_n. */
-static inline int own_file(uint64_t pages, uint32_t frame_bytes, struct snapshot_range *ret, size_t *ret_n)
+static inline int own_file(
+	uint64_t pages, uint32_t frame_bytes, struct snapshot_range *ret, size_t *ret_n)
 {
 	int raw = memfd_create("raw", MFD_CLOEXEC), out = memfd_create("own", MFD_CLOEXEC);
 	struct image_options opt = {.frame_bytes = frame_bytes, .level = 1, .threads = 2};
@@ -50,7 +51,8 @@ static inline int own_file(uint64_t pages, uint32_t frame_bytes, struct snapshot
 		if (oracle_own(page) == OWN_NOT)
 			continue;
 		oracle_own_page(page, buf);
-		if (oracle_own(page) == OWN_DATA && pwrite(raw, buf, PAGE, (off_t)at) != (ssize_t)PAGE)
+		if (oracle_own(page) == OWN_DATA &&
+			pwrite(raw, buf, PAGE, (off_t)at) != (ssize_t)PAGE)
 			child_die("pwrite");
 		at += PAGE;
 		if (n && ret[n - 1].offset + ret[n - 1].bytes == page * PAGE)

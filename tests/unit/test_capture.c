@@ -194,7 +194,8 @@ static void test_merge(void)
 		for (size_t i = 0; i < both.n; i++) {
 			const struct snapshot_range *r = &both.ranges[i];
 
-			unsorted += i && r->offset <= both.ranges[i - 1].offset + both.ranges[i - 1].bytes;
+			unsorted += i &&
+				r->offset <= both.ranges[i - 1].offset + both.ranges[i - 1].bytes;
 			bad += pread(fd, got + r->offset, r->bytes, (off_t)at) != (ssize_t)r->bytes;
 			memset(found + r->offset, 1, r->bytes);
 			at += r->bytes;
@@ -228,7 +229,8 @@ static void test_copy(const char *dir)
 		pwrite(from, "xyz", 3, 40 << 20) != 3 || ftruncate(from, 64 << 20) < 0 ||
 		ftruncate(to, 64 << 20) < 0)
 		abort();
-	is_int(file_copy_sparse(from, to, 64 << 20, stop, NULL), -ETIMEDOUT, "a copy is ended when asked");
+	is_int(file_copy_sparse(from, to, 64 << 20, stop, NULL), -ETIMEDOUT,
+		"a copy is ended when asked");
 	is_int(file_copy_sparse(from, to, 64 << 20, NULL, NULL), 0, "a sparse file is copied");
 	ok(pread(to, a, 3, 0) == 3 && pread(to, b, 3, 40 << 20) == 3 && memcmp(a, "abc", 3) == 0 &&
 			memcmp(b, "xyz", 3) == 0,
@@ -344,7 +346,8 @@ static void test_gc(const char *home)
 	unsigned blobs = 0;
 	uint64_t bytes;
 
-	if (store_open(stores, true, &s, &err) < 0 || fixture_publish(s, "tiny", NULL, 1, &m, &err) < 0) {
+	if (store_open(stores, true, &s, &err) < 0 ||
+		fixture_publish(s, "tiny", NULL, 1, &m, &err) < 0) {
 		ok(false, "a store with a template: %s", err.text);
 		return;
 	}

@@ -139,7 +139,8 @@ static void test_wset(void)
 	cleanup_pager struct pager *p = pager_of(&wset, &opt);
 	struct pager_stats s;
 	struct proc m = attached(p, difference_of(own_fd),
-		ARGS("own-read", "0", "1", "2", "3", "199", "1000", "1099", "1100", "1199", "1050"));
+		ARGS("own-read", "0", "1", "2", "3", "199", "1000", "1099", "1100", "1199",
+			"1050"));
 
 	is_int(ended(&m), 0, "a machine reads working set and own pages");
 	pager_get_stats(p, &s);
