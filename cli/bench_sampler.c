@@ -83,11 +83,14 @@ static int drop_file(int fd, uint64_t *ret_bytes, uint64_t *ret_resident, struct
 	return 0;
 }
 
-static int drop_files(struct bench_sampler *b, int disk, struct err *err)
+/* @translations: -1: there are none. */
+static int drop_files(struct bench_sampler *b, int disk, int translations, struct err *err)
 {
 	uint64_t bytes = 0, resident = 0;
 	int r = drop_file(disk, &bytes, &resident, err);
 
+	if (r == 0 && translations >= 0)
+		r = drop_file(translations, &bytes, &resident, err);
 	for (unsigned i = 0; i < b->manifest->n_layers && r == 0; i++) {
 		const struct store_layer *l = &b->manifest->layers[i];
 		cleanup_fd int fd = -1;
@@ -104,15 +107,17 @@ static int drop_files(struct bench_sampler *b, int disk, struct err *err)
 /* Nothing of the template is open, and with cold files nothing of it in memory. */
 static int let_go(struct bench_sampler *b, struct err *err)
 {
-	cleanup_fd int disk = -1;
+	cleanup_fd int disk = -1, translations = -1;
 
 	if (!b->template)
 		return 0;
 	disk = fcntl(template_disk_fd(b->template), F_DUPFD_CLOEXEC, 3);
+	if (template_trained(b->template))
+		translations = fcntl(template_translations_fd(b->template), F_DUPFD_CLOEXEC, 3);
 	bench_sampler_close(b);
 	if (disk < 0)
 		return err_sys(err, errno, "the template's disk");
-	return b->cold_cache ? drop_files(b, disk, err) : 0;
+	return b->cold_cache ? drop_files(b, disk, translations, err) : 0;
 }
 
 /* ---- a create ------------------------------------------------------------------------------ */

@@ -123,6 +123,9 @@
 #define LIMIT_WIRE_CHUNK (32 * KIB) /* bytes of output in one event */
 #define LIMIT_WIRE_READERS 8 /* that follow one command */
 #define LIMIT_WIRE_INPUTS 16 /* requests with input that wait for one command */
+#define LIMIT_WIRE_INPUT (2 * MIB) /* bytes of them, beyond the one at hand */
+#define LIMIT_WIRE_CONFIG 4096 /* bytes of a command's words that are kept for who lists it */
+#define LIMIT_WIRE_CODES 64 /* executions that wait for one interpreter */
 #define LIMIT_WIRE_TAG 255 /* bytes of a command's tag */
 #define LIMIT_WIRE_ENTRIES 10000 /* of a directory's listing, those below it included */
 #define LIMIT_WIRE_DEPTH 64 /* of a listing */

@@ -43,7 +43,8 @@ struct config {
 	uint64_t timeout_ms; /* a lease unless asked otherwise; default 300 s */
 	uint64_t max_timeout_ms; /* default 24 h */
 	uint32_t max_sandboxes; /* running at once; default 4096 */
-	uint64_t memory_budget; /* bytes of host memory for spares and sandboxes; 0: 3/4 of the host's */
+	uint64_t
+		memory_budget; /* bytes of host memory for spares and sandboxes; 0: 3/4 of the host's */
 	uint64_t max_disk; /* bytes an overlay may grow to; 0: the template's disk */
 	uint32_t refill_per_s; /* shells and spares made a second at most; default 20 */
 	/* below which each machine gets a cgroup; NULL: the daemon's own, where delegated */
@@ -58,8 +59,8 @@ struct config {
 /* @path NULL: the defaults alone. */
 int config_read(const char *path, struct config **ret, struct err *err);
 /* The same of text in memory; @path is what errors name. */
-int config_parse(const char *path, const char *text, size_t len, struct config **ret,
-	struct err *err);
+int config_parse(
+	const char *path, const char *text, size_t len, struct config **ret, struct err *err);
 void config_free(struct config *c);
 DEFINE_CLEANUP(struct config *, config_free)
 #define cleanup_config cleanup_with(config_free_p_)

@@ -391,6 +391,15 @@ static bool code_turn(const struct code_call *k)
 	return true;
 }
 
+static unsigned code_waiting(const struct code_call *k)
+{
+	unsigned n = 0;
+
+	for (const struct code_call *o = k->call.w->codes; o; o = o->next)
+		n += code_same_place(o, k);
+	return n;
+}
+
 static void code_before(struct code_call *k);
 
 /* Out of the list; the next that waits for the same interpreter may have its turn. */
@@ -555,6 +564,12 @@ static void execute_start(struct wire_call *c, const struct wire_target *t, cons
 		code_run(k);
 		return;
 	}
+	if (code_waiting(k) >= LIMIT_WIRE_CODES) {
+		wire_fail(c, WIRE_EXHAUSTED, "%d executions wait for this context already",
+			LIMIT_WIRE_CODES);
+		return;
+	}
+	wire_call_limit(c, k->timeout_ms + LIMIT_WIRE_GRACE_MS, code_late);
 	code_list(k);
 	if (code_turn(k))
 		code_before(k);

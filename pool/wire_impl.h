@@ -163,6 +163,8 @@ struct wire_reader_ops {
 	void (*ended)(struct wire_call *c, const struct wire_end *end);
 };
 
+/* Read the reply's fields; false where they are broken. */
+bool wire_end_parse(const struct guest_reply *reply, struct wire_end *end);
 /* Answer with end->error. */
 void wire_fail_end(struct wire_call *c, const struct wire_end *end);
 

@@ -51,6 +51,7 @@ struct wire_process {
 	unsigned n_readers;
 	struct wire_input *inputs;
 	unsigned n_inputs;
+	size_t input_bytes; /* of them */
 	unsigned refs; /* the stream, the probe, and whoever runs a loop over its readers */
 	struct wire_process *next;
 };
@@ -116,6 +117,35 @@ struct wire_process *wire_process_find(
 			return p;
 	}
 	return NULL;
+}
+
+/* What LIST shows of it: its words and its directory, as far as LIMIT_WIRE_CONFIG; no variables. */
+static json_t *config_copy(const json_t *config)
+{
+	const json_t *args = json_object_get(config, "args"), *arg;
+	const char *cmd = json_string_value(json_object_get(config, "cmd"));
+	size_t left = LIMIT_WIRE_CONFIG, n = cmd ? strlen(cmd) : 0, i;
+	json_t *copy = json_object(), *words = json_array();
+
+	if (!copy || !words)
+		abort();
+	n = n < left ? n : left;
+	left -= n;
+	json_object_set_new(copy, "cmd", wire_utf8_json((const uint8_t *)(cmd ? cmd : ""), n));
+	json_array_foreach(args, i, arg)
+	{
+		n = json_string_length(arg);
+		n = n < left ? n : left;
+		left -= n;
+		if (!left)
+			break;
+		json_array_append_new(
+			words, wire_utf8_json((const uint8_t *)json_string_value(arg), n));
+	}
+	json_object_set_new(copy, "args", words);
+	if (json_string_length(json_object_get(config, "cwd")) < left)
+		json_object_set(copy, "cwd", json_object_get(config, "cwd"));
+	return copy;
 }
 
 json_t *wire_process_info(const struct wire_process *p)
@@ -220,6 +250,7 @@ static void input_done(struct wire_process *p, bool through)
 
 	p->inputs = in->next;
 	p->n_inputs--;
+	p->input_bytes -= in->len;
 	if (in->c) {
 		if (through)
 			wire_reply(in->c, 200, json_object());
@@ -252,7 +283,7 @@ int wire_process_input(
 {
 	struct wire_input *in, **at = &p->inputs;
 
-	if (p->n_inputs >= LIMIT_WIRE_INPUTS) {
+	if (p->n_inputs >= LIMIT_WIRE_INPUTS || p->input_bytes > LIMIT_WIRE_INPUT) {
 		free(bytes);
 		return -EAGAIN;
 	}
@@ -268,6 +299,7 @@ int wire_process_input(
 		at = &(*at)->next;
 	*at = in;
 	p->n_inputs++;
+	p->input_bytes += len;
 	inputs_send(p);
 	wire_kick(p->w, p->id);
 	return 0;
@@ -372,64 +404,6 @@ static void process_eof(void *user, enum proto_channel channel)
 
 /* ---- the end ------------------------------------------------------------------------------ */
 
-/* Read the reply's fields; false where they are broken. */
-static bool end_parse(const struct guest_reply *reply, struct wire_end *end)
-{
-	struct proto_in in = {.buf = reply->body, .len = reply->body_len};
-	bool has_status = false;
-	struct proto_field f;
-	int rc, on = 0;
-
-	while ((rc = proto_next(&in, &f)) == 1) {
-		switch (f.tag) {
-		case PROTO_T_EXIT_CODE:
-			rc = proto_u32(&f, &end->exit_code);
-			end->exited = has_status = true;
-			break;
-		case PROTO_T_EXIT_SIGNAL:
-			rc = proto_u32(&f, &end->exit_signal);
-			has_status = true;
-			break;
-		case PROTO_T_TIMED_OUT:
-		case PROTO_T_OOM:
-		case PROTO_T_CUT_OUT:
-		case PROTO_T_CUT_ERR:
-			rc = proto_bool(&f, &on);
-			*(f.tag == PROTO_T_TIMED_OUT               ? &end->timed_out
-					: f.tag == PROTO_T_OOM     ? &end->oom
-					: f.tag == PROTO_T_CUT_OUT ? &end->cut_out
-								   : &end->cut_err) = on;
-			break;
-		case PROTO_T_TOTAL_OUT:
-			rc = proto_u64(&f, &end->total_out);
-			break;
-		case PROTO_T_TOTAL_ERR:
-			rc = proto_u64(&f, &end->total_err);
-			break;
-		case PROTO_T_DURATION_NS:
-			rc = proto_u64(&f, &end->duration_ns);
-			break;
-		default:
-			break;
-		}
-		if (rc < 0)
-			return false;
-	}
-	return rc == 0 && has_status && end->exit_code <= 255 && end->exit_signal <= 64 &&
-		end->exited == !end->exit_signal;
-}
-
-void wire_fail_end(struct wire_call *c, const struct wire_end *end)
-{
-	/* a program that is not there is the request's fault: nothing of the API's is missing */
-	if (end->error == ENOENT || end->error == EACCES) {
-		c->reason = end->error == ENOENT ? "program_not_found" : "program_not_executable";
-		wire_fail(c, WIRE_INVALID, "%s", end->text);
-	} else {
-		wire_fail_errno(c, end->error, end->text);
-	}
-}
-
 static void process_done(void *user, const struct guest_reply *reply)
 {
 	struct wire_process *p = user;
@@ -441,7 +415,7 @@ static void process_done(void *user, const struct guest_reply *reply)
 	if (reply->error) {
 		end.error = reply->error;
 		end.text = reply->text;
-	} else if (!end_parse(reply, &end)) {
+	} else if (!wire_end_parse(reply, &end)) {
 		end.error = EPROTO;
 		end.text = "the agent's answer is broken";
 	}
@@ -552,7 +526,7 @@ struct wire_process *wire_process_start(struct wire_call *c, const struct wire_t
 	wire_hold(p->w);
 	snprintf(p->id, sizeof(p->id), "%s", c->id);
 	p->tag = *spec->tag ? strdup(spec->tag) : NULL;
-	p->config = json_incref((json_t *)spec->config);
+	p->config = config_copy(spec->config);
 	p->timeout_ms = spec->timeout_ms;
 	p->limit[PROTO_OUT] = spec->limit_out;
 	p->limit[PROTO_ERR] = spec->limit_err;

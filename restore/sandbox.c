@@ -57,7 +57,7 @@ static int start(struct sandbox *sb, const struct template_own *own, struct err 
 		.monitor = template_monitor(sb->t),
 		.disk_fd = template_disk_fd(sb->t),
 		.overlay_fd = sb->overlay_fd,
-		/* of the template's memory: pages of its own may hold other code where translated code was */
+		/* what is its own may be code */
 		.translations_fd = own ? -1 : template_translations_fd(sb->t),
 		.pager_fd = -1};
 	cleanup_fd int memory = -1, pager = -1, channel = -1;
@@ -260,7 +260,7 @@ static int exercise(struct sandbox *sb, int64_t deadline, struct err *err)
 	struct proto_out body = {.buf = buf, .max = sizeof(buf)};
 	int r;
 
-	if (!template_config(sb->t)->context)
+	if (!template_config(sb->t)->context || sb->state_fd >= 0) /* a capture's is the user's */
 		return 0;
 	proto_put_str(&body, PROTO_T_ACTION, "exercise");
 	r = guest_call(sb->guest, PROTO_CONTEXT, &body, deadline, machine_pidfd(sb->machine), NULL,
@@ -328,6 +328,8 @@ int sandbox_train(struct sandbox *sb, int64_t deadline, struct err *err)
 
 	if (sb->stage != SANDBOX_ACTIVE && sb->stage != SANDBOX_SPARE)
 		return err_set(err, EINVAL, "keep translations: it has not answered");
+	if (sb->state_fd >= 0)
+		return err_set(err, EINVAL, "keep translations: it was made from a capture");
 	if (sb->stage == SANDBOX_ACTIVE)
 		r = machine_pause(sb->machine, deadline, err);
 	sb->stage = SANDBOX_FAILED;

@@ -38,6 +38,8 @@ DEFINE_CLEANUP(struct template *, template_free)
 /* Would sandbox_train() keep anything for it; has it? (Of the time it was opened.) */
 bool template_trainable(const struct template *t);
 bool template_trained(const struct template *t);
+/* That file; -1: it has not. Borrowed as long as the template. */
+int template_translations_fd(const struct template *t);
 /* The monitor that its machines run in. */
 const struct monitor_facts *template_monitor(const struct template *t);
 const struct snapshot_config *template_config(const struct template *t);

@@ -318,8 +318,8 @@ int template_memory(struct template *t, const struct template_own *own, int *ret
 	pthread_mutex_lock(&t->lock);
 	r = need_pager(t, err);
 	if (r == 0 && pagerd_way(t->pager) == PAGER_UFFD)
-		r = pagerd_attach(
-			t->pager, own ? own->image_fd : -1, own ? own->ranges : NULL, &sock, err);
+		r = pagerd_attach(t->pager, own ? own->image_fd : -1, own ? own->ranges : NULL,
+			&sock, err);
 	if (r == 0 && own && sock < 0) {
 		r = private_memory(t, own->difference, &memory, err);
 	} else if (r == 0) {
@@ -433,8 +433,8 @@ void template_free(struct template *t)
 	close_fd(&t->disk_fd);
 	close_fd(&t->state_fd);
 	close_fd(&t->image_fd);
-	free(t->store_dir);
 	close_fd(&t->translations_fd);
+	free(t->store_dir);
 	snapshot_wset_clear(&t->wset);
 	snapshot_config_clear(&t->config);
 	pthread_mutex_destroy(&t->lock);
@@ -466,6 +466,16 @@ int template_state_fd(const struct template *t)
 	return t->state_fd;
 }
 
+int template_translations_fd(const struct template *t)
+{
+	return t->translations_fd;
+}
+
+const char *template_memory_key(const struct template *t)
+{
+	return t->memory_key;
+}
+
 int template_image_fd(const struct template *t)
 {
 	return t->image_fd;
@@ -486,16 +496,6 @@ const char *template_manifest(const struct template *t)
 const char *template_store(const struct template *t)
 {
 	return t->store_dir;
-}
-
-int template_translations_fd(const struct template *t)
-{
-	return t->translations_fd;
-}
-
-const char *template_memory_key(const struct template *t)
-{
-	return t->memory_key;
 }
 
 const struct monitor_facts *template_monitor(const struct template *t)

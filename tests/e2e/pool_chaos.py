@@ -123,9 +123,9 @@ def litter():
     bad = []
     if len(d.monitors()) != len(running) + stock:
         bad.append(f"{len(d.monitors())} machines for {len(running)} sandboxes and {stock} in stock")
-    for place in ("forks", "trash"):
-        bad += ["/".join(f) for f in files if f[0] == place and len(f) > 1]
-    bad += ["/".join(f) for f in files if f[0] == "paused" and len(f) > 1 and f[1] not in listed]
+    bad += ["/".join(f) for f in files if f[0] == "trash" and len(f) > 1]
+    # paused/ID.json, captures/ID-N
+    bad += ["/".join(f) for f in files if f[0] in ("paused", "captures") and len(f) > 1 and re.split("[.-]", f[1])[0] not in listed]
     sockets = {f[1] for f in files if len(f) == 2 and re.match(r"^[0-9a-f]{12}$", f[0])}
     if sockets - running:
         bad.append(f"sockets of nobody: {sockets - running}")

@@ -259,8 +259,9 @@ class Daemon:
         c["files"] = len(self.files())
         return dict(c), sum(inodes.values())
 
-    def pss(self, pid=None):
-        return int(re.search(r"^Pss:\s*(\d+)", open(f"/proc/{pid or self.process.pid}/smaps_rollup").read(), re.M)[1]) * 1024
+    def pss(self, pid=None, part="Pss"):
+        """Its proportional set size; "Pss_Anon": of its own memory alone, which does not depend on who else runs our program."""
+        return int(re.search(rf"^{part}:\s*(\d+)", open(f"/proc/{pid or self.process.pid}/smaps_rollup").read(), re.M)[1]) * 1024
 
 
 def percentile(values, p):

@@ -117,7 +117,7 @@ if $small; then
 	like "$(cat "$scratch/err")" "pause $grown: .*No space left" "says so"
 	is "$(state "$grown")" running "the sandbox still runs"
 	is "$(p exec "$grown" --shell 'echo more >>/dev/shm/gen; tail -n 1 /dev/shm/gen')" more "and works"
-	nothing_left() { [ ! -e "$scratch/state/paused/$grown" ] && [ -z "$(ls "$scratch/state/trash")" ]; }
+	nothing_left() { [ -z "$(find "$scratch/state" -name "$grown*")$(ls "$scratch/state/trash")" ]; }
 	ok "nothing is left of the try" await 10 nothing_left
 	rm "$scratch/state/filler"
 	is "$(status pause "$grown")$(state "$grown")" 0paused "with space it is paused"
