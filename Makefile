@@ -179,7 +179,7 @@ check: setup
 check-unit: tests
 	@bash tests/run.sh unit
 
-check-kvm: all kernel
+check-kvm: all kernel monitor
 	@bash tests/run.sh kvm
 
 check-cli: all kernel

@@ -37,10 +37,14 @@ for q in $qa $qb; do
 	is "$(tr '\0' '\n' </proc/$q/environ | sed 's/=.*//' |
 		grep -vxE 'PATH|LD_LIBRARY_PATH|QEMU_MODULE_DIR|LC_ALL|LD_PRELOAD|PARBAKE_[A-Z_]+')" "" \
 		"no variable that is not its own"
-	# its own things (a copy: sealed, of the firmware beside the program), the disk and the overlay; no directory, no file elsewhere, no device
+	# its own things (a copy: sealed, of the firmware beside the program), the disk, the overlay, kept translations; no
+	# directory, no file elsewhere, no device
 	is "$(readlink /proc/$q/fd/* | sed -E -e '\,^(pipe:|socket:|anon_inode:|/memfd:parbake-(memory|copy)|/dev/null$),d' \
-		-e "\\,^$PARBAKE_HOME/cache/(disks/[0-9a-f]{64}$|#[0-9]+ \\(deleted\\)),d")" "" \
+		-e "\\,^$PARBAKE_HOME/cache/(disks/[0-9a-f]{64}$|translations/[0-9a-f]{64}$|#[0-9]+ \\(deleted\\)),d")" "" \
 		"no descriptor that is not its own"
+	is "$(for fd in /proc/$q/fd/*; do case $(readlink "$fd") in */disks/* | */translations/*) echo "$fd" ;; esac; done |
+		while read -r fd; do sed -n 's/^flags:.*\([0-9]\)$/\1/p' "/proc/$q/fdinfo/${fd##*/}"; done | sort -u)" 0 \
+		"the template's files are open for reading alone"
 	ok "at most three sockets: monitor, agent, pager" test "$(readlink /proc/$q/fd/* | grep -c socket:)" -le 3
 done
 

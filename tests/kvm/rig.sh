@@ -56,6 +56,10 @@ done
 install -D "$parbake" "$work/parbake/parbake"
 mkdir -p "$work/parbake/build"
 cp "$top"/build/libparbake-uffd.so "$top"/build/initramfs.cpio "$work/parbake/build/"
+if [ -e "$top/build/parbake-qemu" ]; then # then it is the one that is preferred
+	cp -L "$top/build/parbake-qemu" "$work/parbake/build/parbake-qemu"
+	cp -L "$(dirname "$(readlink -f "$top/build/parbake-qemu")")/qboot.rom" "$work/parbake/build/"
+fi
 cp -L "$top/build/vmlinux" "$work/parbake/build/vmlinux"
 cp -r "$recipes" "$work/parbake/recipes"
 # the source stage alone: the disk is made anew there, and must come out the same
@@ -72,12 +76,35 @@ cp "$top/tests/kvm/rig-init" "$work/init"
 chmod +x "$work/init"
 (cd "$work" && find . | cpio -o -H newc --quiet >"$scratch/rig.cpio")
 
-timeout 1500 qemu-system-x86_64 -M q35,sata=off,smbus=off -accel tcg,thread=multi -cpu max -smp 2 -m 4096 \
-	-nodefaults -no-user-config -display none -no-reboot -kernel "$kernel/vmlinuz" \
-	-initrd "$scratch/rig.cpio" -append "console=ttyS0 quiet panic=-1 nokaslr mitigations=off" \
-	-serial stdio -monitor none </dev/null >"$scratch/rig.log" 2>&1
-echo "# the rig ended with $? after $SECONDS s"
-tr -d '\r' <"$scratch/rig.log" | sed -n 's/^RIG //p' >"$scratch/results"
+# start: the emulated host, to its end. 1: it stood still
+start() {
+	local size was=-1 still=0
+	timeout 1000 qemu-system-x86_64 -M q35,sata=off,smbus=off -accel tcg,thread=multi -cpu max -smp 2 -m 4096 \
+		-nodefaults -no-user-config -display none -no-reboot -kernel "$kernel/vmlinuz" \
+		-initrd "$scratch/rig.cpio" -append "console=ttyS0 quiet panic=-1 nokaslr mitigations=off" \
+		-serial stdio -monitor none </dev/null >"$scratch/rig.log" 2>&1 &
+	while kill -0 $! 2>/dev/null; do
+		sleep 1
+		size=$(stat -c %s "$scratch/rig.log")
+		still=$((size == was ? still + 1 : 0))
+		was=$size
+		if [ $still -gt 120 ]; then
+			kill $!
+			wait $!
+			return 1
+		fi
+	done
+	wait $!
+	echo "# the rig ended with $? after $SECONDS s"
+}
+
+# An emulated host loses its timers now and then, while it runs a nested machine: then not even its own "alive", every
+# five seconds, comes any more. Nothing is learnt from that, so it is started again; whatever it answers counts.
+for try in 1 2 3; do
+	start && break
+	echo "# try $try: the emulated host has stood still for two minutes, after: $(grep -a '^RIG' "$scratch/rig.log" | grep -av alive | tail -n 1 | tr -d '\r')"
+done
+tr -d '\r' <"$scratch/rig.log" | sed -n 's/^RIG //p' | grep -vx alive >"$scratch/results"
 grep '^#' "$scratch/results"
 while read -r verdict name; do
 	tap_n=$((tap_n + 1))
