@@ -23,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "common/clock.h"
@@ -428,6 +429,16 @@ static void said(void *cls, const char *fmt, va_list args)
 
 /* ---- the server ---------------------------------------------------------------------------- */
 
+/* Sandboxes need descriptors too: connections get a quarter of those that there may be. */
+static unsigned most_connections(void)
+{
+	struct rlimit files;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur / 4 >= LIMIT_HTTP_CONNECTIONS)
+		return LIMIT_HTTP_CONNECTIONS;
+	return files.rlim_cur < 64 ? 16 : (unsigned)(files.rlim_cur / 4);
+}
+
 int http_server_new(
 	struct loop *l, http_handler_fn *fn, void *user, struct http_server **ret, struct err *err)
 {
@@ -437,7 +448,7 @@ int http_server_new(
 	if (!s)
 		abort();
 	*s = (struct http_server){.loop = l, .fn = fn, .user = user};
-	s->max_conns = LIMIT_HTTP_CONNECTIONS;
+	s->max_conns = most_connections();
 	s->max_bodies = LIMIT_HTTP_BODIES;
 	s->idle_ns = LIMIT_HTTP_IDLE_S * SECOND;
 	s->stall_ns = LIMIT_HTTP_STALL_S * SECOND;

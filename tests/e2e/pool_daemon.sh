@@ -91,6 +91,9 @@ is "$(status "$socket" GET /v1/pool)" 200 "the pool"
 is "$(field '[(t["name"], t["sandboxes"], t["hits_spare"]) for t in d["templates"] if t["name"] == "tiny"]')" \
 	"[('tiny', 1, 1)]" "tells of its template"
 
+is "$(status "$socket" GET /readyz; field 'd["status"] + ": " + d["why"]')" \
+	"$(printf '200\ndegraded: template later:v1: it is not in the store')" "one that is configured is not there"
+
 # templates are everybody's
 is "$(status -H "X-API-Key: $one" "$socket" POST "/sandboxes/$id/snapshots" '{"name": "tiny"}')" 409 "a key replaces no template"
 is "$(status -H "X-API-Key: $one" "$socket" POST "/sandboxes/$id/snapshots" '{"name": "later:v1"}')" 409 \

@@ -306,6 +306,22 @@ static void test_smuggled(void)
 	ok(until(NULL, http_server_open(server) == 0), "no request is open");
 }
 
+/* Few descriptors: most of them are not the connections'. */
+static void test_few_descriptors(void)
+{
+	struct http_server *s = NULL;
+	struct rlimit files, few;
+
+	getrlimit(RLIMIT_NOFILE, &files);
+	few = files;
+	few.rlim_cur = 200;
+	setrlimit(RLIMIT_NOFILE, &few);
+	is_int(http_server_new(loop, handler, NULL, &s, NULL), 0, "a server with 200 descriptors");
+	setrlimit(RLIMIT_NOFILE, &files);
+	is_int(s->max_conns, 50, "takes fifty connections");
+	http_server_free(s);
+}
+
 /* Bodies that are being read, together. */
 static void test_bodies(void)
 {
@@ -419,7 +435,7 @@ static void test_free(void)
 int main(void)
 {
 	static void (*const tests[])(void) = {test_plain, test_later, test_orphan, test_stream,
-		test_slow_reader, test_tcp, test_reserve, test_smuggled, test_bodies, test_full,
+		test_slow_reader, test_tcp, test_reserve, test_smuggled, test_bodies, test_few_descriptors, test_full,
 		test_quiesce, test_free};
 
 	return run_tests(tests, sizeof(tests) / sizeof(*tests));
