@@ -53,7 +53,7 @@ bool proxy_authority_parse(
 /* "host:port", bracketed where it must be. */
 void proxy_authority_text(const char *host, uint16_t port, char ret[static 272]);
 
-/* Why an address may not be reached by way of a name ("loopback"), or NULL. */
+/* Why an address may not be reached by way of a name ("loopback", "the host's own"), or NULL. */
 const char *proxy_address_refused(const struct sockaddr *sa);
 
 /* An upstream proxy. */

@@ -9,6 +9,7 @@
 
 #include <arpa/inet.h>
 #include <ctype.h>
+#include <ifaddrs.h>
 #include <stdio.h>
 #include <strings.h>
 
@@ -174,6 +175,32 @@ bool proxy_rule_match(const struct proxy_rule *r, const char *host, uint16_t por
 
 /* ---- addresses -------------------------------------------------------------------------- */
 
+/* Is it one that this host has? From here it leads behind whatever guards it from outside. */
+static const char *own_refused(int family, const void *address)
+{
+	struct ifaddrs *all = NULL;
+	bool own = false;
+
+	if (getifaddrs(&all) < 0)
+		return "perhaps the host's own";
+	for (const struct ifaddrs *i = all; i && !own; i = i->ifa_next) {
+		struct sockaddr_in in;
+		struct sockaddr_in6 in6;
+
+		if (!i->ifa_addr || i->ifa_addr->sa_family != family)
+			continue;
+		if (family == AF_INET) {
+			memcpy(&in, i->ifa_addr, sizeof(in));
+			own = !memcmp(&in.sin_addr, address, sizeof(in.sin_addr));
+		} else {
+			memcpy(&in6, i->ifa_addr, sizeof(in6));
+			own = !memcmp(&in6.sin6_addr, address, sizeof(in6.sin6_addr));
+		}
+	}
+	freeifaddrs(all);
+	return own ? "the host's own" : NULL;
+}
+
 static const char *v4_refused(uint32_t a)
 {
 	static const struct {
@@ -202,7 +229,8 @@ static const char *v4_refused(uint32_t a)
 		if (!((a ^ nets[i].net) >> (32 - nets[i].bits)))
 			return nets[i].what;
 	}
-	return NULL;
+	a = htonl(a);
+	return own_refused(AF_INET, &a);
 }
 
 static const char *v6_refused(const uint8_t a[static 16])
@@ -243,7 +271,7 @@ static const char *v6_refused(const uint8_t a[static 16])
 		return v4_refused((uint32_t)v4[0] << 24 | (uint32_t)v4[1] << 16 |
 			(uint32_t)v4[2] << 8 | v4[3]);
 	}
-	return NULL;
+	return own_refused(AF_INET6, a);
 }
 
 const char *proxy_address_refused(const struct sockaddr *sa)

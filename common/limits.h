@@ -102,9 +102,10 @@
 #define LIMIT_CAPTURE_MS 600000
 #define LIMIT_CAPTURE_RANGES 400000 /* of memory in a capture: half of what LIMIT_JSON_BYTES holds */
 #define LIMIT_DRAIN_MS 15000 /* that a daemon told to end waits for its open requests */
-#define LIMIT_HTTP_CONNECTIONS 4096
+#define LIMIT_HTTP_CONNECTIONS 4096 /* of them one in sixteen is kept for the unix socket */
 #define LIMIT_HTTP_HEADER (32 * KIB) /* of a request's line and headers */
 #define LIMIT_HTTP_BODY (1 * MIB) /* of a request that is JSON */
+#define LIMIT_HTTP_BODIES (64 * MIB) /* of all such that are being read, together */
 #define LIMIT_HTTP_UPLOAD (16 * GIB) /* of a file */
 #define LIMIT_HTTP_BUFFER (256 * KIB) /* of an answer, kept for a client that reads slowly */
 #define LIMIT_HTTP_DISCARD (1 * MIB) /* of a body that nobody asked for; more of it ends the connection */

@@ -230,7 +230,9 @@ static void snapshot_read(void *user, struct http_request *rq, const char *body,
 	if (!change_read(c, rq, body, len, NULL, false, &change))
 		return;
 	c->v2 = change.name[0] != '\0';
-	pool_snapshot(c->api->pool, c->id, c->v2 ? change.name : NULL, snapshot_made, c);
+	/* templates are everybody's: a key may add to them, and replaces none */
+	pool_snapshot(c->api->pool, c->id, c->v2 ? change.name : NULL, c->key[0] != '\0',
+		snapshot_made, c);
 }
 
 /* ---- routes ----------------------------------------------------------------------------------- */

@@ -12,6 +12,7 @@
  */
 #include "pool/daemon.h"
 
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -33,6 +34,7 @@
 
 #define DRAIN_LOOK_MS 10
 #define LAST_ROUNDS 3
+#define LARGE ((int)(128 * KIB)) /* of an allocation */
 
 struct daemon {
 	const char *path; /* of the configuration; NULL: none */
@@ -235,6 +237,9 @@ int daemon_run(const char *config_path, struct err *err)
 	struct daemon d = {.path = config_path, .signals = -1};
 	int r;
 
+	/* what one big answer took goes back to the host when it is gone */
+	mallopt(M_MMAP_THRESHOLD, LARGE);
+	mallopt(M_TRIM_THRESHOLD, LARGE);
 	if (!d.path && access(DAEMON_CONFIG, F_OK) == 0)
 		d.path = DAEMON_CONFIG;
 	r = begin(&d, err);

@@ -23,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "common/clock.h"
@@ -139,17 +140,31 @@ void http_server_patience(struct http_server *s, int64_t idle_ns, int64_t stall_
 	s->stall_ns = stall_ns;
 }
 
-void http_server_most(struct http_server *s, unsigned connections)
+void http_server_most(struct http_server *s, unsigned connections, size_t bodies)
 {
 	s->max_conns = connections;
+	s->max_bodies = bodies;
 }
 
 /* ---- connections --------------------------------------------------------------------------- */
 
+/* Who may connect by TCP is not known before he has spoken; so the unix socket, where the operator
+ * is, has connections that he cannot take. */
+static bool is_full(const struct http_listener *li)
+{
+	const struct http_server *s = li->s;
+
+	return s->n_conns >= s->max_conns ||
+		(li->tcp && s->n_tcp >= s->max_conns - s->max_conns / 16);
+}
+
 static void listen_again(struct http_server *s, bool on)
 {
-	for (struct http_listener *li = s->listeners; li; li = li->next)
-		loop_set(li->watch, on ? POLLIN : 0);
+	s->full = false;
+	for (struct http_listener *li = s->listeners; li; li = li->next) {
+		s->full |= is_full(li);
+		loop_set(li->watch, on && !is_full(li) ? POLLIN : 0);
+	}
 }
 
 static void breathed(void *user)
@@ -157,7 +172,7 @@ static void breathed(void *user)
 	struct http_server *s = user;
 
 	s->breath = NULL;
-	listen_again(s, !s->full);
+	listen_again(s, true);
 }
 
 /* MHD tells of a connection's beginning (from within MHD_add_connection()) and end. */
@@ -182,15 +197,13 @@ static void connection_changed(void *cls, struct MHD_Connection *mhd, void **con
 	if (c->next)
 		c->next->prev = c->prev;
 	s->n_conns--;
+	s->n_tcp -= c->tcp;
 	s->complained = s->complained && s->n_conns >= s->max_conns / 2;
 	free(c->uri);
 	free(c);
 	*context = NULL;
-	if (s->full && !s->stopping) {
-		s->full = false;
-		if (!s->breath)
-			listen_again(s, true);
-	}
+	if (s->full && !s->stopping && !s->breath)
+		listen_again(s, true);
 }
 
 static void add(struct http_listener *li, int fd)
@@ -224,6 +237,7 @@ static void add(struct http_listener *li, int fd)
 		c->next->prev = c;
 	s->conns = c;
 	s->n_conns++;
+	s->n_tcp += li->tcp;
 	if (!s->sweep)
 		s->sweep = loop_timer(s->loop, clock_now_ns() + s->idle_ns / 8, sweep, s);
 	http_kick(s);
@@ -254,9 +268,9 @@ static void accept_some(void *user, short revents)
 	for (int i = 0; i < ACCEPTS; i++) {
 		int fd;
 
-		if (s->n_conns >= s->max_conns) {
+		if (is_full(li)) {
 			s->full = true;
-			listen_again(s, false);
+			loop_set(li->watch, 0);
 			complain(s, "%u connections are open", s->n_conns);
 			return;
 		}
@@ -342,6 +356,8 @@ static enum MHD_Result begin(
 	/* a body that will not be read need not come: the answer goes now, and ends the connection
 	 * */
 	expect = http_header(rq, "Expect");
+	if (rq->unframed && !rq->queued)
+		return http_answer_queue(rq);
 	if (rq->answer != HTTP_NO_ANSWER && !rq->queued && rq->length &&
 		((expect && !strcasecmp(expect, "100-continue")) ||
 			(rq->length != UINT64_MAX && rq->length > LIMIT_HTTP_DISCARD)))
@@ -413,6 +429,16 @@ static void said(void *cls, const char *fmt, va_list args)
 
 /* ---- the server ---------------------------------------------------------------------------- */
 
+/* Sandboxes need descriptors too: connections get a quarter of those that there may be. */
+static unsigned most_connections(void)
+{
+	struct rlimit files;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur / 4 >= LIMIT_HTTP_CONNECTIONS)
+		return LIMIT_HTTP_CONNECTIONS;
+	return files.rlim_cur < 64 ? 16 : (unsigned)(files.rlim_cur / 4);
+}
+
 int http_server_new(
 	struct loop *l, http_handler_fn *fn, void *user, struct http_server **ret, struct err *err)
 {
@@ -422,7 +448,8 @@ int http_server_new(
 	if (!s)
 		abort();
 	*s = (struct http_server){.loop = l, .fn = fn, .user = user};
-	s->max_conns = LIMIT_HTTP_CONNECTIONS;
+	s->max_conns = most_connections();
+	s->max_bodies = LIMIT_HTTP_BODIES;
 	s->idle_ns = LIMIT_HTTP_IDLE_S * SECOND;
 	s->stall_ns = LIMIT_HTTP_STALL_S * SECOND;
 	s->mhd = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME |

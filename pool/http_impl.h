@@ -29,7 +29,8 @@ struct http_server {
 	struct loop_timer *breath; /* no descriptors: accepting goes on later */
 	struct http_listener *listeners;
 	struct http_conn *conns, *accepting;
-	unsigned n_conns, max_conns; /* LIMIT_HTTP_CONNECTIONS */
+	unsigned n_conns, n_tcp, max_conns; /* LIMIT_HTTP_CONNECTIONS */
+	size_t bodies, max_bodies; /* bytes that are being collected; LIMIT_HTTP_BODIES */
 	struct http_request *requests; /* those whose handler has been called */
 	unsigned n_open;
 	int64_t idle_ns, stall_ns; /* LIMIT_HTTP_IDLE_S, LIMIT_HTTP_STALL_S */
@@ -79,11 +80,12 @@ struct http_request {
 	bool ended; /* and has been passed on */
 	bool stopped, go; /* by data()'s taking less; http_upload_resume() came meanwhile */
 	uint64_t length, received; /* length: UINT64_MAX not told */
+	bool unframed; /* where it ends cannot be told: nothing behind its head is read */
 	uint64_t discarded, at_check; /* received, at the last deadline */
 	bool excused; /* since then it was stopped: by us, not by the client */
 	size_t max;
 	char *text; /* collected */
-	size_t text_len, text_size;
+	size_t text_len, text_size; /* text_size: counted in s->bodies */
 	void (*collected)(void *user, struct http_request *rq, const char *body, size_t len);
 	const struct http_upload_ops *ops;
 	void *body_user;
@@ -124,7 +126,7 @@ void http_suspend(struct http_request *rq);
 void http_resume(struct http_request *rq); /* where it is suspended */
 /* Tests: shorter patience, fewer connections. */
 void http_server_patience(struct http_server *s, int64_t idle_ns, int64_t stall_ns);
-void http_server_most(struct http_server *s, unsigned connections);
+void http_server_most(struct http_server *s, unsigned connections, size_t bodies);
 
 /* http_request.c. @uri is taken. 0, or the status of what is wrong with it, said in *@ret_why. */
 struct http_request *http_request_new(struct http_conn *conn, struct MHD_Connection *mhd,

@@ -65,14 +65,53 @@ static bool parse_query(struct http_request *rq, char *query)
 	return true;
 }
 
-/* Of the body; UINT64_MAX: told by its chunks. MHD has refused what is no number. */
-static uint64_t body_length(const struct http_request *rq)
-{
-	const char *length = http_header(rq, "Content-Length");
+/* ---- where its body ends -------------------------------------------------------------------- */
 
-	if (http_header(rq, "Transfer-Encoding"))
-		return UINT64_MAX;
-	return length ? strtoull(length, NULL, 10) : 0;
+struct framing {
+	unsigned lengths, encodings;
+	const char *length, *encoding;
+	bool broken; /* a field that is none */
+};
+
+static enum MHD_Result framing_field(void *cls, enum MHD_ValueKind kind, const char *name,
+	size_t name_len, const char *value, size_t value_len)
+{
+	static const char no_token[] = " \t\"(),/:;<=>?@[\\]{}";
+	struct framing *f = cls;
+
+	(void)kind;
+	if (strlen(name) != name_len || strpbrk(name, no_token) ||
+		(value && strlen(value) != value_len))
+		f->broken = true;
+	if (!strcasecmp(name, "Content-Length")) {
+		f->lengths++;
+		f->length = value;
+	} else if (!strcasecmp(name, "Transfer-Encoding")) {
+		f->encodings++;
+		f->encoding = value;
+	}
+	return MHD_YES;
+}
+
+/*
+ * Of the body; UINT64_MAX: told by its chunks. MHD has refused what is no number, and takes the first of two
+ * that differ. A proxy in front of us may take the other, and what it holds for a body would be the next
+ * request here: so what can be read in two ways is refused (RFC 9112, 5.1 and 6.3). NULL, or why.
+ */
+static const char *body_length(struct http_request *rq)
+{
+	struct framing f = {0};
+
+	MHD_get_connection_values_n(rq->mhd, MHD_HEADER_KIND, framing_field, &f);
+	if (f.broken)
+		return "a header's name or value has a character that it may not have";
+	if (f.lengths + f.encodings > 1)
+		return "the length of the body is told twice: one Content-Length, or one "
+		       "Transfer-Encoding";
+	if (f.encodings && (!f.encoding || strcasecmp(f.encoding, "chunked") != 0))
+		return "Transfer-Encoding: only \"chunked\" is known here";
+	rq->length = f.encodings ? UINT64_MAX : f.length ? strtoull(f.length, NULL, 10) : 0;
+	return NULL;
 }
 
 struct http_request *http_request_new(struct http_conn *conn, struct MHD_Connection *mhd,
@@ -93,7 +132,6 @@ struct http_request *http_request_new(struct http_conn *conn, struct MHD_Connect
 	if (query)
 		*query++ = '\0';
 	rq->path = str_dup(uri);
-	rq->length = body_length(rq);
 	rq->next = s->requests;
 	if (rq->next)
 		rq->next->prev = rq;
@@ -101,7 +139,12 @@ struct http_request *http_request_new(struct http_conn *conn, struct MHD_Connect
 	s->n_open++;
 	conn->rq = rq;
 	*ret_status = 0;
-	if (!http_decode(rq->path, false) || (query && !parse_query(rq, query))) {
+	*ret_why = body_length(rq);
+	if (*ret_why) {
+		*ret_status = 400;
+		rq->unframed = true;
+		http_add_header(rq, "Connection", "close");
+	} else if (!http_decode(rq->path, false) || (query && !parse_query(rq, query))) {
 		*ret_status = 400;
 		*ret_why = "the address has a % that begins no %XX, or a NUL";
 	} else if (rq->path[0] != '/' && strcmp(rq->path, "*")) {

@@ -29,13 +29,28 @@ static bool discard(struct http_request *rq, size_t *len)
 
 /* ---- collected ------------------------------------------------------------------------------ */
 
+static void drop_text(struct http_request *rq)
+{
+	rq->s->bodies -= rq->text_size;
+	rq->text_len = rq->text_size = 0;
+	free(steal_ptr(&rq->text));
+}
+
+/* Each body is bounded, connections are many: together they are, too. */
+static void too_many(struct http_request *rq)
+{
+	rq->body = HTTP_DISCARD;
+	drop_text(rq);
+	http_answer_error(rq, 503, "too many bodies are being read at once: try again in a moment");
+}
+
 static void too_much(struct http_request *rq)
 {
 	char why[64];
 
 	snprintf(why, sizeof(why), "the body may have %zu bytes at most", rq->max);
 	rq->body = HTTP_DISCARD;
-	free(steal_ptr(&rq->text));
+	drop_text(rq);
 	http_answer_error(rq, 413, why);
 }
 
@@ -50,19 +65,31 @@ void http_collect(struct http_request *rq, size_t max,
 		too_much(rq);
 }
 
+static bool text_grow(struct http_request *rq, size_t need)
+{
+	size_t size = rq->text_size ? 2 * rq->text_size : 1024;
+
+	if (size < need)
+		size = need;
+	if (size - rq->text_size > rq->s->max_bodies - rq->s->bodies)
+		return false;
+	rq->s->bodies += size - rq->text_size;
+	rq->text_size = size;
+	rq->text = realloc(rq->text, size);
+	if (!rq->text)
+		abort();
+	return true;
+}
+
 static bool collect(struct http_request *rq, const char *bytes, size_t *len)
 {
 	if (*len > rq->max - rq->text_len) {
 		too_much(rq);
 		return discard(rq, len);
 	}
-	if (rq->text_len + *len + 1 > rq->text_size) {
-		rq->text_size = rq->text_size ? 2 * rq->text_size : 1024;
-		if (rq->text_size < rq->text_len + *len + 1)
-			rq->text_size = rq->text_len + *len + 1;
-		rq->text = realloc(rq->text, rq->text_size);
-		if (!rq->text)
-			abort();
+	if (rq->text_len + *len + 1 > rq->text_size && !text_grow(rq, rq->text_len + *len + 1)) {
+		too_many(rq);
+		return discard(rq, len);
 	}
 	memcpy(rq->text + rq->text_len, bytes, *len);
 	rq->text_len += *len;
@@ -272,17 +299,20 @@ void http_body_end(struct http_request *rq)
 	rq->ended = true;
 	if (rq->answer != HTTP_NO_ANSWER)
 		return;
-	if (rq->body == HTTP_COLLECT)
+	if (rq->body == HTTP_COLLECT) {
+		/* it is borrowed until then: whoever waits for an answer holds none of it */
 		rq->collected(rq->body_user, rq, rq->text ? rq->text : "", rq->text_len);
-	else if (rq->body == HTTP_UPLOAD || rq->body == HTTP_FORM)
+		drop_text(rq);
+	} else if (rq->body == HTTP_UPLOAD || rq->body == HTTP_FORM) {
 		rq->ops->end(rq->body_user);
+	}
 }
 
 void http_body_free(struct http_request *rq)
 {
 	if (rq->form)
 		MHD_destroy_post_processor(rq->form);
-	free(rq->text);
+	drop_text(rq);
 	free(rq->held);
 	free(rq->part_field);
 	free(rq->part_name);

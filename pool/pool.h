@@ -74,8 +74,9 @@ void pool_pause(struct pool *p, const char *id, pool_fn *fn, void *user);
  * done. @auto_pause: -1 as it was. */
 void pool_resume(struct pool *p, const char *id, uint64_t timeout_ms, int auto_pause, pool_fn *fn, void *user);
 /* Capture a running one (or copy a paused one) as snapshot; @done gets its id. @name NULL: it stays in the
- * state directory; else published in the store as that template by a process of its own. */
-void pool_snapshot(struct pool *p, const char *id, const char *name,
+ * state directory; else published in the store as that template by a process of its own. @only_new: where one of
+ * that name is there, or configured, EEXIST. */
+void pool_snapshot(struct pool *p, const char *id, const char *name, bool only_new,
 	void (*done)(void *user, const char *snapshot_id, int error, const char *text), void *user);
 void pool_snapshot_remove(struct pool *p, const char *snapshot_id, pool_fn *fn, void *user);
 /* What snapshots there are in the state directory: a new array of {"id", "source" (the sandbox), "key",

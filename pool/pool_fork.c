@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Forks: one capture, many sandboxes. Of one that runs the capture is made for it, goes as soon as the last of
+ * Forks: one capture, many sandboxes. Of one that runs the capture is made for it; of a paused one it is its own
+ * under another name, so that this one may be resumed or killed meanwhile. It goes as soon as the last of
  * them has started or failed, and is litter to whoever finds it otherwise: each that has started holds what
- * it needs open. Of a paused one its own capture serves.
+ * it needs open.
  *
  * What runs in it is the same up to that moment, who it is is not: a fork has an id, a machine id, a
  * clock and entropy of its own.
  */
 #include "pool/pool_impl.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/fault.h"
 #include "common/file.h"
@@ -119,6 +124,49 @@ static void fork_captured(struct pool_change *c, int error, const char *text)
 	}
 }
 
+/* The same files in another directory, capture.json last. */
+static int capture_link(const char *from, const char *to, struct err *err)
+{
+	cleanup_dir DIR *dir = opendir(from);
+	cleanup_fd int to_dir = -1;
+	struct dirent *e;
+
+	if (!dir)
+		return err_sys(err, errno, "opening %s", from);
+	if (mkdir(to, 0700) < 0)
+		return err_sys(err, errno, "making %s", to);
+	to_dir = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (to_dir < 0)
+		return err_sys(err, errno, "opening %s", to);
+	while ((e = readdir(dir))) {
+		if (e->d_name[0] != '.' && strcmp(e->d_name, "capture.json") != 0 &&
+			linkat(dirfd(dir), e->d_name, to_dir, e->d_name, 0) < 0)
+			return err_sys(err, errno, "linking %s/%s", to, e->d_name);
+	}
+	if (linkat(dirfd(dir), "capture.json", to_dir, "capture.json", 0) < 0)
+		return err_sys(err, errno, "linking %s/capture.json", to);
+	return 0;
+}
+
+/* Of a paused one: its capture is there. */
+static int fork_paused(struct pool_change *c, struct err *err)
+{
+	struct pool_sandbox *sb = c->sb;
+	cleanup_free char *from = pool_capture_path(c->pool, sb->notes.id, sb->capture);
+	struct err why;
+	int r = capture_link(from, c->capture, err);
+
+	if (r < 0) {
+		if (pool_trash(c->pool, c->capture, &why) < 0)
+			log_warn("%s", why.text);
+		pool_change_free(c);
+		return r;
+	}
+	pool_change_release(c);
+	fork_all(c);
+	return 0;
+}
+
 static int fork_begin(struct pool *p, const char *id, unsigned count, uint64_t timeout_ms,
 	pool_fn *fn, void *user, struct err *err)
 {
@@ -150,15 +198,11 @@ static int fork_begin(struct pool *p, const char *id, unsigned count, uint64_t t
 	c->count = count;
 	c->timeout_ms = timeout_ms;
 	c->record = json_incref(sb->record);
-	if (sb->state == POOL_PAUSED) {
-		c->capture = pool_capture_path(p, sb->notes.id, sb->capture);
-		pool_change_release(c);
-		fork_all(c);
-		return 0;
-	}
 	pool_id_make(name);
 	c->capture = pool_path(p, "captures", name);
 	c->own = true;
+	if (sb->state == POOL_PAUSED)
+		return fork_paused(c, err);
 	pool_change_capture(c, c->capture, false);
 	return 0;
 }

@@ -425,6 +425,7 @@ struct pool_change {
 
 	char id[POOL_ID_SIZE]; /* snapshot */
 	char *name;
+	bool only_new; /* what is in the store under that name stays */
 	json_t *record;
 	char *from; /* the capture to copy */
 	void (*done)(void *user, const char *snapshot_id, int error, const char *text);
@@ -452,7 +453,7 @@ void pool_change_free_all(struct pool *p);
 bool pool_change_kill(struct pool_sandbox *sb, pool_fn *fn, void *user);
 
 /* A process of its own puts the capture @dir into the store (pool_publish.c); @done from the loop. */
-int pool_publish_start(struct pool *p, const char *dir, const char *name,
+int pool_publish_start(struct pool *p, const char *dir, const char *name, bool only_new,
 	void (*done)(void *user, int error, const char *text), void *user,
 	struct pool_publish **ret, struct err *err);
 /* Kill it. */

@@ -64,6 +64,12 @@ static bool counts(const struct pool_sandbox *sb)
 	return sb->state != POOL_PAUSED;
 }
 
+/* Forks that wait for their capture: they are no jobs yet, and will be. */
+static unsigned forks_pending(const struct pool_change *c)
+{
+	return c->sb ? c->count : 0;
+}
+
 static void key_count(
 	const struct pool *p, const char *key, uint64_t *ret_sandboxes, uint64_t *ret_memory)
 {
@@ -80,11 +86,23 @@ static void key_count(
 			*ret_memory += j->sb->notes.memory_bytes;
 		}
 	}
+	for (const struct pool_change *c = p->changes; c; c = c->next) {
+		unsigned n = forks_pending(c);
+
+		if (n && !strcmp(c->sb->notes.key, key)) {
+			*ret_sandboxes += n;
+			*ret_memory += n * c->sb->notes.memory_bytes;
+		}
+	}
 }
 
 uint64_t pool_memory_used(const struct pool *p)
 {
 	uint64_t bytes = 0;
+
+	for (const struct pool_change *c = p->changes; c; c = c->next)
+		if (forks_pending(c) && c->sb->version)
+			bytes += c->count * pool_version_cost(c->sb->version);
 
 	for (const struct pool_version *v = p->versions; v; v = v->next) {
 		uint64_t n = v->sandboxes + v->ready[0] + v->ready[1] + v->making[0] + v->making[1];
@@ -168,15 +186,18 @@ int pool_limits_check(struct pool *p, const char *key, const struct pool_version
 	bool create, struct err *err)
 {
 	const struct config_key *c = key_config(p, key);
-	size_t running = p->n_sandboxes - p->counts[POOL_PAUSED] + p->counts[POOL_CREATING];
+	size_t coming = p->counts[POOL_CREATING], running;
 	int r;
 
+	for (const struct pool_change *ch = p->changes; ch; ch = ch->next)
+		coming += forks_pending(ch);
+	running = p->n_sandboxes - p->counts[POOL_PAUSED] + coming;
 	if (running + n > p->config->max_sandboxes)
 		return err_set(err, EAGAIN,
 			"the pool has %zu sandboxes, and may have %u at once (max_sandboxes in "
 			"[pool])",
 			running, p->config->max_sandboxes);
-	if (create && p->n_sandboxes + p->counts[POOL_CREATING] + n > LIMIT_POOL_SANDBOXES)
+	if (create && p->n_sandboxes + coming + n > LIMIT_POOL_SANDBOXES)
 		return err_set(err, EAGAIN,
 			"the pool has %zu sandboxes with those that are paused: remove some",
 			p->n_sandboxes);
@@ -192,6 +213,8 @@ int pool_limits_check(struct pool *p, const char *key, const struct pool_version
 				"the key \"%s\" may create %g sandboxes a second: try again in a "
 				"moment",
 				key, c->creates_per_s);
+		else /* forks are made if the first may be; who comes next waits for all */
+			k->tokens -= n - 1;
 	}
 	return r;
 }

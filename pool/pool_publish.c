@@ -57,7 +57,7 @@ static void publish_ended(void *user, short revents)
 	void *of = w->user;
 	char text[PUBLISH_TEXT_MAX + 1];
 	int status = -1;
-	bool good;
+	int error;
 
 	(void)revents;
 	if (!proc_ended(&w->proc))
@@ -67,17 +67,19 @@ static void publish_ended(void *user, short revents)
 	w->watch = NULL;
 	if (proc_wait(&w->proc, clock_deadline(0), &status) < 0)
 		status = -1;
-	good = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+	status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+	error = status == 0 ? 0 : status == POOL_PUBLISH_EXISTS ? EEXIST : EIO;
 	last_words(w->errors, text);
 	pool_publish_free(w);
-	done(of, good ? 0 : EIO, good ? "" : text[0] ? text : "it could not be published");
+	done(of, error, !error ? "" : text[0] ? text : "it could not be published");
 }
 
-int pool_publish_start(struct pool *p, const char *dir, const char *name,
+int pool_publish_start(struct pool *p, const char *dir, const char *name, bool only_new,
 	void (*done)(void *user, int error, const char *text), void *user,
 	struct pool_publish **ret, struct err *err)
 {
-	const char *argv[] = {"/proc/self/exe", "pool-publish", dir, name, p->store_dir, NULL};
+	const char *argv[] = {"/proc/self/exe", "pool-publish", dir, name, p->store_dir,
+		only_new ? "new" : NULL, NULL};
 	struct proc_spec spec = {.argv = argv, .die_with_parent = true};
 	struct pool_publish *w = calloc(1, sizeof(*w));
 	int r = 0;
@@ -112,8 +114,10 @@ int pool_publish_main(int argc, char **argv)
 	struct err err;
 	int r;
 
-	if (argc < 4 || argc > 5 || strlen(argv[3]) >= sizeof(name)) {
-		fprintf(stderr, "parbake: pool-publish DIR NAME[:TAG] [STORE] is the pool's own\n");
+	if (argc < 4 || argc > 6 || strlen(argv[3]) >= sizeof(name) ||
+		(argc > 5 && strcmp(argv[5], "new") != 0)) {
+		fprintf(stderr,
+			"parbake: pool-publish DIR NAME[:TAG] [STORE [new]] is the pool's own\n");
 		return 2;
 	}
 	snprintf(name, sizeof(name), "%s", argv[3]);
@@ -121,13 +125,15 @@ int pool_publish_main(int argc, char **argv)
 	if (tag)
 		*tag++ = '\0';
 	r = store_open(argc > 4 ? argv[4] : NULL, true, &s, &err);
+	if (r == 0 && argc > 5)
+		store_keep_tags(s);
 	if (r == 0)
 		r = capture_open(argv[2], &c, &err);
 	if (r == 0)
 		r = capture_publish(s, c, name, tag ? tag : "latest", NULL, &m, &err);
 	if (r < 0) {
 		fprintf(stderr, "parbake: %s\n", err.text);
-		return 1;
+		return r == -EEXIST ? POOL_PUBLISH_EXISTS : 1;
 	}
 	return 0;
 }

@@ -211,8 +211,8 @@ static void snapshot_captured(struct pool_change *c, int error, const char *text
 		snapshot_end(c, error, text);
 		return;
 	}
-	r = pool_publish_start(
-		c->pool, c->capture, c->name, snapshot_published, c, &c->publish, &err);
+	r = pool_publish_start(c->pool, c->capture, c->name, c->only_new, snapshot_published, c,
+		&c->publish, &err);
 	if (r < 0)
 		snapshot_end(c, -r, err.text);
 	else
@@ -263,13 +263,38 @@ static json_t *snapshot_record(const struct pool_change *c)
 	return record;
 }
 
-void pool_snapshot(struct pool *p, const char *id, const char *name,
+/* Does @name lead to a template, or will it, by the configuration? */
+static bool name_taken(struct pool *p, const char *name)
+{
+	struct pool_tag tag;
+	size_t len = strcspn(name, ":");
+	const char *text = name[len] ? name + len + 1 : "latest";
+
+	for (size_t i = 0; i < p->config->n_templates; i++) {
+		const struct config_template *t = &p->config->templates[i];
+
+		if (!strncmp(t->name, name, len) && !t->name[len] &&
+			!strcmp(t->tag[0] ? t->tag : "latest", text))
+			return true;
+	}
+	return pool_version_resolve(p, name, &tag, NULL) == 0;
+}
+
+void pool_snapshot(struct pool *p, const char *id, const char *name, bool only_new,
 	void (*done)(void *user, const char *snapshot_id, int error, const char *text), void *user)
 {
 	struct pool_change *c;
 	struct err err;
-	int r = pool_change_begin(p, id, true, &c, &err);
+	int r;
 
+	/* now, as far as it is known, for a quick answer; its publication decides */
+	if (name && only_new && name_taken(p, name))
+		r = err_set(&err, EEXIST,
+			"there is a template \"%s\", and holders of a key may not replace it: take "
+			"another name or tag",
+			name);
+	else
+		r = pool_change_begin(p, id, true, &c, &err);
 	if (r < 0) {
 		fail_later(p, done, user, -r, err.text);
 		return;
@@ -280,6 +305,7 @@ void pool_snapshot(struct pool *p, const char *id, const char *name,
 	c->lost = snapshot_lost;
 	c->captured = snapshot_captured;
 	c->name = str_dup(name);
+	c->only_new = only_new;
 	c->record = snapshot_record(c);
 	c->capture = pool_path(p, "captures", c->id);
 	if (c->sb->state == POOL_PAUSED)

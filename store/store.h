@@ -115,6 +115,9 @@ int store_blob_put_fd(struct store *s, int fd, struct store_layer *ret, struct e
 int store_publish(struct store *s, const char *name, const char *tag, const json_t *config,
 	const struct store_layer *layers, unsigned n_layers, int64_t created,
 	struct store_manifest *ret, struct err *err);
+/* From now on what is tagged stays: to publish another version under such a tag is -EEXIST. For who may
+ * add templates, and may not replace others'. */
+void store_keep_tags(struct store *s);
 /*
  * The same without the tag: config and manifest blobs that nothing names yet (gc takes them,
  * when they are old enough), to try a snapshot before it is published.

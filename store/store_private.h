@@ -18,6 +18,7 @@ struct store {
 	int fd; /* of dir */
 	int blobs; /* blobs/sha256 */
 	int tmp; /* tmp: blobs being written, each flock(2)ed by its writer */
+	bool keep_tags;
 };
 
 struct store_ref {

@@ -275,6 +275,10 @@ static int tag(struct store *s, const struct store_ref *ref, const struct store_
 		return r;
 	}
 	manifests = json_object_get(index, "manifests");
+	if (store_index_find(s, index, ref, &i, NULL) == 0 && s->keep_tags) {
+		json_decref(item);
+		return err_set(err, EEXIST, "there is a template \"%s\" already, and it stays", text);
+	}
 	if (store_index_find(s, index, ref, &i, NULL) == 0)
 		json_array_set_new(manifests, i, item);
 	else
@@ -383,6 +387,11 @@ int store_put_manifest(struct store *s, const char *name, const char *tag_name,
 	memcpy(ret->name, p.ref.name, sizeof(ret->name));
 	memcpy(ret->tag, p.ref.tag, sizeof(ret->tag));
 	return 0;
+}
+
+void store_keep_tags(struct store *s)
+{
+	s->keep_tags = true;
 }
 
 int store_publish(struct store *s, const char *name, const char *tag_name, const json_t *config,

@@ -33,7 +33,7 @@ status() { # of an answer; its body in $scratch/body
 field() { python3 -c "import json,sys; d=json.load(open(sys.argv[1])); print($1)" "$scratch/body"; }
 ready() { [ "$(status "$socket" GET /readyz)" = 200 ]; }
 
-for who in one two; do
+for who in one two three; do
 	"$parbake" pool key "$who" >"$scratch/key"
 	eval "$who=\$(grep -o 'e2b_[0-9a-f]*' \"\$scratch/key\")"
 	grep -v '^#' "$scratch/key" >>"$scratch/keys"
@@ -41,7 +41,9 @@ done
 port=$(python3 -c 'import socket; s=socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 printf '[pool]\nlisten = 127.0.0.1:%s\nsocket = %s\nstate = %s\ndomain = sb.example.org\n[template tiny]\nshells = 1\nspares = 1\n' \
 	"$port" "$socket" "$scratch/state" >"$conf"
+printf '[template later:v1]\n' >>"$conf"
 cat "$scratch/keys" >>"$conf"
+echo 'max_sandboxes = 3' >>"$conf"
 
 serve first
 ok "shells and spares are made" await 120 ready
@@ -88,6 +90,31 @@ like "$(cat "$scratch/metrics")" '^parbake_monitor_faults\{template="tiny"\} [1-
 is "$(status "$socket" GET /v1/pool)" 200 "the pool"
 is "$(field '[(t["name"], t["sandboxes"], t["hits_spare"]) for t in d["templates"] if t["name"] == "tiny"]')" \
 	"[('tiny', 1, 1)]" "tells of its template"
+
+is "$(status "$socket" GET /readyz; field 'd["status"] + ": " + d["why"]')" \
+	"$(printf '200\ndegraded: template later:v1: it is not in the store')" "one that is configured is not there"
+
+# templates are everybody's
+is "$(status -H "X-API-Key: $one" "$socket" POST "/sandboxes/$id/snapshots" '{"name": "tiny"}')" 409 "a key replaces no template"
+is "$(status -H "X-API-Key: $one" "$socket" POST "/sandboxes/$id/snapshots" '{"name": "later:v1"}')" 409 \
+	"nor one that is configured and not baked yet"
+is "$(status "$socket" GET /templates; field '[t["templateID"] for t in d]')" "$(printf "200\n['tiny']")" "nothing was published"
+
+# forks count from when they are asked for
+three=(-H "X-API-Key: $three") # shellcheck disable=SC2128 # by the eval above
+is "$(status "${three[@]}" "$socket" POST /sandboxes '{"templateID": "tiny"}')" 201 "a key that may have three"
+of=$(field 'd["sandboxID"]') asked=()
+ask "${three[@]}" "$socket" POST "/sandboxes/$of/fork" '{"count": 2}' >"$scratch/forks" 2>&1 &
+asked+=($!)
+for i in 1 2 3 4; do
+	ask "${three[@]}" "$socket" POST /sandboxes '{"templateID": "tiny"}' >"$scratch/create.$i" 2>&1 &
+	asked+=($!)
+done
+wait "${asked[@]}"
+is "$(status "${three[@]}" "$socket" GET /sandboxes; field 'len(d)')" "$(printf '200\n3')" "has three, whoever was first"
+for each in $(field '" ".join(b["sandboxID"] for b in d)'); do
+	is "$(status "${three[@]}" "$socket" DELETE "/sandboxes/$each")" 204 "one of them ends"
+done
 
 # a drain: what runs in an open request is answered, what would begin is not
 "$parbake" exec "$id" --shell 'echo began; cat /tmp/go 2>/dev/null; while [ ! -e /tmp/go ]; do sleep 0.05; done; echo ended' \

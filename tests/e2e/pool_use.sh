@@ -110,6 +110,24 @@ is "$(for f in "${forks[@]}"; do p exec "$f" -- cat /dev/shm/gen; done | sort | 
 is "$(for f in "$grown" "${forks[@]}"; do p exec "$f" -- cat /proc/sys/kernel/random/uuid; done | sort -u | wc -l)" 4 "and no random number in common"
 is "$(for f in "$grown" "${forks[@]}"; do p exec "$f" -- cat /etc/machine-id; done | sort -u | wc -l)" 4 "nor a machine id"
 
+# forks of a paused one need it no longer, once they are asked for
+of=$(p create tiny)
+p exec "$of" --shell 'echo forked >/dev/shm/gen' >/dev/null
+is "$(status pause "$of")" 0 "one is paused"
+made() { p pool status --json | python3 -c 'import json,sys
+print([t["sandboxes"] for t in json.load(sys.stdin)["templates"] if t["name"] == "tiny"][0])'; }
+before=$(made)
+ask "/sandboxes/$of/fork" -d '{"count": 8}' >"$scratch/forks" &
+asked=$!
+begun() { [ "$(made)" -ge "$1" ]; }
+ok "eight forks of it are under way" await 60 begun $((before + 8))
+is "$(status kill "$of")" 0 "it is killed meanwhile"
+wait "$asked"
+mapfile -t forks < <(python3 -c 'import json,sys
+print(*(d["sandbox"]["sandboxID"] if "sandbox" in d else d["error"]["message"] for d in json.load(open(sys.argv[1]))), sep="\n")' "$scratch/forks")
+is "$(for f in "${forks[@]}"; do p exec "$f" -- cat /dev/shm/gen 2>&1; done | uniq -c | tr -s ' \n' ' ')" " 8 forked " "all of them run"
+is "$(status kill "${forks[@]}")" 0 "and end"
+
 # no space left while pausing
 if $small; then
 	head -c 300M /dev/zero >"$scratch/state/filler" 2>/dev/null

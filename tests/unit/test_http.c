@@ -241,6 +241,113 @@ static void test_tcp(void)
 	ok(until(NULL, at.ends == 1), "its hang-up ends a silent stream");
 }
 
+/* Connections by TCP may be all that there may be of them: the unix socket still answers. */
+static void test_reserve(void)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof(a);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct client c[17], own;
+
+	http_server_most(server, 16, LIMIT_HTTP_BODIES);
+	ok(bind(fd, (struct sockaddr *)&a, len) == 0 && listen(fd, 32) == 0 &&
+			getsockname(fd, (struct sockaddr *)&a, &len) == 0 &&
+			http_server_listen(server, fd, true, NULL) == 0,
+		"sixteen connections, a listener by TCP");
+	for (int i = 0; i < 17; i++) {
+		c[i] = (struct client){.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+		if (connect(c[i].fd, (struct sockaddr *)&a, len) < 0)
+			ok(false, "connect");
+		fcntl(c[i].fd, F_SETFL, O_NONBLOCK);
+		say(&c[i], "GET /n");
+	}
+	ok(until(NULL, server->full), "it is full");
+	is_int(server->n_conns, 15, "one is left");
+	own = enter();
+	say(&own, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+	ok(until(&own, says(&own, "\"now\"")), "for the unix socket");
+	leave(&own);
+	ok(until(NULL, server->n_conns == 15), "which TCP does not get when it is free");
+	say(&c[15], "ow HTTP/1.1\r\nHost: x\r\n\r\n");
+	leave(&c[0]);
+	ok(until(&c[15], says(&c[15], "\"now\"")), "one that waits comes when another leaves");
+	for (int i = 1; i < 17; i++)
+		leave(&c[i]);
+	ok(until(NULL, server->n_conns == 0 && !server->full), "all have left");
+}
+
+/* What a proxy in front might read in another way than we do: nothing behind it is taken for a request. */
+static void test_smuggled(void)
+{
+	static const char *const heads[] = {
+		"Content-Length: 5\r\nContent-Length: 0\r\n",
+		"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+		"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+		"Transfer-Encoding: xchunked\r\n",
+		"Transfer-Encoding: gzip, chunked\r\n",
+		"Content-Length : 5\r\n",
+		"Transfer-Encoding : chunked\r\n",
+		"X-A b: c\r\n",
+	};
+
+	for (size_t i = 0; i < sizeof(heads) / sizeof(*heads); i++) {
+		struct client c = enter();
+
+		strcpy(at.seen, "nobody");
+		say(&c, "POST /collect HTTP/1.1\r\nHost: x\r\n");
+		say(&c, heads[i]);
+		say(&c, "\r\n0\r\n\r\nGET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+		ok(until(&c, c.closed), "%.*s: the connection ends", (int)strcspn(heads[i], "\r"),
+			heads[i]);
+		ok(says(&c, "HTTP/1.1 400") && !says(&c, "\"now\""), "refused, once");
+		is_str(at.seen, "nobody", "no handler sees any of it");
+		leave(&c);
+	}
+	ok(until(NULL, http_server_open(server) == 0), "no request is open");
+}
+
+/* Few descriptors: most of them are not the connections'. */
+static void test_few_descriptors(void)
+{
+	struct http_server *s = NULL;
+	struct rlimit files, few;
+
+	getrlimit(RLIMIT_NOFILE, &files);
+	few = files;
+	few.rlim_cur = 200;
+	setrlimit(RLIMIT_NOFILE, &few);
+	is_int(http_server_new(loop, handler, NULL, &s, NULL), 0, "a server with 200 descriptors");
+	setrlimit(RLIMIT_NOFILE, &files);
+	is_int(s->max_conns, 50, "takes fifty connections");
+	http_server_free(s);
+}
+
+/* Bodies that are being read, together. */
+static void test_bodies(void)
+{
+	struct client c[3];
+
+	http_server_most(server, 8, 2 * 1024);
+	for (int i = 0; i < 3; i++) {
+		c[i] = enter();
+		say(&c[i], "POST /collect HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab");
+		if (i < 2)
+			ok(until(&c[i], server->bodies == (size_t)(i + 1) * 1024), "one is read");
+	}
+	say(&c[2], "cde");
+	ok(until(&c[2], says(&c[2], "503")), "one too many is refused");
+	say(&c[0], "cde");
+	ok(until(&c[0], says(&c[0], "abcde")), "others are not");
+	is_int(server->bodies, 1024, "and are let go");
+	leave(&c[1]);
+	ok(until(NULL, server->bodies == 0), "as are those that hang up");
+	forget(&c[2]);
+	say(&c[2], "POST /collect HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nok");
+	ok(until(&c[2], says(&c[2], "\"ok\"")), "then there is room");
+	leave(&c[0]);
+	leave(&c[2]);
+}
+
 static void test_quiesce(void)
 {
 	struct client idle = enter(), c = enter();
@@ -268,7 +375,7 @@ static void test_full(void)
 	struct client c[4];
 	struct rlimit files, few;
 
-	http_server_most(server, 3);
+	http_server_most(server, 3, LIMIT_HTTP_BODIES);
 	for (int i = 0; i < 4; i++) {
 		c[i] = enter();
 		say(&c[i], "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -328,7 +435,8 @@ static void test_free(void)
 int main(void)
 {
 	static void (*const tests[])(void) = {test_plain, test_later, test_orphan, test_stream,
-		test_slow_reader, test_tcp, test_full, test_quiesce, test_free};
+		test_slow_reader, test_tcp, test_reserve, test_smuggled, test_bodies, test_few_descriptors, test_full,
+		test_quiesce, test_free};
 
 	return run_tests(tests, sizeof(tests) / sizeof(*tests));
 }

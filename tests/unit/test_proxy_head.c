@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parsers of the bake's proxy: rules, addresses, heads, the host's environment. */
 #include <arpa/inet.h>
+#include <net/if.h>
 #include <netinet/in.h>
+#include <sched.h>
+#include <sys/ioctl.h>
 
 #include "bake/proxy.h"
 #include "bake/proxy_head.h"
@@ -178,6 +181,44 @@ static void test_addresses(void)
 	}
 }
 
+static bool refused4(const char *text)
+{
+	struct sockaddr_in in = {.sin_family = AF_INET};
+
+	inet_pton(AF_INET, text, &in.sin_addr);
+	return proxy_address_refused((struct sockaddr *)&in) != NULL;
+}
+
+static bool refused6(const char *text)
+{
+	struct sockaddr_in6 in6 = {.sin6_family = AF_INET6};
+
+	inet_pton(AF_INET6, text, &in6.sin6_addr);
+	return proxy_address_refused((struct sockaddr *)&in6) != NULL;
+}
+
+/* An address that is public and the host's own leads to what listens there for the host alone. */
+static void test_own_address(void)
+{
+	struct sockaddr_in in = {.sin_family = AF_INET};
+	struct ifreq ifr = {.ifr_name = "lo"};
+	int fd;
+
+	ok(!refused4("9.9.9.9") && !refused6("::ffff:9.9.9.9"), "a public address");
+	if (unshare(CLONE_NEWNET) < 0) {
+		tap_skip("no network of its own may be made here");
+		return;
+	}
+	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	inet_pton(AF_INET, "9.9.9.9", &in.sin_addr);
+	memcpy(&ifr.ifr_addr, &in, sizeof(in));
+	ok(ioctl(fd, SIOCSIFADDR, &ifr) == 0, "it is the host's own");
+	close(fd);
+	ok(refused4("9.9.9.9"), "then it is refused");
+	ok(refused6("::ffff:9.9.9.9"), "in its other spelling, too");
+	ok(!refused4("9.9.9.8"), "its neighbour is not");
+}
+
 /* ---- heads ------------------------------------------------------------------------------ */
 
 static void test_heads(void)
@@ -314,5 +355,6 @@ int main(void)
 	test_addresses();
 	test_heads();
 	test_env();
+	test_own_address(); /* last: it leaves the host's network */
 	return tap_done();
 }

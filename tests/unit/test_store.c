@@ -488,6 +488,23 @@ static void test_publish_refused(void)
 		-E2BIG, "too many layers");
 }
 
+/* Who may add templates, and replace none. */
+static void test_tags_kept(void)
+{
+	cleanup_free char *dir = NULL;
+	cleanup_store struct store *s = new_store(&dir);
+	cleanup_manifest struct store_manifest m = {0}, n = {0};
+
+	is_int(fixture_publish(s, "mine", NULL, 1, NULL, &err), 0, "a template");
+	is_int(store_resolve(s, "mine", &m, &err), 0, "is there");
+	store_keep_tags(s);
+	is_int(fixture_publish(s, "mine", NULL, 2, NULL, &err), -EEXIST, "it is not replaced");
+	has_str(err.text, "\"mine\"", "… which is said by name");
+	is_int(store_resolve(s, "mine", &n, &err), 0, "… it stays");
+	is_str(n.digest, m.digest, "… as it was");
+	is_int(fixture_publish(s, "mine", "v2", 2, NULL, &err), 0, "another tag is added");
+}
+
 static void test_many_writers(void)
 {
 	enum { WRITERS = 6 };
@@ -636,6 +653,7 @@ int main(void)
 	test_named_twice();
 	test_foreign();
 	test_publish_refused();
+	test_tags_kept();
 	test_many_writers();
 	test_layout();
 	test_skopeo();
