@@ -454,17 +454,12 @@ static int compare_all(struct take *t, struct err *err)
 	return r;
 }
 
-static int take_all(struct take *t, struct err *err)
+static int look(struct take *t, struct err *err)
 {
 	int r = find_regions(t, err);
 
 	if (r == 0)
 		r = mark_pages(t, err);
-	if (r == -EPERM && t->m->bytes <= MACHINE_READ_MAX) {
-		r = compare_all(t, err);
-		t->all = r == 0 && t->out.n > LIMIT_CAPTURE_RANGES;
-		return t->all ? compare_all(t, err) : r;
-	}
 	if (r < 0)
 		return r;
 	drop_zeros(t);
@@ -476,6 +471,20 @@ static int take_all(struct take *t, struct err *err)
 	t->all = true;
 	join_runs(t);
 	return read_pages(t, err);
+}
+
+/* Whether we may look into the monitor is not one question: with CAP_PERFMON its page tables are open to us
+ * (Linux 6.14), its memory is not. So every refusal on the way leads to the monitor being asked. */
+static int take_all(struct take *t, struct err *err)
+{
+	int r = look(t, err);
+
+	if (r != -EPERM || t->m->bytes > MACHINE_READ_MAX)
+		return r;
+	t->all = false;
+	r = compare_all(t, err);
+	t->all = r == 0 && t->out.n > LIMIT_CAPTURE_RANGES;
+	return t->all ? compare_all(t, err) : r;
 }
 
 int capture_memory_take(
