@@ -474,6 +474,8 @@ static int look_all(struct take *t, struct err *err)
 	return read_pages(t, err);
 }
 
+/* Whether we may look into the monitor is not one question: with CAP_PERFMON its page tables are open to us
+ * (Linux 6.14), its memory is not. So every refusal on the way leads to the monitor being asked. */
 static int take_all(struct take *t, struct err *err)
 {
 	int r = look_all(t, err);
