@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "cli/base64.h"
+#include "common/base64.h"
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/limits.h"
@@ -135,7 +135,7 @@ struct running {
 static int pass(struct running *run, int fd, const json_t *obj, struct err *err)
 {
 	cleanup_free char *text = str_dup(client_string(obj, "data"));
-	ssize_t n = base64_decode(text, text);
+	ssize_t n = base64_decode(text, strlen(text), text);
 	int r;
 
 	if (n < 0)

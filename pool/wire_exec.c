@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base64.h"
+
 #define KEEPALIVE_MS 15000
 
 struct exec_call {
@@ -40,7 +42,7 @@ static void exec_data(
 		wire_buf_append(channel == PROTO_OUT ? &e->out : &e->err, bytes, len);
 		return;
 	}
-	text = wire_base64(bytes, len);
+	text = base64_encode(bytes, len);
 	wire_line(c,
 		json_pack("{s:s,s:s}", "type", channel == PROTO_OUT ? "stdout" : "stderr", "data",
 			text));

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/base64.h"
+
 /* ---- buffers ------------------------------------------------------------------------------ */
 
 void wire_buf_append(struct wire_buf *b, const void *bytes, size_t len)
@@ -50,73 +52,21 @@ void wire_buf_free(struct wire_buf *b)
 
 /* ---- base64 ------------------------------------------------------------------------------- */
 
-char *wire_base64(const void *bytes, size_t len)
-{
-	static const char digits[] =
-		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-	const uint8_t *in = bytes;
-	char *text = malloc((len + 2) / 3 * 4 + 1), *at = text;
-
-	if (!text)
-		abort();
-	for (size_t i = 0; i < len; i += 3) {
-		unsigned left = len - i < 3 ? (unsigned)(len - i) : 3;
-		uint32_t v = (uint32_t)in[i] << 16 | (uint32_t)(left > 1 ? in[i + 1] : 0) << 8 |
-			(left > 2 ? in[i + 2] : 0);
-
-		*at++ = digits[v >> 18];
-		*at++ = digits[v >> 12 & 63];
-		*at++ = left > 1 ? digits[v >> 6 & 63] : '=';
-		*at++ = left > 2 ? digits[v & 63] : '=';
-	}
-	*at = '\0';
-	return text;
-}
-
-static int digit_value(unsigned char c)
-{
-	if (c >= 'A' && c <= 'Z')
-		return c - 'A';
-	if (c >= 'a' && c <= 'z')
-		return c - 'a' + 26;
-	if (c >= '0' && c <= '9')
-		return c - '0' + 52;
-	if (c == '+' || c == '-')
-		return 62;
-	return c == '/' || c == '_' ? 63 : -1;
-}
-
 bool wire_base64_decode(const char *text, size_t len, uint8_t **ret, size_t *ret_len)
 {
-	uint8_t *out = malloc(len / 4 * 3 + 3), *at = out;
-	size_t padded = len;
-	uint32_t bits = 0;
+	uint8_t *out = malloc(len / 4 * 3 + 2);
+	ssize_t n;
 
 	if (!out)
 		abort();
-	while (len && padded - len < 2 && text[len - 1] == '=')
-		len--;
-	if (len % 4 == 1 || (padded != len && padded % 4 != 0))
-		goto none;
-	for (size_t i = 0; i < len; i++) {
-		int v = digit_value((unsigned char)text[i]);
-
-		if (v < 0)
-			goto none;
-		bits = bits << 6 | (uint32_t)v;
-		if (i % 4 == 1)
-			*at++ = (uint8_t)(bits >> 4);
-		else if (i % 4 == 2)
-			*at++ = (uint8_t)(bits >> 2);
-		else if (i % 4 == 3)
-			*at++ = (uint8_t)bits;
+	n = base64_decode(text, len, out);
+	if (n < 0) {
+		free(out);
+		return false;
 	}
 	*ret = out;
-	*ret_len = (size_t)(at - out);
+	*ret_len = (size_t)n;
 	return true;
-none:
-	free(out);
-	return false;
 }
 
 /* ---- UTF-8 (RFC 3629) --------------------------------------------------------------------- */

@@ -8,7 +8,7 @@
 
 #include "common/json.h"
 
-/* Bytes and text on the wire: buffers, base64 (RFC 4648), UTF-8, envelopes. Pure functions. */
+/* Bytes and text on the wire: buffers, base 64, UTF-8, envelopes. Pure functions. */
 
 /* Bytes in a queue: bytes[head … head + len). */
 struct wire_buf {
@@ -21,9 +21,7 @@ void wire_buf_append(struct wire_buf *b, const void *bytes, size_t len);
 void wire_buf_consume(struct wire_buf *b, size_t len);
 void wire_buf_free(struct wire_buf *b);
 
-/* New memory, terminated; aborts without. */
-char *wire_base64(const void *bytes, size_t len);
-/* Standard or URL alphabet, padded or not. Caller frees *@ret; false: it is none. */
+/* base64_decode() into new memory, the caller's. False: it is none. */
 bool wire_base64_decode(const char *text, size_t len, uint8_t **ret, size_t *ret_len);
 
 /*

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base64.h"
 #include "pool/wire_context.h"
 #include "pool/wire_text.h"
 
@@ -44,7 +45,7 @@ static void check_text(const uint8_t *data, size_t size)
 
 static void check_base64(const uint8_t *data, size_t size)
 {
-	char *text = wire_base64(data, size);
+	char *text = base64_encode(data, size);
 	uint8_t *back;
 	size_t len;
 
