@@ -254,7 +254,7 @@ static json_t *request_of(const struct client_exec *spec)
 				argv, json_lossy(spec->argv[i], strlen(spec->argv[i])));
 		json_object_set_new(obj, "argv", argv);
 	}
-	set_string(obj, "shell", spec->shell);
+	set_string(obj, "cmd", spec->shell);
 	set_string(obj, "cwd", spec->cwd);
 	set_string(obj, "user", spec->user);
 	if (spec->env)

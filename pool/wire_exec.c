@@ -166,20 +166,20 @@ static int exec_strings(struct wire_call *c, const char *key, const json_t *arra
 	return 0;
 }
 
-/* cmd, args, argv, shell: what runs. */
+/* cmd, args, argv: what runs. */
 static int exec_command(struct wire_call *c, const json_t *body, struct wire_process_spec *spec,
 	const char ***ret_argv, json_t **ret_config)
 {
 	const json_t *argv = json_object_get(body, "argv"), *args = json_object_get(body, "args");
-	const char *cmd, *shell;
+	const char *cmd;
 	int rc = 0;
 
-	if (wire_string(c, body, "cmd", &cmd) < 0 || wire_string(c, body, "shell", &shell) < 0)
+	if (wire_string(c, body, "cmd", &cmd) < 0)
 		return -EINVAL;
-	if (!!*cmd + !!*shell + !!argv != 1 || (args && !*cmd)) {
+	if (!*cmd == !argv || (args && !*cmd)) {
 		wire_fail(c, WIRE_INVALID,
-			"one of \"cmd\" (a shell line, or with \"args\" a program), \"argv\" and "
-			"\"shell\" is needed");
+			"one of \"cmd\" (a shell line, or with \"args\" a program) and \"argv\" is "
+			"needed");
 		return -EINVAL;
 	}
 	if (argv)
@@ -187,7 +187,7 @@ static int exec_command(struct wire_call *c, const json_t *body, struct wire_pro
 	else if (args)
 		rc = exec_strings(c, "args", args, cmd, ret_argv, &spec->n_argv);
 	else
-		spec->shell = *cmd ? cmd : shell;
+		spec->shell = cmd;
 	if (rc < 0)
 		return rc;
 	spec->argv = *ret_argv;

@@ -40,7 +40,7 @@ int sandbox_capture(struct sandbox *sb, const char *dir, bool go_on, int64_t dea
 	struct capture_info *ret, struct err *err);
 
 struct capture;
-/* Open one to restore from: checked whole (digests), against @t's manifest. -ENOENT: none, or not complete. */
+/* Open one to restore from: checked whole, by its digests. -ENOENT: none, or not complete; -EBADMSG: damaged. */
 int capture_open(const char *dir, struct capture **ret, struct err *err);
 void capture_free(struct capture *c);
 DEFINE_CLEANUP(struct capture *, capture_free)
@@ -51,7 +51,8 @@ void capture_get_info(const struct capture *c, struct capture_info *ret);
  * A shell that sandbox_restore() will bring to where @c was taken (borrowed until then): it gets a
  * copy of the overlay, the pages and the device state. Identity: the clock is right and entropy fresh
  * in any case; @same_identity keeps the machine id and host name of the one captured (it is that sandbox
- * going on), otherwise it is another (a fork). Any number may be made of one capture.
+ * going on), otherwise it is another (a fork). Any number may be made of one capture. -EINVAL: it is not of
+ * @t's version.
  */
 int sandbox_shell_from(struct template *t, struct capture *c, bool same_identity,
 	struct sandbox **ret, struct err *err);
