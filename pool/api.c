@@ -64,6 +64,7 @@ void api_drain(struct api *a)
 void api_pool_gone(struct api *a)
 {
 	a->pool = NULL;
+	api_numbers_drop(a);
 }
 
 void api_free(struct api *a)

@@ -67,7 +67,7 @@ static json_t *exec_result(const struct wire_end *end)
 
 static json_t *exec_text(const struct wire_buf *b)
 {
-	return wire_utf8_json(b->bytes + b->head, b->len);
+	return json_lossy(b->bytes + b->head, b->len);
 }
 
 static void exec_ended(struct wire_call *c, const struct wire_end *end)
