@@ -32,4 +32,4 @@ show ./parbake run base --max-output 64 --shell 'yes | head -n 1000 | tr -d "\n"
 
 step "Create latency"
 show ./parbake bench create base -n "${N:-100}"
-show ./parbake bench create code-interpreter -n "${N:-100}" --result python --boots 1
+show ./parbake bench create code-interpreter -n $((${N:-100} / 2)) --result python --boots 1

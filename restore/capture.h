@@ -19,6 +19,10 @@
  *     disk           the qcow2 overlay
  *     state          device state
  *
+ * (docs/format.md has all of it.) As long as a capture is there, a collection of garbage keeps its template version,
+ * name or not; where captures are copied to a directory in which none was ever made, store_captures_at()
+ * has to be told.
+ *
  * Memory is always a difference to the template itself, however often a sandbox was paused and
  * resumed, so there are no chains: a resumed sandbox has the pages of its capture as its own, and
  * the next capture finds them among those it has written.
@@ -34,13 +38,14 @@ struct capture_info {
 /*
  * Capture a running sandbox (ACTIVE) into @dir, which is made and must not be there. The machine is
  * paused for it; @go_on: resumed afterwards. On failure it is resumed, and nothing is left of @dir. No
- * guest stream need be closed: in a machine restored from it the first SYNC ends them.
+ * guest stream need be closed: in a machine restored from it the first SYNC ends them. Any directory will do that
+ * has room; -EEXIST, -ENOSPC, -ETIMEDOUT (@deadline), -ENOENT where the template version is not in its store any more.
  */
 int sandbox_capture(struct sandbox *sb, const char *dir, bool go_on, int64_t deadline,
 	struct capture_info *ret, struct err *err);
 
 struct capture;
-/* Open one to restore from: checked whole, by its digests. -ENOENT: none, or not complete; -EBADMSG: damaged. */
+/* Open one to restore from: checked whole (digests, tables, the overlay). -ENOENT: none, or not complete; -EBADMSG: damaged. */
 int capture_open(const char *dir, struct capture **ret, struct err *err);
 void capture_free(struct capture *c);
 DEFINE_CLEANUP(struct capture *, capture_free)
@@ -51,8 +56,8 @@ void capture_get_info(const struct capture *c, struct capture_info *ret);
  * A shell that sandbox_restore() will bring to where @c was taken (borrowed until then): it gets a
  * copy of the overlay, the pages and the device state. Identity: the clock is right and entropy fresh
  * in any case; @same_identity keeps the machine id and host name of the one captured (it is that sandbox
- * going on), otherwise it is another (a fork). Any number may be made of one capture. -EINVAL: it is not of
- * @t's version.
+ * going on), otherwise it is another (a fork). Any number may be made of one capture. -EINVAL: it is of another
+ * template version than @t.
  */
 int sandbox_shell_from(struct template *t, struct capture *c, bool same_identity,
 	struct sandbox **ret, struct err *err);

@@ -65,6 +65,7 @@ struct capture_memory {
 	struct image *image; /* the template's */
 	int template_fd; /* its pager's memory */
 	const struct snapshot_wset *own; /* pages that count as its own in any case */
+	size_t max_ranges; /* more are joined; at most LIMIT_CAPTURE_RANGES */
 	int64_t deadline;
 };
 /*

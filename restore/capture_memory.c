@@ -251,7 +251,7 @@ static void join_runs(struct take *t)
 {
 	uint64_t n = t->m->bytes / PAGE;
 
-	for (uint64_t gap = 1; count_runs(t) > LIMIT_CAPTURE_RANGES; gap *= 2) {
+	for (uint64_t gap = 1; count_runs(t) > t->m->max_ranges; gap *= 2) {
 		uint64_t at = run_end(t, run_end(t, 0, false), true);
 
 		while (at < n) {
@@ -456,28 +456,38 @@ static int compare_all(struct take *t, struct err *err)
 	return r;
 }
 
-static int take_all(struct take *t, struct err *err)
+/* By a look into its process. */
+static int look_all(struct take *t, struct err *err)
 {
 	int r = find_regions(t, err);
 
 	if (r == 0)
 		r = mark_pages(t, err);
-	if (r == -EPERM && t->m->bytes <= MACHINE_READ_MAX) {
-		r = compare_all(t, err);
-		t->all = r == 0 && t->out.n > LIMIT_CAPTURE_RANGES;
-		return t->all ? compare_all(t, err) : r;
-	}
 	if (r < 0)
 		return r;
 	drop_zeros(t);
-	if (count_runs(t) <= LIMIT_CAPTURE_RANGES) {
+	if (count_runs(t) <= t->m->max_ranges) {
 		r = read_pages(t, err);
-		if (r < 0 || t->out.n <= LIMIT_CAPTURE_RANGES)
+		if (r < 0 || t->out.n <= t->m->max_ranges)
 			return r;
 	}
 	t->all = true;
 	join_runs(t);
 	return read_pages(t, err);
+}
+
+static int take_all(struct take *t, struct err *err)
+{
+	int r = look_all(t, err);
+
+	if (r != -EPERM || t->m->bytes > MACHINE_READ_MAX)
+		return r;
+	t->all = false;
+	r = compare_all(t, err);
+	if (r < 0 || t->out.n <= t->m->max_ranges)
+		return r;
+	t->all = true;
+	return compare_all(t, err);
 }
 
 int capture_memory_take(

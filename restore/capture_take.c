@@ -75,6 +75,7 @@ static int take_memory(struct taking *t, struct image *image, struct err *err)
 		.image = image,
 		.template_fd = pager ? pagerd_memory_fd(pager) : -1,
 		.own = &t->sb->own,
+		.max_ranges = LIMIT_CAPTURE_RANGES,
 		.deadline = t->deadline};
 	int r = point("restore.capture.memory", "write the memory's difference", err);
 

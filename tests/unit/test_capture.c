@@ -7,11 +7,13 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "common/clock.h"
 #include "common/file.h"
 #include "restore/capture_impl.h"
 #include "tests/unit/store_fixture.h"
 #include "tests/unit/tap.h"
 #include "vmm/delta.h"
+#include "vmm/machine.h"
 #include "vmm/qemu_state.h"
 
 static struct err err;
@@ -240,6 +242,89 @@ static void test_copy(const char *dir)
 	close(to);
 }
 
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+#define MEMORY (16 * MIB)
+#define PAGES (MEMORY / IMAGE_PAGE)
+
+/* This process is the machine: it maps the template's memory privately and writes to it. */
+static void check_take(
+	const char *map, int template_fd, struct image *img, size_t max_ranges, const char *what)
+{
+	struct machine m = {.proc.pid = getpid()};
+	struct snapshot_wset none = {0}, got = {0};
+	struct stat st;
+	struct capture_memory take = {.machine = &m,
+		.file = &st,
+		.bytes = MEMORY,
+		.image = img,
+		.template_fd = template_fd,
+		.own = &none,
+		.max_ranges = max_ranges,
+		.deadline = clock_deadline(60000)};
+	int fd = memfd_create("raw", MFD_CLOEXEC), out = memfd_create("image", MFD_CLOEXEC);
+	int whole = memfd_create("whole", MFD_CLOEXEC);
+	cleanup_difference struct difference *d = NULL;
+	struct image_stats stats;
+	struct stat raw;
+	char *again;
+
+	fstat(template_fd, &st);
+	is_int(capture_memory_take(&take, fd, &got, &err), 0, "%s: the difference is taken", what);
+	ok(got.n > 0 && got.n <= max_ranges, "in %zu ranges", got.n);
+	if (fstat(fd, &raw) < 0 || ftruncate(whole, MEMORY) < 0 ||
+		image_write(fd, (uint64_t)raw.st_size, NULL, out, NULL, &stats, &err) < 0 ||
+		difference_open(out, &got, MEMORY, &d, &err) < 0 ||
+		file_copy_sparse(template_fd, whole, MEMORY, NULL, NULL) < 0 ||
+		difference_apply(d, whole, &err) < 0)
+		abort();
+	again = mmap(NULL, MEMORY, PROT_READ, MAP_PRIVATE, whole, 0);
+	ok(memcmp(map, again, MEMORY) == 0, "put over the template it is the machine's memory");
+	munmap(again, MEMORY);
+	snapshot_wset_clear(&got);
+	close(fd);
+	close(out);
+	close(whole);
+}
+
+static void test_memory(void)
+{
+	int fd = memfd_create("template", MFD_CLOEXEC), out = memfd_create("image", MFD_CLOEXEC);
+	struct image_stats stats;
+	cleanup_image struct image *img = NULL;
+	unsigned seed = 3;
+	char *map;
+
+	if (ftruncate(fd, MEMORY) < 0)
+		abort();
+	for (size_t page = 0; page < PAGES; page++) {
+		char text[64];
+
+		snprintf(text, sizeof(text), "page %zu of the template", page);
+		if (page % 3 && pwrite(fd, text, sizeof(text), (off_t)(page * IMAGE_PAGE)) != 64)
+			abort();
+	}
+	map = mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+	if (image_write(fd, MEMORY, NULL, out, NULL, &stats, &err) < 0 ||
+		image_open(out, &img, &err) < 0 || map == MAP_FAILED)
+		abort();
+	map[5 * IMAGE_PAGE] = 'x';
+	memset(map + 7 * IMAGE_PAGE, 0, IMAGE_PAGE); /* zeros over data, … */
+	memset(map + 9 * IMAGE_PAGE, 0, IMAGE_PAGE); /* … over zeros */
+	check_take(map, fd, img, 1000, "two pages");
+	for (size_t i = 0; i < 1500; i++) {
+		size_t page = (size_t)rand_r(&seed) % PAGES;
+
+		memset(map + page * IMAGE_PAGE, i % 4 ? (int)i : 0, IMAGE_PAGE);
+	}
+	check_take(map, fd, img, PAGES, "many pages");
+	check_take(map, fd, img, 100, "more ranges than there may be");
+	check_take(map, fd, img, 1, "all in one");
+	munmap(map, MEMORY);
+	close(fd);
+	close(out);
+}
+
 /* ---- capture.json ------------------------------------------------------------------------------ */
 
 static struct capture_record sample(void)
@@ -384,6 +469,7 @@ int main(void)
 	test_devices();
 	test_merge();
 	test_copy(home);
+	test_memory();
 	test_record();
 	test_gc(home);
 	file_remove_tree(AT_FDCWD, home, &err);
