@@ -161,7 +161,7 @@ $(B)/fuzz/fuzz_frames: tests/fuzz/fuzz_frames.c tests/fuzz/replay.c $(FRAMES_SRC
 	$(Q)$(CC) $(filter-out -MMD -MP,$(BASE_CFLAGS)) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^)
 
 # The commands' own parsers belong to no library either.
-CLIENT_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard cli/client*.c) cli/base64.c cli/terminal.c)
+CLIENT_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard cli/client*.c) cli/terminal.c)
 $(B)/fuzz/fuzz_client: tests/fuzz/fuzz_client.c tests/fuzz/replay.c $(CLIENT_OBJ) $(LIB_OBJ)
 	$(call say,FUZZ,$@)
 	@mkdir -p $(@D)

@@ -504,7 +504,8 @@ void context_request(struct stream *s, unsigned type, struct request *r)
 	} else if (!strcmp(action, "start") || (restart && (!c || c->state == CONTEXT_DEAD))) {
 		context_action_start(s, c, r);
 	} else if (!restart && strcmp(action, "stop") != 0) {
-		stream_reply_error(s, EINVAL, "a context can be told to start, restart, stop or exercise");
+		stream_reply_error(
+			s, EINVAL, "a context can be told to start, restart, stop or exercise");
 	} else if (!c) {
 		stream_reply(s, NULL);
 	} else if (c->state == CONTEXT_DEAD) {

@@ -238,8 +238,7 @@ static int touch_shell(struct oven *o, const struct recipe *r, struct err *err)
 	struct guest_exec_spec spec = {
 		.shell = ":", .env = env, .timeout_ms = CHECK_MS, .stdin_fd = -1};
 	cleanup_guest_result struct guest_result res = {0};
-	int rc = guest_exec(
-		o->guest, &spec, clock_deadline(2 * CHECK_MS), o->alive_fd, &res, err);
+	int rc = guest_exec(o->guest, &spec, clock_deadline(2 * CHECK_MS), o->alive_fd, &res, err);
 
 	return rc == -ENOENT ? 0 : rc;
 }

@@ -383,7 +383,8 @@ static int run_load(const struct request *rq, struct err *err)
 	}
 	if (r == 0 && l.failed)
 		r = err_set(err, EIO, "%zu requests failed: %s", l.failed, l.kinds[0].text);
-	client_drop_all(client);
+	if (client)
+		client_drop_all(client); /* before what they write to goes */
 	for (unsigned i = 0; i < N_SERIES; i++)
 		bench_series_clear(&l.series[i]);
 	return r;

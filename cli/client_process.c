@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/base64.h"
 #include "cli/client_stream.h"
 #include "cli/terminal.h"
+#include "common/base64.h"
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/limits.h"
@@ -52,7 +52,7 @@ static int pass(struct process *p, int fd, const json_t *data, const char *key, 
 
 	if (!*text)
 		return 0;
-	n = base64_decode(text, text);
+	n = base64_decode(text, strlen(text), text);
 	if (n < 0)
 		return err_set(err, EPROTO, "the answer has output that is not base 64");
 	r = p->spec->output(p->spec->user_data, fd, text, (size_t)n);

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "cli/base64.h"
+#include "common/base64.h"
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/limits.h"
@@ -135,7 +135,7 @@ struct running {
 static int pass(struct running *run, int fd, const json_t *obj, struct err *err)
 {
 	cleanup_free char *text = str_dup(client_string(obj, "data"));
-	ssize_t n = base64_decode(text, text);
+	ssize_t n = base64_decode(text, strlen(text), text);
 	int r;
 
 	if (n < 0)
@@ -254,7 +254,7 @@ static json_t *request_of(const struct client_exec *spec)
 				argv, json_lossy(spec->argv[i], strlen(spec->argv[i])));
 		json_object_set_new(obj, "argv", argv);
 	}
-	set_string(obj, "shell", spec->shell);
+	set_string(obj, "cmd", spec->shell);
 	set_string(obj, "cwd", spec->cwd);
 	set_string(obj, "user", spec->user);
 	if (spec->env)

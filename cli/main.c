@@ -109,10 +109,13 @@ static const struct command {
 		"                     --against OLD.json (repeat), --store DIR\n"},
 	{"pool", cmd_pool, "serve [--config FILE] | check [FILE] | key NAME | status [--json]",
 		"run a pool of sandboxes behind an HTTP API; look after it",
-		"  serve              be the daemon, until SIGTERM; SIGHUP reads the configuration anew\n"
-		"    --config FILE    parbake-pool(5); else /etc/parbake/pool.conf where it is there\n"
+		"  serve              be the daemon, until SIGTERM; SIGHUP reads the configuration "
+		"anew\n"
+		"    --config FILE    parbake-pool(5); else /etc/parbake/pool.conf where it is "
+		"there\n"
 		"  check [FILE]       is a configuration good? Says what it comes to\n"
-		"  key NAME           make a key for the API, and what the configuration says of it\n"
+		"  key NAME           make a key for the API, and what the configuration says of "
+		"it\n"
 		"  status             what waits for each template, and what came of it\n"},
 	{"create", cmd_create,
 		"TEMPLATE [--timeout T] [--metadata K=V]… [--env K=V]… [--auto-pause] [--allow "
@@ -208,7 +211,8 @@ static int help(FILE *to)
 		fprintf(to, "  parbake %-8s %s\n", commands[i].name, commands[i].summary);
 	fprintf(to, "  parbake %-8s %s\n", "version", "say which parbake this is");
 	fprintf(to,
-		"\n`parbake help COMMAND` tells more; so do parbake(1) and parbake-recipe(5).\n");
+		"\n`parbake help COMMAND` tells more; so do parbake(1), parbake-recipe(5) and "
+		"parbake-pool(5).\n");
 	return to == stdout ? CLI_OK : CLI_USAGE;
 }
 
@@ -221,7 +225,7 @@ static int unknown(const char *name)
 		names[i] = commands[i].name;
 	near = nearest_name(name, names, N_COMMANDS);
 	fprintf(stderr, "parbake: there is no command \"%s\"%s%s%s; see `parbake help`\n", name,
-		near ? ", do you mean \"" : "", near ? near : "", near ? "\"?" : "");
+		near ? " (do you mean \"" : "", near ? near : "", near ? "\"?)" : "");
 	return CLI_USAGE;
 }
 

@@ -13,21 +13,32 @@
 #include "pool/config.h"
 #include "pool/daemon.h"
 
-static int serve_main(int argc, char **argv)
+/* --config FILE of serve and check; NULL: none. */
+static int take_config(int argc, char **argv, const char **ret)
 {
 	static const struct option options[] = {
 		{"config", required_argument, NULL, 'c'},
 		{NULL, 0, NULL, 0},
 	};
-	const char *path = NULL;
-	struct err err = {0};
 	int opt;
 
+	*ret = NULL;
 	while ((opt = getopt_long(argc, argv, "c:", options, NULL)) != -1) {
 		if (opt != 'c')
 			return cli_usage("pool", "see above");
-		path = optarg;
+		*ret = optarg;
 	}
+	return CLI_OK;
+}
+
+static int serve_main(int argc, char **argv)
+{
+	const char *path;
+	struct err err = {0};
+	int status = take_config(argc, argv, &path);
+
+	if (status != CLI_OK)
+		return status;
 	if (optind < argc)
 		return cli_usage(
 			"pool", "\"%s\"? A configuration goes behind --config", argv[optind]);
@@ -45,11 +56,16 @@ static void print_ready(const char *what, uint32_t n, uint32_t most)
 static int check_main(int argc, char **argv)
 {
 	cleanup_config struct config *c = NULL;
-	const char *path = argc > 1 ? argv[1] : NULL;
+	const char *path;
 	struct err err = {0};
+	int status = take_config(argc, argv, &path);
 
-	if (argc > 2)
-		return cli_usage("pool", "\"%s\"?", argv[2]);
+	if (status != CLI_OK)
+		return status;
+	if (optind < argc && !path)
+		path = argv[optind++];
+	if (optind < argc)
+		return cli_usage("pool", "\"%s\"? One configuration is checked", argv[optind]);
 	if (!path && access(DAEMON_CONFIG, F_OK) == 0)
 		path = DAEMON_CONFIG;
 	if (config_read(path, &c, &err) < 0)

@@ -125,7 +125,8 @@ static int restore_once(struct store *s, const struct store_manifest *m,
  */
 static const char *const train_code[] = {"1", "print(6 * 7)",
 	"import sys\nprint('a', 1.5, file=sys.stderr)",
-	"def f(n, *args, **kwargs):\n    return {str(i): [i ** 2, i / 3] for i in range(n)}\nf(3, 1, a=2)",
+	"def f(n, *args, **kwargs):\n    return {str(i): [i ** 2, i / 3] for i in range(n)}\nf(3, "
+	"1, a=2)",
 	"class A:\n    def __init__(self, x):\n        self.x = x\n"
 	"    def __repr__(self):\n        return f'A({self.x!r:>4})'\nA('b')",
 	"total = 0\nfor i in range(100):\n    if i % 3 == 0:\n        total += i\n"

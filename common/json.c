@@ -11,6 +11,7 @@
 
 #include "common/file.h"
 #include "common/limits.h"
+#include "common/utf8.h"
 
 int json_parse(const char *what, const void *text, size_t len, json_t **ret, struct err *err)
 {
@@ -67,37 +68,26 @@ int json_get_u64(const json_t *obj, const char *key, uint64_t min, uint64_t max,
 	return 0;
 }
 
-json_t *json_lossy(const char *text, size_t len)
+json_t *json_lossy(const void *text, size_t len)
 {
-	json_t *value = json_stringn(text, len);
-	cleanup_free char *clean = NULL;
+	json_t *value = json_stringn(len ? text : "", len);
+	cleanup_free uint8_t *clean = NULL;
+	const uint8_t *bytes = text;
 	size_t n = 0;
+	bool whole;
 
 	if (value)
 		return value;
 	clean = malloc(len * 3 + 1);
 	if (!clean)
 		abort();
-	for (size_t i = 0; i < len;) {
-		size_t step;
-
-		for (step = 1; step <= 4 && i + step <= len; step++) {
-			value = json_stringn(text + i, step);
-			if (value)
-				break;
-		}
-		if (value) {
-			json_decref(value);
-			memcpy(clean + n, text + i, step);
-			n += step;
-			i += step;
-		} else {
-			memcpy(clean + n, "\xef\xbf\xbd", 3);
-			n += 3;
-			i++;
-		}
+	for (size_t i = 0, step; i < len; i += step) {
+		step = utf8_take(bytes + i, len - i, &whole);
+		memcpy(clean + n, whole ? bytes + i : (const uint8_t *)"\xef\xbf\xbd",
+			whole ? step : 3);
+		n += whole ? step : 3;
 	}
-	value = json_stringn(clean, n);
+	value = json_stringn((const char *)clean, n);
 	if (!value)
 		abort();
 	return value;

@@ -38,9 +38,9 @@ int json_get_u64(const json_t *obj, const char *key, uint64_t min, uint64_t max,
 
 /*
  * Text from anywhere (a guest, a file name, a line cut in the middle of a character) as a string:
- * what is not UTF-8 becomes U+FFFD. New reference; aborts without memory.
+ * what is not UTF-8 becomes U+FFFD, in linear time. New reference; aborts without memory.
  */
-json_t *json_lossy(const char *text, size_t len);
+json_t *json_lossy(const void *text, size_t len);
 /* Compact text with sorted keys (same tree, same bytes). Caller frees. Aborts without memory. */
 char *json_text(const json_t *value);
 /* One line to standard output: an event or a result of --json. */

@@ -77,7 +77,8 @@
 #define LIMIT_PROXY_NOTES 64 /* hosts whose refusal is shown */
 #define LIMIT_QMP_LINE (4 * MIB)
 #define LIMIT_PAGER_MACHINES 4096
-#define LIMIT_PAGER_CLIENTS (LIMIT_PAGER_MACHINES + 256) /* connections to one pager: each keeper has one */
+#define LIMIT_PAGER_CLIENTS                                                                        \
+	(LIMIT_PAGER_MACHINES + 256) /* connections to one pager: each keeper has one */
 #define LIMIT_PAGER_LINE 4096 /* bytes of a request or reply between them */
 #define LIMIT_PAGER_TRACE 65536 /* entries of a pager's trace kept until they are fetched */
 #define LIMIT_PAGER_REPLY_MS 60000 /* a pager that says nothing for so long is broken */
@@ -86,7 +87,8 @@
 #define LIMIT_KEEPER_LINE (64 * KIB) /* of a message between daemon, nursery and keeper */
 #define LIMIT_KEEPER_RECORD (32 * KIB) /* of the daemon's notes that a keeper holds, as text */
 #define LIMIT_KEEPER_SEND_MS 5000 /* a daemon that does not read is taken for gone after */
-#define LIMIT_KEEPER_FILES 1024 /* descriptors of a keeper; and of all that are on their way (unix(7)) */
+#define LIMIT_KEEPER_FILES                                                                         \
+	1024 /* descriptors of a keeper; and of all that are on their way (unix(7)) */
 #define LIMIT_PAUSE_TRIES 10 /* of a pause at a lease's end; then the sandbox is killed */
 #define LIMIT_PAUSE_RETRY_MS 30000 /* between two */
 #define LIMIT_POOL_SANDBOXES 65536 /* of one daemon, paused ones included */
@@ -100,7 +102,8 @@
 #define LIMIT_LEASE_MS 31536000000LL /* a year */
 #define LIMIT_KILL_MS 10000 /* a machine that is not gone by then after SIGKILL is told as such */
 #define LIMIT_CAPTURE_MS 600000
-#define LIMIT_CAPTURE_RANGES 400000 /* of memory in a capture: half of what LIMIT_JSON_BYTES holds */
+#define LIMIT_CAPTURE_RANGES                                                                       \
+	400000 /* of memory in a capture: half of what LIMIT_JSON_BYTES holds */
 #define LIMIT_DRAIN_MS 15000 /* that a daemon told to end waits for its open requests */
 #define LIMIT_HTTP_CONNECTIONS 4096 /* of them one in sixteen is kept for the unix socket */
 #define LIMIT_HTTP_HEADER (32 * KIB) /* of a request's line and headers */
@@ -108,13 +111,17 @@
 #define LIMIT_HTTP_BODIES (64 * MIB) /* of all such that are being read, together */
 #define LIMIT_HTTP_UPLOAD (16 * GIB) /* of a file */
 #define LIMIT_HTTP_BUFFER (256 * KIB) /* of an answer, kept for a client that reads slowly */
-#define LIMIT_HTTP_DISCARD (1 * MIB) /* of a body that nobody asked for; more of it ends the connection */
+#define LIMIT_HTTP_DISCARD                                                                         \
+	(1 * MIB) /* of a body that nobody asked for; more of it ends the connection */
 #define LIMIT_HTTP_ANSWER_HEADERS 32 /* that a handler adds */
-#define LIMIT_HTTP_IDLE_S 60 /* for a request to come, its body included; an upload to get on, an answer to go */
-#define LIMIT_HTTP_STALL_S 900 /* that a client reads nothing of a stream (a pager at its terminal) */
+#define LIMIT_HTTP_IDLE_S                                                                          \
+	60 /* for a request to come, its body included; an upload to get on, an answer to go */
+#define LIMIT_HTTP_STALL_S                                                                         \
+	900 /* that a client reads nothing of a stream (a pager at its terminal) */
 #define LIMIT_HTTP_RATE 16384 /* bytes a second below which an upload or an answer is too slow */
 #define LIMIT_METRICS_SERIES 1024 /* of one family */
-#define LIMIT_CLIENT_PART (15 * MIB) /* of an answer that a command reads in parts: a line, a frame */
+#define LIMIT_CLIENT_PART                                                                          \
+	(15 * MIB) /* of an answer that a command reads in parts: a line, a frame */
 #define LIMIT_METRICS_SAMPLED 256 /* sandboxes whose memory is asked for one page */
 #define LIMIT_METRICS_WAIT_MS 2000 /* for their answers */
 

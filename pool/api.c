@@ -64,6 +64,7 @@ void api_drain(struct api *a)
 void api_pool_gone(struct api *a)
 {
 	a->pool = NULL;
+	api_numbers_drop(a);
 }
 
 void api_free(struct api *a)
@@ -271,15 +272,21 @@ static void healthz(struct api *a, struct http_request *rq)
 	http_reply(rq, 200, json_pack("{s:s}", "status", "ok"));
 }
 
+/* Asked every few seconds: no line of the log each time. */
+static void not_ready(struct http_request *rq, const char *why)
+{
+	http_reply(rq, 503, json_pack("{s:i, s:s}", "code", 503, "message", why));
+}
+
 /* Creates are answered, as fast as configured: what a load balancer asks. */
 static void readyz(struct api *a, struct http_request *rq)
 {
 	struct err why = {0};
 
 	if (a->draining)
-		api_error(rq, 503, "the daemon is ending");
+		not_ready(rq, "the daemon is ending");
 	else if (!pool_settled(a->pool, &why))
-		api_error(rq, 503, "shells and spares are still being made");
+		not_ready(rq, "shells and spares are still being made");
 	else if (why.text[0])
 		http_reply(rq, 200,
 			json_pack("{s:s, s:o}", "status", "degraded", "why",

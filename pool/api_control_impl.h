@@ -97,7 +97,7 @@ struct control_call {
 	struct http_request *rq;
 	char id[LIMIT_NAME_SIZE];
 	char key[LIMIT_NAME_SIZE];
-	bool v2, was_running;
+	bool v2, was_running, named; /* named: the snapshot it makes */
 	/* of a fork */
 	unsigned count;
 	json_t *results;

@@ -19,34 +19,9 @@
 /* Percent-decoded, '+' a space; NULL where it is broken or holds a NUL. Caller frees. */
 static char *decode(const char *text, size_t len)
 {
-	char *out = malloc(len + 1), *to = out;
+	cleanup_free char *out = str_printf("%.*s", (int)len, text);
 
-	if (!out)
-		abort();
-	for (size_t i = 0; i < len; i++) {
-		char hex[3] = {0};
-		long c;
-
-		if (text[i] != '%') {
-			*to++ = text[i] == '+' ? ' ' : text[i];
-			continue;
-		}
-		if (len - i < 3 || !isxdigit((unsigned char)text[i + 1]) ||
-			!isxdigit((unsigned char)text[i + 2])) {
-			free(out);
-			return NULL;
-		}
-		memcpy(hex, text + i + 1, 2);
-		c = strtol(hex, NULL, 16);
-		if (!c) {
-			free(out);
-			return NULL;
-		}
-		*to++ = (char)c;
-		i += 2;
-	}
-	*to = '\0';
-	return out;
+	return http_decode(out, true) ? steal_ptr(&out) : NULL;
 }
 
 int control_metadata_parse(const char *text, json_t **ret, struct err *err)

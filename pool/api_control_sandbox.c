@@ -213,7 +213,7 @@ static void snapshot_made(void *user, const char *snapshot_id, int error, const 
 
 	if (error)
 		answer_error(c, error, text);
-	else if (c->v2) /* it has a name */
+	else if (c->named)
 		http_reply(c->rq, 201,
 			json_pack("{s:s, s:[s]}", "snapshotID", snapshot_id, "names", snapshot_id));
 	else
@@ -229,9 +229,9 @@ static void snapshot_read(void *user, struct http_request *rq, const char *body,
 
 	if (!change_read(c, rq, body, len, NULL, false, &change))
 		return;
-	c->v2 = change.name[0] != '\0';
+	c->named = change.name[0] != '\0';
 	/* templates are everybody's: a key may add to them, and replaces none */
-	pool_snapshot(c->api->pool, c->id, c->v2 ? change.name : NULL, c->key[0] != '\0',
+	pool_snapshot(c->api->pool, c->id, c->named ? change.name : NULL, c->key[0] != '\0',
 		snapshot_made, c);
 }
 

@@ -34,6 +34,8 @@ unsigned api_status(int error);
 
 /* api_numbers.c: /metrics, GET /v1/pool. */
 void api_numbers_new(struct api *a);
+/* The pool is gone, and with it the answers that pages waited for: they are dropped. */
+void api_numbers_drop(struct api *a);
 void api_numbers_free(struct api *a);
 void api_metrics(struct api *a, struct http_request *rq);
 void api_pool(struct api *a, struct http_request *rq);

@@ -50,8 +50,11 @@ static void observe_parts(struct api_numbers *n, const struct pool_facts *f, con
 	const char *name;
 	json_t *at;
 
-	json_object_foreach((json_t *)trace, name, at) if (n_parts < PARTS_MAX &&
-		json_is_integer(at)) parts[n_parts++] = (struct part){name, json_integer_value(at)};
+	json_object_foreach((json_t *)trace, name, at)
+	{
+		if (n_parts < PARTS_MAX && json_is_integer(at))
+			parts[n_parts++] = (struct part){name, json_integer_value(at)};
+	}
 	qsort(parts, n_parts, sizeof(*parts), by_time);
 	for (size_t i = 0; i < n_parts; i++)
 		metrics_observe(n->part,
@@ -339,11 +342,15 @@ void api_metrics(struct api *a, struct http_request *rq)
 	one_less(s);
 }
 
-void api_numbers_free(struct api *a)
+void api_numbers_drop(struct api *a)
 {
-	/* the pool is gone, and with it the answers they waited for */
 	while (a->numbers->scrapes)
 		scrape_free(a->numbers->scrapes);
+}
+
+void api_numbers_free(struct api *a)
+{
+	api_numbers_drop(a);
 	free(a->numbers);
 }
 

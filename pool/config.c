@@ -223,11 +223,6 @@ static int read_memory(struct reader *rd)
 	return read_size(rd, LIMIT_MEMORY_MIN, 1024 * 1024 * GIB, &rd->c->memory_budget);
 }
 
-static int read_disk(struct reader *rd)
-{
-	return read_size(rd, MIB, LIMIT_DISK_MAX, &rd->c->max_disk);
-}
-
 static int read_refill(struct reader *rd)
 {
 	return read_count32(rd, 1, 1000, &rd->c->refill_per_s);
@@ -320,7 +315,6 @@ static const struct word {
 	{"pool", "max_timeout", read_max_timeout},
 	{"pool", "max_sandboxes", read_sandboxes},
 	{"pool", "memory_budget", read_memory},
-	{"pool", "max_disk", read_disk},
 	{"pool", "refill_per_s", read_refill},
 	{"pool", "cgroup", read_cgroup},
 	{"pool", "machine_pids", read_pids},

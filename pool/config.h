@@ -43,9 +43,8 @@ struct config {
 	uint64_t timeout_ms; /* a lease unless asked otherwise; default 300 s */
 	uint64_t max_timeout_ms; /* default 24 h */
 	uint32_t max_sandboxes; /* running at once; default 4096 */
-	uint64_t
-		memory_budget; /* bytes of host memory for spares and sandboxes; 0: 3/4 of the host's */
-	uint64_t max_disk; /* bytes an overlay may grow to; 0: the template's disk */
+	/* bytes of host memory for spares and sandboxes; 0: 3/4 of the host's */
+	uint64_t memory_budget;
 	uint32_t refill_per_s; /* shells and spares made a second at most; default 20 */
 	/* below which each machine gets a cgroup; NULL: the daemon's own, where delegated */
 	char *cgroup;

@@ -32,8 +32,8 @@
 #include "pool/http_impl.h"
 
 #define SECOND 1000000000LL
-#define POOL_SIZE                                                                                  \
-	(64 * KIB) /* of a connection's memory in MHD: header, twice over for its tables */
+/* of a connection's memory in MHD: header, twice over for its tables */
+#define POOL_SIZE (64 * KIB)
 #define TURNS 16 /* of MHD in one round of the loop */
 #define ACCEPTS 64 /* likewise */
 #define BREATH_MS 100

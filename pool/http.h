@@ -68,6 +68,9 @@ void http_on_end(struct http_request *rq, void (*fn)(void *user, bool complete),
 /* See also a hang-up of the client while it waits for the answer, once all of its body is here. */
 void http_watch_client(struct http_request *rq);
 
+/* Decode in place: %XX, and + where @plus. false: malformed, or a NUL. */
+bool http_decode(char *text, bool plus);
+
 /* ---- its body ------------------------------------------------------------------------------ */
 
 /* Collect the body, at most @max bytes (more: 413 is answered here), NUL-terminated, then call

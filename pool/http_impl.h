@@ -134,8 +134,6 @@ struct http_request *http_request_new(struct http_conn *conn, struct MHD_Connect
 /* MHD is done with it. */
 void http_request_over(struct http_request *rq, bool sent);
 void http_request_free(struct http_request *rq);
-/* Decode in place: %XX, and + where @plus. false: malformed, or a NUL. */
-bool http_decode(char *text, bool plus);
 
 /* http_upload.c: *@len of @bytes came; *@len becomes what was not taken. false: end the
  * connection. */

@@ -148,8 +148,8 @@ void keeper_end(struct keeper *k, int error, const char *text)
 	k->end_text = str_dup(text);
 	keeper_disconnect(k);
 	find_children(k);
-	for (int i = KEEPER_PROCS - 1; i >= 0;
-		i--) { /* the machine first: it is nobody's to restart */
+	/* the machine first: it is nobody's to restart */
+	for (int i = KEEPER_PROCS - 1; i >= 0; i--) {
 		struct keeper_proc *p = &k->procs[i];
 
 		kill_proc(p->pidfd);

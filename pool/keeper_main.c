@@ -11,7 +11,6 @@
  * the overlay has no name, and the socket's name, which nobody answers any more, is cleared by the daemon.
  */
 #include <fcntl.h>
-#include <malloc.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>

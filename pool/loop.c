@@ -17,8 +17,8 @@
 
 #include "common/clock.h"
 
-#define EVENTS_MAX                                                                                 \
-	64 /* of one round; the rest come in the next, and those that had none go first */
+/* of one round; the rest come in the next, and those that had none go first */
+#define EVENTS_MAX 64
 
 struct loop_watch {
 	struct loop *l;

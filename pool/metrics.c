@@ -33,8 +33,8 @@ static const double buckets[] = {0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.0
 struct series {
 	char *labels[LABELS_MAX];
 	double value; /* of a histogram: the sum */
-	uint64_t *
-		counts; /* of a histogram: each bucket's own, the last beyond all; not cumulative */
+	/* of a histogram: each bucket's own, the last beyond all; not cumulative */
+	uint64_t *counts;
 };
 
 struct metrics_family {

@@ -19,7 +19,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "common/digest.h"
 #include "common/file.h"

@@ -11,7 +11,6 @@
  */
 #include "pool/pool_impl.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "common/fault.h"
@@ -356,7 +355,7 @@ static int resume_prepare(struct pool_sandbox *sb, int auto_pause, struct err *e
 	struct pool_version *v = pool_version_of(sb->pool, &sb->notes);
 	cleanup_json json_t *record = NULL;
 	struct pool_notes n = sb->notes;
-	int r = pool_limits_check(sb->pool, n.key, v, 1, false, err);
+	int r = pool_limits_check(sb->pool, n.key, v, 1, false, false, err);
 
 	if (r < 0)
 		return r;

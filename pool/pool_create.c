@@ -118,12 +118,13 @@ static int create_begin(
 	char id[POOL_ID_SIZE];
 	int r = pool_lease_check(p, &timeout_ms, err);
 
-	if (r == 0)
-		r = source_find(p, spec->template, spec->key, &from, err);
+	if (r < 0)
+		return r;
+	r = source_find(p, spec->template, spec->key, &from, err);
 	capture = from.capture;
 	if (r < 0)
 		return r;
-	r = pool_limits_check(p, spec->key, from.version, 1, true, err);
+	r = pool_limits_check(p, spec->key, from.version, 1, true, !capture, err);
 	if (r < 0)
 		return r;
 	pool_id_make(id); /* each try has its own; this one is for its record to be whole */

@@ -89,9 +89,7 @@ static void egress_note(void *user, const char *text)
 
 static void listening(void *user, const struct guest_reply *reply)
 {
-	struct pool *p = user;
-
-	(void)p;
+	(void)user;
 	if (reply->error && reply->error != ECONNRESET)
 		log_warn("a sandbox has no way out: its agent: %s", reply->text);
 }
@@ -106,7 +104,7 @@ static void egress_listen(struct pool_sandbox *sb)
 	guest_sync_send(sb->guest);
 	sb->guest_synced = true;
 	proto_put_u32(&o, PROTO_T_PORT, EGRESS_PORT);
-	guest_request(sb->guest, PROTO_PROXY, buf, o.len, &listen_ops, sb->pool);
+	guest_request(sb->guest, PROTO_PROXY, buf, o.len, &listen_ops, NULL);
 	pool_guest_kick(sb);
 }
 
@@ -114,7 +112,7 @@ json_t *pool_egress_env(const struct pool_notes *n)
 {
 	static const char *const to[] = {"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"};
 	static const char *const direct[] = {"no_proxy", "NO_PROXY"};
-	json_t *env = json_object(), *own = json_copy((json_t *)n->env);
+	json_t *env = json_object();
 	char url[40];
 
 	snprintf(url, sizeof(url), "http://127.0.0.1:%d", EGRESS_PORT);
@@ -123,8 +121,7 @@ json_t *pool_egress_env(const struct pool_notes *n)
 	for (size_t i = 0; i < sizeof(direct) / sizeof(*direct); i++)
 		json_object_set_new(env, direct[i], json_string("127.0.0.1,localhost"));
 	/* whoever sets them means it */
-	json_object_update(env, own);
-	json_decref(own);
+	json_object_update(env, (json_t *)n->env);
 	return env;
 }
 

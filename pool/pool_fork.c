@@ -181,12 +181,11 @@ static int fork_begin(struct pool *p, const char *id, unsigned count, uint64_t t
 		return err_set(
 			err, EINVAL, "count: %u is not within 1 to %d", count, LIMIT_POOL_FORK);
 	r = pool_lease_check(p, &timeout_ms, err);
-	if (r == 0)
-		r = pool_change_begin(p, id, true, &c, err);
-	if (r < 0)
+	if (r < 0 || (r = pool_change_begin(p, id, true, &c, err)) < 0)
 		return r;
 	sb = c->sb;
-	r = pool_limits_check(p, sb->notes.key, pool_version_of(p, &sb->notes), count, true, err);
+	r = pool_limits_check(
+		p, sb->notes.key, pool_version_of(p, &sb->notes), count, true, false, err);
 	if (r < 0) {
 		pool_change_free(c);
 		return r;

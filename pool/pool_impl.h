@@ -347,10 +347,16 @@ struct pool_machine *pool_stock_take(struct pool_version *v, const char **ret_mo
 /* One in the stock has ended; it is freed after this. */
 void pool_stock_ended(struct pool_machine *m, const char *text);
 void pool_stock_arrival(struct pool_version *v);
+/* Arrivals a second, now. */
+double pool_stock_rate(const struct pool_version *v);
 void pool_stock_want(struct pool_version *v, unsigned ret[static 2]);
 /* Make what is missing, as far as it may be now. */
 void pool_stock_refill(struct pool *p);
 void pool_stock_end(struct pool_version *v);
+/* What those that wait cost, of other versions than @keep (NULL: of all). */
+uint64_t pool_stock_bytes(const struct pool *p, const struct pool_version *keep);
+/* End one that waits, of another version than @keep (NULL: of any). False: there is none. */
+bool pool_stock_give_up(struct pool *p, const struct pool_version *keep);
 /* What a machine of @v costs the host. */
 uint64_t pool_version_cost(const struct pool_version *v);
 /* The pure parts: the smoothed rate after @dt_s with @arrivals more; how many should be ready. */
@@ -359,9 +365,10 @@ unsigned pool_rate_target(double rate, double make_s, unsigned max);
 
 /* ---- limits (pool_limits.c) -------------------------------------------------------------------- */
 
-/* May @key make @n more, of @v? -EDQUOT, -EAGAIN, -ENOMEM. A create is taken from its allowance. */
+/* May @key make @n more, of @v? -EDQUOT, -EAGAIN, -ENOMEM. @create: taken from its allowance. @stocked: what
+ * waits of @v will do. Shells and spares are ended where their memory is needed. */
 int pool_limits_check(struct pool *p, const char *key, const struct pool_version *v, unsigned n,
-	bool create, struct err *err);
+	bool create, bool stocked, struct err *err);
 uint64_t pool_memory_used(const struct pool *p);
 uint64_t pool_memory_budget(const struct pool *p);
 /* The token bucket: may one be taken at @now? */

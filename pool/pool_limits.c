@@ -136,13 +136,24 @@ static uint64_t host_available(void)
 	return at ? strtoull(at + strlen("MemAvailable:"), NULL, 10) * KIB : UINT64_MAX;
 }
 
-static int host_check(
-	const struct pool *p, const struct pool_version *v, unsigned n, struct err *err)
+/* What waits and is not about to be taken. */
+static unsigned waiting(const struct pool_version *v)
 {
-	uint64_t budget = pool_memory_budget(p), used = pool_memory_used(p);
-	uint64_t more = n * pool_version_cost(v), free = host_available();
+	unsigned ready = v->ready[POOL_KIND_SHELL] + v->ready[POOL_KIND_SPARE];
 
-	if (used + more > budget)
+	return ready > v->jobs ? ready - v->jobs : 0;
+}
+
+/* Shells and spares go before a sandbox is refused; what a create takes from the stock is counted already. */
+static int host_check(
+	struct pool *p, const struct pool_version *v, unsigned n, bool stocked, struct err *err)
+{
+	const struct pool_version *keep = stocked ? v : NULL;
+	unsigned fresh = stocked && waiting(v) ? n - 1 : n;
+	uint64_t budget = pool_memory_budget(p), used = pool_memory_used(p);
+	uint64_t more = fresh * pool_version_cost(v), free = host_available();
+
+	if (used + more > budget + pool_stock_bytes(p, keep))
 		return err_set(err, ENOMEM,
 			"the memory budget is used up: %lu MiB of %lu are in use (memory_budget in "
 			"[pool])",
@@ -150,6 +161,8 @@ static int host_check(
 	if (free < more + HOST_RESERVE)
 		return err_set(err, ENOMEM, "the host has no memory left for it: %lu MiB are free",
 			free / MIB);
+	while (pool_memory_used(p) + more > budget && pool_stock_give_up(p, keep))
+		;
 	return 0;
 }
 
@@ -183,7 +196,7 @@ static int key_check(struct pool *p, const struct config_key *c, const struct po
 }
 
 int pool_limits_check(struct pool *p, const char *key, const struct pool_version *v, unsigned n,
-	bool create, struct err *err)
+	bool create, bool stocked, struct err *err)
 {
 	const struct config_key *c = key_config(p, key);
 	size_t coming = p->counts[POOL_CREATING], running;
@@ -203,7 +216,7 @@ int pool_limits_check(struct pool *p, const char *key, const struct pool_version
 			p->n_sandboxes);
 	r = c ? key_check(p, c, v, n, err) : 0;
 	if (r == 0)
-		r = host_check(p, v, n, err);
+		r = host_check(p, v, n, stocked, err);
 	if (r == 0 && c && create && c->creates_per_s > 0) {
 		double depth = c->creates_per_s < 1 ? 1 : c->creates_per_s;
 		struct pool_key *k = key_get(p, key, depth);

@@ -94,9 +94,7 @@ int pool_sandbox_note(struct pool_sandbox *sb, json_t *record, struct err *err)
 	struct pool_notes notes;
 	int r = pool_record_check(record, err);
 
-	if (r == 0)
-		r = pool_notes_read(record, &notes, err);
-	if (r < 0)
+	if (r < 0 || (r = pool_notes_read(record, &notes, err)) < 0)
 		return r;
 	assert(!sb->listed || !strcmp(notes.id, sb->notes.id));
 	json_incref(record);

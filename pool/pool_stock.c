@@ -23,8 +23,8 @@
 #define QUIET_NS 20000000 /* behind a create */
 #define STARVED_NS 1000000000LL
 #define MAKE_MS LIMIT_CREATE_MS
-#define COST_UNKNOWN                                                                               \
-	(48 * MIB) /* a monitor and the pages of a first answer, until one was measured */
+/* a monitor and the pages of a first answer, until one was measured */
+#define COST_UNKNOWN (48 * MIB)
 
 /* ---- how many --------------------------------------------------------------------------------- */
 
@@ -44,7 +44,7 @@ unsigned pool_rate_target(double rate, double make_s, unsigned max)
 	return want > max ? max : (unsigned)want;
 }
 
-static double rate_now(const struct pool_version *v)
+double pool_stock_rate(const struct pool_version *v)
 {
 	return pool_rate_next(v->rate, (double)(clock_now_ns() - v->rate_at) / 1e9, 0);
 }
@@ -65,7 +65,7 @@ uint64_t pool_version_cost(const struct pool_version *v)
 void pool_stock_want(struct pool_version *v, unsigned ret[static 2])
 {
 	const struct config_template *t = v->want;
-	double rate = rate_now(v);
+	double rate = pool_stock_rate(v);
 
 	ret[POOL_KIND_SHELL] = ret[POOL_KIND_SPARE] = 0;
 	if (!t || v->pool->draining)
@@ -159,6 +159,34 @@ void pool_stock_end(struct pool_version *v)
 			pool_machine_end(m, NULL, NULL);
 		}
 	}
+}
+
+uint64_t pool_stock_bytes(const struct pool *p, const struct pool_version *keep)
+{
+	uint64_t bytes = 0;
+
+	for (const struct pool_version *v = p->versions; v; v = v->next) {
+		if (v != keep)
+			bytes += (uint64_t)(v->ready[POOL_KIND_SHELL] + v->ready[POOL_KIND_SPARE]) *
+				pool_version_cost(v);
+	}
+	return bytes;
+}
+
+bool pool_stock_give_up(struct pool *p, const struct pool_version *keep)
+{
+	for (struct pool_version *v = p->versions; v; v = v->next) {
+		bool spare = v->ready[POOL_KIND_SPARE] > 0;
+		struct pool_machine *m;
+
+		if (v == keep || (!spare && !v->ready[POOL_KIND_SHELL]))
+			continue;
+		m = stock_find(v, spare ? POOL_USE_SPARE : POOL_USE_SHELL);
+		stock_remove(m);
+		pool_machine_end(m, NULL, NULL);
+		return true;
+	}
+	return false;
 }
 
 /* ---- making ----------------------------------------------------------------------------------- */

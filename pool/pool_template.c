@@ -384,8 +384,7 @@ bool pool_template(struct pool *p, unsigned i, struct pool_template_facts *ret)
 		.misses = v->misses,
 		.failures = v->failures,
 		.error = v->error,
-		.arrivals_per_s =
-			pool_rate_next(v->rate, (double)(clock_now_ns() - v->rate_at) / 1e9, 0),
+		.arrivals_per_s = pool_stock_rate(v),
 		.memory_bytes = v->shape.memory_bytes,
 		.vcpus = v->shape.vcpus,
 		.disk_bytes = v->shape.disk_bytes,

@@ -171,7 +171,8 @@ static bool call_target(struct wire_call *c, struct wire_target *t)
 		wire_fail(c,
 			c->style == WIRE_PLAIN || c->style == WIRE_LINES ? WIRE_PRECONDITION
 									 : WIRE_UNAVAILABLE,
-			"the sandbox %s is %s; POST /sandboxes/%s/connect makes a paused one run",
+			"the sandbox %s is %s; a paused one is resumed first (`parbake resume`, or "
+			"POST /sandboxes/%s/connect)",
 			c->id, t->state, c->id);
 		return false;
 	}

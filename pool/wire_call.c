@@ -238,9 +238,7 @@ json_t *wire_error_object(enum wire_code code, const char *text)
 {
 	json_t *object = json_pack("{s:s}", "code", codes[code].name);
 
-	if (!object ||
-		json_object_set_new(
-			object, "message", wire_utf8_json((const uint8_t *)text, strlen(text))) < 0)
+	if (!object || json_object_set_new(object, "message", json_lossy(text, strlen(text))) < 0)
 		abort();
 	return object;
 }

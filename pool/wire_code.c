@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/utf8.h"
 #include "pool/wire_context.h"
 
 #define KEEPALIVE_MS 5000
@@ -58,7 +59,7 @@ static void code_text(
 	wire_time(clock_realtime_ns(), when);
 	code_line(&k->call,
 		json_pack("{s:s,s:o,s:s}", "type", channel == PROTO_OUT ? "stdout" : "stderr",
-			"text", wire_utf8_json(bytes, len), "timestamp", when));
+			"text", json_lossy(bytes, len), "timestamp", when));
 }
 
 /* A piece of output: what is whole goes out, with what had to wait. */
@@ -77,7 +78,7 @@ static void code_output(
 	wire_buf_append(rest, bytes, len);
 	if (!rest->len)
 		return;
-	n = wire_utf8_whole(rest->bytes + rest->head, rest->len);
+	n = utf8_whole(rest->bytes + rest->head, rest->len);
 	code_text(k, channel, rest->bytes + rest->head, n);
 	wire_buf_consume(rest, n);
 }
@@ -218,7 +219,7 @@ static bool end_parse(const struct guest_reply *reply, struct code_end *e)
 
 static json_t *code_string(const char *text)
 {
-	return wire_utf8_json((const uint8_t *)text, strlen(text));
+	return json_lossy(text, strlen(text));
 }
 
 static void code_error(

@@ -100,7 +100,7 @@ bool wire_context_known(struct wire_call *c, const char *id)
 static json_t *context_json(const char *id, const char *cwd)
 {
 	return json_pack("{s:s,s:s,s:o}", "id", id, "language", "python", "cwd",
-		wire_utf8_json((const uint8_t *)cwd, strlen(cwd)));
+		json_lossy(cwd, strlen(cwd)));
 }
 
 static void context_done(void *user, const struct guest_reply *reply)

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base64.h"
+
 #define KEEPALIVE_MS 15000
 
 struct exec_call {
@@ -40,7 +42,7 @@ static void exec_data(
 		wire_buf_append(channel == PROTO_OUT ? &e->out : &e->err, bytes, len);
 		return;
 	}
-	text = wire_base64(bytes, len);
+	text = base64_encode(bytes, len);
 	wire_line(c,
 		json_pack("{s:s,s:s}", "type", channel == PROTO_OUT ? "stdout" : "stderr", "data",
 			text));
@@ -65,7 +67,7 @@ static json_t *exec_result(const struct wire_end *end)
 
 static json_t *exec_text(const struct wire_buf *b)
 {
-	return wire_utf8_json(b->bytes + b->head, b->len);
+	return json_lossy(b->bytes + b->head, b->len);
 }
 
 static void exec_ended(struct wire_call *c, const struct wire_end *end)
@@ -164,20 +166,20 @@ static int exec_strings(struct wire_call *c, const char *key, const json_t *arra
 	return 0;
 }
 
-/* cmd, args, argv, shell: what runs. */
+/* cmd, args, argv: what runs. */
 static int exec_command(struct wire_call *c, const json_t *body, struct wire_process_spec *spec,
 	const char ***ret_argv, json_t **ret_config)
 {
 	const json_t *argv = json_object_get(body, "argv"), *args = json_object_get(body, "args");
-	const char *cmd, *shell;
+	const char *cmd;
 	int rc = 0;
 
-	if (wire_string(c, body, "cmd", &cmd) < 0 || wire_string(c, body, "shell", &shell) < 0)
+	if (wire_string(c, body, "cmd", &cmd) < 0)
 		return -EINVAL;
-	if (!!*cmd + !!*shell + !!argv != 1 || (args && !*cmd)) {
+	if (!*cmd == !argv || (args && !*cmd)) {
 		wire_fail(c, WIRE_INVALID,
-			"one of \"cmd\" (a shell line, or with \"args\" a program), \"argv\" and "
-			"\"shell\" is needed");
+			"one of \"cmd\" (a shell line, or with \"args\" a program) and \"argv\" is "
+			"needed");
 		return -EINVAL;
 	}
 	if (argv)
@@ -185,7 +187,7 @@ static int exec_command(struct wire_call *c, const json_t *body, struct wire_pro
 	else if (args)
 		rc = exec_strings(c, "args", args, cmd, ret_argv, &spec->n_argv);
 	else
-		spec->shell = *cmd ? cmd : shell;
+		spec->shell = cmd;
 	if (rc < 0)
 		return rc;
 	spec->argv = *ret_argv;

@@ -175,10 +175,8 @@ static void put_done(void *user, const struct guest_reply *reply)
 		wire_fail(c, WIRE_INTERNAL, "%s: fewer bytes arrived than were sent", f->path);
 	else
 		wire_reply(c, 200,
-			json_pack("[{s:o,s:s,s:o}]", "name",
-				wire_utf8_json((const uint8_t *)name + 1, strlen(name + 1)), "type",
-				"file", "path",
-				wire_utf8_json((const uint8_t *)f->path, strlen(f->path))));
+			json_pack("[{s:o,s:s,s:o}]", "name", json_lossy(name + 1, strlen(name + 1)),
+				"type", "file", "path", json_lossy(f->path, strlen(f->path))));
 	/* the rest of the body is dropped, should there be any */
 	if (f->blocked && c->rq) {
 		f->blocked = false;

@@ -171,7 +171,7 @@ static json_t *number_text(const char *root, uint64_t n)
 
 static json_t *text_json(const char *text)
 {
-	return wire_utf8_json((const uint8_t *)text, strlen(text));
+	return json_lossy(text, strlen(text));
 }
 
 /* 64-bit numbers are strings in this protocol's JSON. */

@@ -131,7 +131,7 @@ static json_t *config_copy(const json_t *config)
 		abort();
 	n = n < left ? n : left;
 	left -= n;
-	json_object_set_new(copy, "cmd", wire_utf8_json((const uint8_t *)(cmd ? cmd : ""), n));
+	json_object_set_new(copy, "cmd", json_lossy((cmd ? cmd : ""), n));
 	json_array_foreach(args, i, arg)
 	{
 		n = json_string_length(arg);
@@ -139,8 +139,7 @@ static json_t *config_copy(const json_t *config)
 		left -= n;
 		if (!left)
 			break;
-		json_array_append_new(
-			words, wire_utf8_json((const uint8_t *)json_string_value(arg), n));
+		json_array_append_new(words, json_lossy(json_string_value(arg), n));
 	}
 	json_object_set_new(copy, "args", words);
 	if (json_string_length(json_object_get(config, "cwd")) < left)

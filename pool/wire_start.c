@@ -17,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base64.h"
+
 #define KEEPALIVE_MS 30000 /* also how soon a client that has gone is noticed */
 
 struct start_call {
@@ -51,7 +53,7 @@ static void start_started(struct wire_call *c, uint32_t pid)
 static void start_data(
 	struct wire_call *c, enum proto_channel channel, bool pty, const uint8_t *bytes, size_t len)
 {
-	char *text = wire_base64(bytes, len);
+	char *text = base64_encode(bytes, len);
 
 	start_event(c, 0,
 		json_pack("{s:{s:s}}", "data",

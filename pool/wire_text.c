@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Bytes and text on the wire. What a guest wrote may be anything and may be cut anywhere; what goes
- * into JSON must be UTF-8, and a character must not fall apart because a frame ended in its middle.
- */
+/* Bytes on the wire: what waits to be sent, base 64, the frames of Connect's streams, times. */
 #include "pool/wire_text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "common/base64.h"
 
 /* ---- buffers ------------------------------------------------------------------------------ */
 
@@ -50,166 +49,21 @@ void wire_buf_free(struct wire_buf *b)
 
 /* ---- base64 ------------------------------------------------------------------------------- */
 
-char *wire_base64(const void *bytes, size_t len)
-{
-	static const char digits[] =
-		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-	const uint8_t *in = bytes;
-	char *text = malloc((len + 2) / 3 * 4 + 1), *at = text;
-
-	if (!text)
-		abort();
-	for (size_t i = 0; i < len; i += 3) {
-		unsigned left = len - i < 3 ? (unsigned)(len - i) : 3;
-		uint32_t v = (uint32_t)in[i] << 16 | (uint32_t)(left > 1 ? in[i + 1] : 0) << 8 |
-			(left > 2 ? in[i + 2] : 0);
-
-		*at++ = digits[v >> 18];
-		*at++ = digits[v >> 12 & 63];
-		*at++ = left > 1 ? digits[v >> 6 & 63] : '=';
-		*at++ = left > 2 ? digits[v & 63] : '=';
-	}
-	*at = '\0';
-	return text;
-}
-
-static int digit_value(unsigned char c)
-{
-	if (c >= 'A' && c <= 'Z')
-		return c - 'A';
-	if (c >= 'a' && c <= 'z')
-		return c - 'a' + 26;
-	if (c >= '0' && c <= '9')
-		return c - '0' + 52;
-	if (c == '+' || c == '-')
-		return 62;
-	return c == '/' || c == '_' ? 63 : -1;
-}
-
 bool wire_base64_decode(const char *text, size_t len, uint8_t **ret, size_t *ret_len)
 {
-	uint8_t *out = malloc(len / 4 * 3 + 3), *at = out;
-	size_t padded = len;
-	uint32_t bits = 0;
+	uint8_t *out = malloc(len / 4 * 3 + 2);
+	ssize_t n;
 
 	if (!out)
 		abort();
-	while (len && padded - len < 2 && text[len - 1] == '=')
-		len--;
-	if (len % 4 == 1 || (padded != len && padded % 4 != 0))
-		goto none;
-	for (size_t i = 0; i < len; i++) {
-		int v = digit_value((unsigned char)text[i]);
-
-		if (v < 0)
-			goto none;
-		bits = bits << 6 | (uint32_t)v;
-		if (i % 4 == 1)
-			*at++ = (uint8_t)(bits >> 4);
-		else if (i % 4 == 2)
-			*at++ = (uint8_t)(bits >> 2);
-		else if (i % 4 == 3)
-			*at++ = (uint8_t)bits;
+	n = base64_decode(text, len, out);
+	if (n < 0) {
+		free(out);
+		return false;
 	}
 	*ret = out;
-	*ret_len = (size_t)(at - out);
+	*ret_len = (size_t)n;
 	return true;
-none:
-	free(out);
-	return false;
-}
-
-/* ---- UTF-8 (RFC 3629) --------------------------------------------------------------------- */
-
-/* How long the character is that begins with @c; 0: none does. */
-static unsigned char_len(uint8_t c)
-{
-	if (c < 0x80)
-		return 1;
-	if (c >= 0xc2 && c <= 0xdf)
-		return 2;
-	if ((c & 0xf0) == 0xe0)
-		return 3;
-	return c >= 0xf0 && c <= 0xf4 ? 4 : 0;
-}
-
-/* May @c be the second byte behind @first? */
-static bool second_good(uint8_t first, uint8_t c)
-{
-	if ((c & 0xc0) != 0x80)
-		return false;
-	switch (first) {
-	case 0xe0:
-		return c >= 0xa0;
-	case 0xed:
-		return c < 0xa0; /* no surrogates */
-	case 0xf0:
-		return c >= 0x90;
-	case 0xf4:
-		return c < 0x90;
-	default:
-		return true;
-	}
-}
-
-/* How many of the @len bytes at @p belong to one character: whole where *@ret_whole. At least 1;
- * a part that nothing can complete counts as far as it was good. */
-static unsigned char_take(const uint8_t *p, size_t len, bool *ret_whole)
-{
-	unsigned want = char_len(p[0]), n = 1;
-
-	*ret_whole = false;
-	if (!want)
-		return 1;
-	while (n < want && n < len && (n == 1 ? second_good(p[0], p[1]) : (p[n] & 0xc0) == 0x80))
-		n++;
-	*ret_whole = n == want;
-	return n;
-}
-
-size_t wire_utf8_whole(const uint8_t *bytes, size_t len)
-{
-	/* what begins a character that is not whole lies among the last three bytes */
-	for (size_t back = 1; back <= 3 && back <= len; back++) {
-		const uint8_t *p = bytes + len - back;
-		bool whole;
-
-		if ((*p & 0xc0) == 0x80)
-			continue;
-		if (char_len(*p) > back && char_take(p, back, &whole) == back)
-			return len - back;
-		return len;
-	}
-	return len;
-}
-
-json_t *wire_utf8_json(const uint8_t *bytes, size_t len)
-{
-	struct wire_buf clean = {0};
-	size_t from = 0, i = 0;
-	json_t *value;
-
-	while (i < len) {
-		bool whole;
-		unsigned n = char_take(bytes + i, len - i, &whole);
-
-		if (!whole) {
-			wire_buf_append(&clean, bytes + from, i - from);
-			wire_buf_append(&clean, "\xef\xbf\xbd", 3);
-			from = i + n;
-		}
-		i += n;
-	}
-	if (!from) {
-		value = json_stringn_nocheck(len ? (const char *)bytes : "", len);
-	} else {
-		wire_buf_append(&clean, bytes + from, len - from);
-		value = json_stringn_nocheck((const char *)clean.bytes + clean.head, clean.len);
-	}
-	wire_buf_free(&clean);
-	if (!value)
-		abort();
-	return value;
 }
 
 /* ---- envelopes, times --------------------------------------------------------------------- */

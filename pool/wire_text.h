@@ -8,7 +8,7 @@
 
 #include "common/json.h"
 
-/* Bytes and text on the wire: buffers, base64 (RFC 4648), UTF-8, envelopes. Pure functions. */
+/* Bytes and text on the wire: buffers, base 64, envelopes. Pure functions. */
 
 /* Bytes in a queue: bytes[head … head + len). */
 struct wire_buf {
@@ -21,18 +21,8 @@ void wire_buf_append(struct wire_buf *b, const void *bytes, size_t len);
 void wire_buf_consume(struct wire_buf *b, size_t len);
 void wire_buf_free(struct wire_buf *b);
 
-/* New memory, terminated; aborts without. */
-char *wire_base64(const void *bytes, size_t len);
-/* Standard or URL alphabet, padded or not. Caller frees *@ret; false: it is none. */
+/* base64_decode() into new memory, the caller's. False: it is none. */
 bool wire_base64_decode(const char *text, size_t len, uint8_t **ret, size_t *ret_len);
-
-/*
- * How many of the @len bytes may be given out as text now: what is held back at the end (at most 3
- * bytes) is the beginning of a character that more bytes may complete.
- */
-size_t wire_utf8_whole(const uint8_t *bytes, size_t len);
-/* A JSON string of text from anywhere: what is not UTF-8 becomes U+FFFD. In linear time. */
-json_t *wire_utf8_json(const uint8_t *bytes, size_t len);
 
 /* Connect's envelope: a byte of flags, the length big-endian, so many bytes. */
 #define WIRE_ENVELOPE_HEAD 5u

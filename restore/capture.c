@@ -39,6 +39,7 @@ static int open_file(struct capture *c, int dirfd, const char *name, const struc
 	return 0;
 }
 
+/* The walk itself is the check. */
 static int look(void *user, uint64_t offset, uint64_t len, bool zero, uint64_t file_offset)
 {
 	(void)user;

@@ -19,6 +19,7 @@
  * A guest can write every second page. Where that would make more ranges than capture.json can hold,
  * pages between them are taken along.
  */
+#include <assert.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -292,6 +293,7 @@ static int add_range(struct take *t, uint64_t offset, uint64_t len, struct err *
 		w->ranges = ranges;
 		t->max_out = more;
 	}
+	assert(w->ranges);
 	w->ranges[w->n++] = (struct snapshot_range){offset, len};
 	return 0;
 }

@@ -96,9 +96,9 @@ static int put_memory(struct making *m, struct err *err)
 		expand(m, STORE_MEDIA_MEMORY, "memory", c->memory_bytes, c->memory_raw_digest, err);
 	int r = raw < 0 ? raw : difference_apply(m->capture->memory, raw, err);
 
-	if (r == 0)
-		r = put_image(m, STORE_MEDIA_MEMORY, "memory", raw, c->memory_bytes, &stats, err);
-	if (r < 0)
+	if (r < 0 ||
+		(r = put_image(
+			 m, STORE_MEDIA_MEMORY, "memory", raw, c->memory_bytes, &stats, err)) < 0)
 		return r;
 	memcpy(c->memory_raw_digest, stats.raw_digest, sizeof(c->memory_raw_digest));
 	c->memory_data_bytes = stats.data_bytes;

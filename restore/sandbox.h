@@ -98,8 +98,7 @@ int sandbox_create(struct template *t, const char *hostname, int64_t deadline, s
  * sandbox, ACTIVE or SPARE, is over: only fit to be freed. -ENOTSUP where there is nothing to keep.
  */
 int sandbox_train(struct sandbox *sb, int64_t deadline, struct err *err);
-/* (Each of them dies with the thread that made it: machine_start().) */
-/* Kill it; returns when the machine is gone. */
+/* Kill it; returns when the machine is gone. (It dies with the thread that made it, too: machine_start().) */
 void sandbox_free(struct sandbox *sb);
 DEFINE_CLEANUP(struct sandbox *, sandbox_free)
 #define cleanup_sandbox cleanup_with(sandbox_free_p_)

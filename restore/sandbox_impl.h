@@ -13,8 +13,6 @@
 const struct machine_shape *template_shape(const struct template *t);
 int template_state_fd(const struct template *t);
 int template_image_fd(const struct template *t); /* of its memory */
-/* -1: there are none. */
-int template_translations_fd(const struct template *t);
 /* The key of its memory, which is what translations are of. */
 const char *template_memory_key(const struct template *t);
 /* "name:tag", for errors. */
@@ -65,8 +63,8 @@ struct sandbox {
 	/* made from a capture: */
 	int state_fd; /* -1: the template's */
 	bool keep_identity; /* machine_id and hostname are those of the one captured */
-	struct snapshot_wset
-		own; /* the private way: these pages of its file are not the template's */
+	/* the private way: these pages of its file are not the template's */
+	struct snapshot_wset own;
 };
 
 #endif

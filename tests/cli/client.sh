@@ -79,7 +79,7 @@ is "$(status exec "$id" -- sh -c 'echo out; echo err >&2; exit 7' </dev/null)" 7
 is "$(cat "$scratch/out") $(cat "$scratch/err")" "out err" "and both streams"
 is "$(asked 'r["path"] + " " + str(r["body"]["argv"][0]) + " " + str(r["body"]["stream"])')" "/sandboxes/$id/exec sh True" "without input: one request"
 is "$(status exec "$id" -e A=1 -C / -u 7 --timeout 3s --shell 'echo $A; pwd' </dev/null)$(tr '\n' , <"$scratch/out")" "01,/," "env, cwd, shell"
-is "$(asked '[r["body"][k] for k in ("env","cwd","user","timeout_ms","shell")]')" "[{'A': '1'}, '/', '7', 3000, 'echo \$A; pwd']" "are all asked for"
+is "$(asked '[r["body"][k] for k in ("env","cwd","user","timeout_ms","cmd")]')" "[{'A': '1'}, '/', '7', 3000, 'echo \$A; pwd']" "are all asked for"
 is "$(status exec "$id" -- sh -c 'kill -9 $$' </dev/null)" 137 "a signal"
 is "$(status exec "$id" -- /no/such </dev/null)" 127 "no such command"
 is "$(status exec "$id" --timeout 200ms -- sleep 30 </dev/null)" 124 "timed out"
@@ -163,6 +163,8 @@ is "$(status bench load other -n 10 --rate 200 --save "$scratch/doc.json")" 0 "a
 is "$(doc 'sorted(round(a / 1e6) for n in s if n != "kill" for a in s[n]["at_ns"])')" "[0, 5, 10, 15, 20, 25, 30, 35, 40, 45]" "begins on time"
 is "$(status bench load none -n 3 --save "$scratch/doc.json")$(doc 's["create"]["failed"]')" 13 "failures are counted"
 like "$(cat "$scratch/out")" "3 × create: there is no template" "by kind"
+is "$(PARBAKE_API=nowhere status bench load other -n 1)" 1 "an address that is none"
+like "$(cat "$scratch/err")" "PARBAKE_API=nowhere: write unix:PATH" "is told"
 
 # keys
 kill $fake

@@ -38,6 +38,7 @@ status() {
 is "$("$parbake" pool check >"$scratch/out" 2>&1; echo $?)" 0 "the defaults are good"
 like "$(cat "$scratch/out")" "the default configuration is good: socket $socket, state $scratch/home/" "and what they are"
 printf '[pool]\ntimeuot = 5m\n' >"$conf"
+is "$("$parbake" pool check --config "$conf" "$conf" >"$scratch/out" 2>&1; echo $?)" 2 "one at a time"
 not_ok "one with a slip" "$parbake" pool check "$conf"
 is "$(cat "$scratch/err")" "parbake: $conf:2: [pool] timeuot: unknown key; did you mean timeout?" "is told where and what"
 not_ok "and is not served" "$parbake" pool serve --config "$conf"
@@ -46,6 +47,7 @@ like "$(cat "$scratch/err")" "none.conf: No such file" "which is named"
 ok "the example is good" "$parbake" pool check "$top/pool/pool.conf"
 sed -E 's/^#([a-z_]+ = |\[)/\1/; s/sha256:…/sha256:'"$(printf '%064d' 7)/" "$top/pool/pool.conf" >"$conf"
 ok "so is it with all that it hints at" "$parbake" pool check "$conf"
+ok "named as it is to serve" "$parbake" pool check --config "$conf"
 like "$(cat "$scratch/out")" "template code-interpreter:latest: shells auto \(at most 8\), spares auto \(at most 8\)" "which says so"
 
 # keys

@@ -184,7 +184,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.chunk(b"")
         self.begin("application/x-ndjson")
         self.line(type="start", pid=1)
-        argv = body.get("argv") or ["/bin/sh", "-c", body["shell"]]
+        argv = body.get("argv") or ["/bin/sh", "-c", body["cmd"]]
         env = dict(os.environ, **body.get("env", {}))
         try:
             p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,

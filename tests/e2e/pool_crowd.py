@@ -25,7 +25,7 @@ try:
     tap.equal(len(stopped), 1, "a machine is stopped")
     # and there are those who wait for it
     api, waits = Api(d.socket), []
-    waiting = [threading.Thread(target=lambda: waits.append(Api(d.socket).raw("POST", f"/sandboxes/{stuck}/exec", {"shell": "true"})), daemon=True)
+    waiting = [threading.Thread(target=lambda: waits.append(Api(d.socket).raw("POST", f"/sandboxes/{stuck}/exec", {"cmd": "true"})), daemon=True)
                for _ in range(4)]
     for t in waiting:
         t.start()

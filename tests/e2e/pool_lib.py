@@ -100,7 +100,7 @@ class Api:
         return self("POST", "/sandboxes", dict({"templateID": template}, **body))["sandboxID"]
 
     def exec(self, sid, line, timeout=60):
-        answer = self("POST", f"/sandboxes/{sid}/exec", {"shell": line}, timeout)
+        answer = self("POST", f"/sandboxes/{sid}/exec", {"cmd": line}, timeout)
         if answer["exit_code"] != 0:
             raise Refused(200, f"{line}: {answer}")
         return answer["stdout"]

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/base64.h"
 #include "cli/client_stream.h"
+#include "common/base64.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -20,15 +20,15 @@ struct seen {
 static void try_base64(const char *text)
 {
 	size_t len = strlen(text);
-	uint8_t *bytes = malloc(len + 1);
-	ssize_t n = base64_decode(text, bytes);
+	uint8_t *bytes = malloc(len + 2);
+	ssize_t n = base64_decode(text, len, bytes);
 
 	if (n >= 0) {
 		char *again = base64_encode(bytes, (size_t)n);
-		uint8_t *twice = malloc(strlen(again) + 1);
+		uint8_t *twice = malloc(strlen(again) + 2);
 
-		/* unused bits may differ in the text, never in the bytes */
-		if (strlen(again) != len || base64_decode(again, twice) != n ||
+		/* unused bits and padding may differ in the text, never in the bytes */
+		if (base64_decode(again, strlen(again), twice) != n ||
 			memcmp(bytes, twice, (size_t)n) != 0)
 			abort();
 		free(again);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base64.h"
+#include "common/utf8.h"
 #include "pool/wire_context.h"
 #include "pool/wire_text.h"
 
@@ -14,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_text(const uint8_t *data, size_t size)
 {
-	json_t *whole = wire_utf8_json(data, size), *strict;
+	json_t *whole = json_lossy(data, size), *strict;
 	struct wire_buf rest = {0}, all = {0};
 
 	strict = json_stringn(json_string_value(whole), json_string_length(whole));
@@ -25,10 +27,10 @@ static void check_text(const uint8_t *data, size_t size)
 		json_t *part;
 
 		wire_buf_append(&rest, data + i, 1);
-		n = i + 1 < size ? wire_utf8_whole(rest.bytes + rest.head, rest.len) : rest.len;
+		n = i + 1 < size ? utf8_whole(rest.bytes + rest.head, rest.len) : rest.len;
 		if (rest.len - n > 3)
 			abort();
-		part = wire_utf8_json(rest.bytes + rest.head, n);
+		part = json_lossy(rest.bytes + rest.head, n);
 		wire_buf_append(&all, json_string_value(part), json_string_length(part));
 		json_decref(part);
 		wire_buf_consume(&rest, n);
@@ -44,7 +46,7 @@ static void check_text(const uint8_t *data, size_t size)
 
 static void check_base64(const uint8_t *data, size_t size)
 {
-	char *text = wire_base64(data, size);
+	char *text = base64_encode(data, size);
 	uint8_t *back;
 	size_t len;
 

@@ -59,7 +59,7 @@ static void test_values(void)
 		"[pool]\n"
 		"socket = /run/x/y.sock\nlisten = [::1]:3000\nstate = /var/s\nstore = /var/t\n"
 		"domain = sb.example.org\ntimeout = 1m\nmax_timeout = 2h\nmax_sandboxes = 7\n"
-		"memory_budget = 12G\nmax_disk = 1G\nrefill_per_s = 3\ncgroup = "
+		"memory_budget = 12G\nrefill_per_s = 3\ncgroup = "
 		"/parbake\nmachine_pids = 99\n"
 		"[template base]\nshells = 2\nspares = auto\nmax_spares = 20\n"
 		"[template web:v2]\n"
@@ -78,7 +78,7 @@ static void test_values(void)
 	is_str(c->cgroup, "/parbake", "cgroup");
 	ok(c->timeout_ms == 60000 && c->max_timeout_ms == 7200000, "timeouts");
 	ok(c->max_sandboxes == 7 && c->refill_per_s == 3 && c->machine_pids == 99, "counts");
-	ok(c->memory_budget == 12 * GIB && c->max_disk == GIB, "sizes");
+	ok(c->memory_budget == 12 * GIB, "a size");
 	is_int(c->n_templates, 2, "templates");
 	is_str(c->templates[0].name, "base", "a template's name");
 	is_str(c->templates[0].tag, "latest", "its tag");

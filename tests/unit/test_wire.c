@@ -4,6 +4,7 @@
 
 #include <signal.h>
 
+#include "common/base64.h"
 #include "common/digest.h"
 #include "common/limits.h"
 
@@ -377,7 +378,7 @@ static void test_input(void)
 		bytes[i] = (uint8_t)(i * 7 ^ i >> 11);
 	for (size_t at = 0; at < INPUT; at += 500000) {
 		size_t n = INPUT - at < 500000 ? INPUT - at : 500000;
-		cleanup_free char *text = wire_base64(bytes + at, n), *more = NULL;
+		cleanup_free char *text = base64_encode(bytes + at, n), *more = NULL;
 		struct client in;
 
 		/* (the first client must read on, lest its command waits) */

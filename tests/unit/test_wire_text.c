@@ -2,6 +2,8 @@
 /* Bytes and text on the wire: base64, UTF-8, envelopes, results. */
 #include <stdlib.h>
 
+#include "common/base64.h"
+#include "common/utf8.h"
 #include "pool/wire_context.h"
 #include "pool/wire_text.h"
 #include "tests/unit/tap.h"
@@ -18,7 +20,7 @@ static void test_base64(void)
 
 	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
 		const char *plain = pairs[i][0];
-		char *text = wire_base64(plain, strlen(plain));
+		char *text = base64_encode(plain, strlen(plain));
 
 		is_str(text, pairs[i][1], "base64 of %s", plain);
 		if (ok(wire_base64_decode(text, strlen(text), &bytes, &len), "and back")) {
@@ -40,7 +42,7 @@ static void test_base64(void)
 
 static void is_lossy(const char *text, size_t len, const char *want)
 {
-	json_t *v = wire_utf8_json((const uint8_t *)text, len);
+	json_t *v = json_lossy(text, len);
 
 	is_str(json_string_value(v), want, "shown as %s", want);
 	json_decref(v);
@@ -75,8 +77,7 @@ static void test_utf8(void)
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-		is_int((int64_t)wire_utf8_whole(
-			       (const uint8_t *)cases[i].text, strlen(cases[i].text)),
+		is_int((int64_t)utf8_whole((const uint8_t *)cases[i].text, strlen(cases[i].text)),
 			(int64_t)cases[i].whole, "case %zu: what may go out", i);
 	is_lossy("a\xc3\xa4z", 4, "a\xc3\xa4z");
 	is_lossy("a\xc3z", 3, "a\xef\xbf\xbdz");
@@ -93,7 +94,7 @@ static void test_held_back(void)
 	static const char text[] =
 		"a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80\xff\xf0\x9f\xc3\xa4z\xe2\x82";
 	size_t n = sizeof(text) - 1, bad = 0;
-	json_t *whole = wire_utf8_json((const uint8_t *)text, n);
+	json_t *whole = json_lossy(text, n);
 
 	for (size_t i = 0; i <= n; i++) {
 		for (size_t j = i; j <= n; j++) {
@@ -108,8 +109,8 @@ static void test_held_back(void)
 				if (!rest.len)
 					continue;
 				w = k == 2 ? rest.len
-					   : wire_utf8_whole(rest.bytes + rest.head, rest.len);
-				v = wire_utf8_json(rest.bytes + rest.head, w);
+					   : utf8_whole(rest.bytes + rest.head, rest.len);
+				v = json_lossy(rest.bytes + rest.head, w);
 				wire_buf_append(&all, json_string_value(v), json_string_length(v));
 				json_decref(v);
 				wire_buf_consume(&rest, w);

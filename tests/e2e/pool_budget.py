@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pool_budget.py SCRATCH: creates until the memory budget is spent, of a template that has spares and of one that has none."""
+import sys
+from pool_lib import *
+
+scratch = sys.argv[1]
+tap = Tap()
+d = Daemon(scratch, "memory_budget = 160M\nrefill_per_s = 50\n[template tiny]\nspares = 2\nshells = 0\n")
+
+
+def ready():
+    """How many wait, once none is being made."""
+    def still():
+        t = {t["name"]: t for t in d.api("GET", "/v1/pool")["templates"]}["tiny"]
+        return not t["making"] and [t["spares"] + t["shells"]]
+    return until(60, "none is being made", still)[0]
+
+
+def fill(template):
+    """Create until refused while none is being made: how many there are then, and how many wait."""
+    n = 0
+    while n < 100:
+        before = ready()
+        try:
+            d.api.create(template)
+            n += 1
+        except Refused as e:
+            tap.equal(e.status, 503, f"{template}: a create is refused", e)
+            return n, before
+    return n, None
+
+
+def clear():
+    for sid in d.api.list():
+        d.api.kill(sid)
+
+
+try:
+    d.start()
+    d.settle()
+    n, waiting = fill("tiny")
+    tap.ok(n >= 2, "some are made before that", n)
+    tap.equal(waiting, 0, "each that waited was handed out first")
+    clear()
+    d.settle()
+    tap.equal(ready(), 2, "what was given up is made anew")
+    n, _ = fill("other")
+    tap.ok(n >= 2, "some of another template are made", n)
+    tap.ok(ready() < 2, "what waited went before it was refused", ready())
+    clear()
+    d.settle()
+    tap.equal(ready(), 2, "and are made anew")
+finally:
+    tap.equal(d.stop(), {}, "nothing is left of it")
+tap.finish()
