@@ -24,7 +24,8 @@ struct control_create {
 	const json_t *metadata, *env; /* NULL: absent */
 	bool auto_pause;
 	const char **allow; /* NULL-terminated; NULL: none */
-	const char *inside; /* the first of them that leads to the host itself or its networks; NULL: none */
+	const char *
+		inside; /* the first of them that leads to the host itself or its networks; NULL: none */
 };
 int control_create_parse(const char *text, size_t len, struct control_create *ret, struct err *err);
 void control_create_clear(struct control_create *c);

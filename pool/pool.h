@@ -25,7 +25,14 @@
  * snapshots/ID/. What runs is with its keeper (pool/keeper.h), notes included, so there is no
  * second book that could disagree with the machines.
  */
-enum pool_state { POOL_CREATING, POOL_RUNNING, POOL_PAUSING, POOL_PAUSED, POOL_RESUMING, POOL_ENDING };
+enum pool_state {
+	POOL_CREATING,
+	POOL_RUNNING,
+	POOL_PAUSING,
+	POOL_PAUSED,
+	POOL_RESUMING,
+	POOL_ENDING
+};
 const char *pool_state_name(enum pool_state state);
 
 struct pool;
@@ -60,7 +67,8 @@ struct pool_create {
 	const json_t *metadata; /* object of strings, or NULL */
 	const json_t *env; /* the same */
 	bool auto_pause;
-	const char *const *allow; /* hosts it may reach (proxy_rule_parse()); NULL-terminated, NULL: none */
+	const char *const
+		*allow; /* hosts it may reach (proxy_rule_parse()); NULL-terminated, NULL: none */
 };
 void pool_create(struct pool *p, const struct pool_create *spec, pool_fn *fn, void *user);
 
@@ -72,7 +80,8 @@ void pool_renew(struct pool *p, const char *id, uint64_t timeout_ms, bool only_l
 void pool_pause(struct pool *p, const char *id, pool_fn *fn, void *user);
 /* Paused → running; of a running one: renew (only longer); of one that is being paused or resumed: when that is
  * done. @auto_pause: -1 as it was. */
-void pool_resume(struct pool *p, const char *id, uint64_t timeout_ms, int auto_pause, pool_fn *fn, void *user);
+void pool_resume(struct pool *p, const char *id, uint64_t timeout_ms, int auto_pause, pool_fn *fn,
+	void *user);
 /* Capture a running one (or copy a paused one) as snapshot; @done gets its id. @name NULL: it stays in the
  * state directory; else published in the store as that template by a process of its own. @only_new: where one of
  * that name is there, or configured, EEXIST. */
@@ -92,7 +101,8 @@ void pool_console(struct pool *p, const char *id, keeper_fn *fn, void *user);
 
 /* ---- looking at sandboxes ------------------------------------------------------------------- */
 
-struct pool_sandbox *pool_find(struct pool *p, const char *id); /* NULL: none (or ENDING, CREATING) */
+struct pool_sandbox *pool_find(
+	struct pool *p, const char *id); /* NULL: none (or ENDING, CREATING) */
 /* In order of their beginning (newest first), from the one after @after (NULL: from the first). */
 struct pool_sandbox *pool_next(struct pool *p, const struct pool_sandbox *after);
 size_t pool_count(const struct pool *p, enum pool_state state);
@@ -109,7 +119,8 @@ struct pool_facts { /* borrowed strings, as long as the sandbox is not given bac
 	uint64_t memory_bytes, disk_bytes;
 	const char *mode; /* how it was created: "cold", "shell", "spare", "resume", "fork" */
 	int64_t create_ns; /* from the request to its answer */
-	uint64_t exec_timeout_ms, output_bytes, exec_memory_bytes, exec_pids; /* of the template; 0: default */
+	uint64_t exec_timeout_ms, output_bytes, exec_memory_bytes,
+		exec_pids; /* of the template; 0: default */
 	bool context; /* of the template: an interpreter is warm */
 	const json_t *template_env; /* array of "K=V" */
 };
@@ -140,6 +151,7 @@ struct pool_template_facts {
 bool pool_template(struct pool *p, unsigned i, struct pool_template_facts *ret);
 /* Observe ends of creates: for metrics. @parts: keeper's "trace". */
 void pool_on_create(struct pool *p,
-	void (*fn)(void *user, const struct pool_facts *f, bool ok, const json_t *parts), void *user);
+	void (*fn)(void *user, const struct pool_facts *f, bool ok, const json_t *parts),
+	void *user);
 
 #endif

@@ -386,8 +386,8 @@ bool pool_settled(const struct pool *p, struct err *why)
 
 	for (size_t i = 0; i < p->n_tags; i++) {
 		if (!p->tags[i].version)
-			err_set(why, ENOENT, "template %s:%s: it is not in the store", p->tags[i].name,
-				p->tags[i].tag);
+			err_set(why, ENOENT, "template %s:%s: it is not in the store",
+				p->tags[i].name, p->tags[i].tag);
 	}
 	for (struct pool_version *v = p->versions; v; v = v->next) {
 		unsigned want[2];

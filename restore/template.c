@@ -318,8 +318,8 @@ int template_memory(struct template *t, const struct template_own *own, int *ret
 	pthread_mutex_lock(&t->lock);
 	r = need_pager(t, err);
 	if (r == 0 && pagerd_way(t->pager) == PAGER_UFFD)
-		r = pagerd_attach(t->pager, own ? own->image_fd : -1, own ? own->ranges : NULL,
-			&sock, err);
+		r = pagerd_attach(
+			t->pager, own ? own->image_fd : -1, own ? own->ranges : NULL, &sock, err);
 	if (r == 0 && own && sock < 0) {
 		r = private_memory(t, own->difference, &memory, err);
 	} else if (r == 0) {

@@ -18,7 +18,8 @@
 
 #define DIRECTORY "translations"
 
-void translations_name(const char *key, const char *monitor_version, char ret[static DIGEST_HEX_SIZE])
+void translations_name(
+	const char *key, const char *monitor_version, char ret[static DIGEST_HEX_SIZE])
 {
 	cleanup_digest struct digest *d = digest_new();
 	char sum[DIGEST_TEXT_SIZE];

@@ -13,7 +13,8 @@
  */
 
 /* The name for memory @key with @monitor, in the directory "translations" of the cache. */
-void translations_name(const char *key, const char *monitor_version, char ret[static DIGEST_HEX_SIZE]);
+void translations_name(
+	const char *key, const char *monitor_version, char ret[static DIGEST_HEX_SIZE]);
 /* A descriptor, the caller's; -1: there are none. */
 int translations_open(const char *key, const struct monitor_facts *monitor);
 /* A file to write some to, and then its name: what had it is replaced. */

@@ -277,7 +277,8 @@ static int tag(struct store *s, const struct store_ref *ref, const struct store_
 	manifests = json_object_get(index, "manifests");
 	if (store_index_find(s, index, ref, &i, NULL) == 0 && s->keep_tags) {
 		json_decref(item);
-		return err_set(err, EEXIST, "there is a template \"%s\" already, and it stays", text);
+		return err_set(
+			err, EEXIST, "there is a template \"%s\" already, and it stays", text);
 	}
 	if (store_index_find(s, index, ref, &i, NULL) == 0)
 		json_array_set_new(manifests, i, item);

@@ -435,9 +435,13 @@ static int qemu_save_translations(struct machine *m, int fd, int64_t deadline, s
 	if (r < 0)
 		return r;
 	json_array_foreach(list, i, one)
-		known |= !strcmp(json_string_value(json_object_get(one, "name")) ?: "", command);
+	{
+		if (!strcmp(json_string_value(json_object_get(one, "name")) ?: "", command))
+			known = true;
+	}
 	if (!known)
-		return err_set(err, ENOTSUP, "this QEMU keeps no translations: `make monitor` does");
+		return err_set(
+			err, ENOTSUP, "this QEMU keeps no translations: `make monitor` does");
 	if (fd < 0)
 		return qmp_call(q->qmp, command, NULL, deadline, NULL, err);
 	r = qmp_send(q->qmp, "getfd", json_pack("{s:s}", "fdname", "image"), fd, NULL, err);

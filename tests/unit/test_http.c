@@ -435,8 +435,8 @@ static void test_free(void)
 int main(void)
 {
 	static void (*const tests[])(void) = {test_plain, test_later, test_orphan, test_stream,
-		test_slow_reader, test_tcp, test_reserve, test_smuggled, test_bodies, test_few_descriptors, test_full,
-		test_quiesce, test_free};
+		test_slow_reader, test_tcp, test_reserve, test_smuggled, test_bodies,
+		test_few_descriptors, test_full, test_quiesce, test_free};
 
 	return run_tests(tests, sizeof(tests) / sizeof(*tests));
 }

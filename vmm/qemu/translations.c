@@ -161,9 +161,10 @@ static bool head_good(const struct header *h, size_t size)
 	return !memcmp(h->magic, MAGIC, sizeof(MAGIC)) &&
 		!strncmp(h->version, QEMU_FULL_VERSION, sizeof(h->version)) &&
 		!memcmp(h->cpu, cpu, sizeof(cpu)) &&
-		!memcmp(h->program, program, sizeof(program)) && h->size == size && h->base % PAGE == 0 &&
-		h->base >= LOWEST && h->base < LOWEST + LOWEST_SPREAD * LOWEST_STEP &&
-		h->prologue <= h->hot && h->hot <= h->code && h->code <= most_code(size) && h->code_at % PAGE == 0 &&
+		!memcmp(h->program, program, sizeof(program)) && h->size == size &&
+		h->base % PAGE == 0 && h->base >= LOWEST &&
+		h->base < LOWEST + LOWEST_SPREAD * LOWEST_STEP && h->prologue <= h->hot &&
+		h->hot <= h->code && h->code <= most_code(size) && h->code_at % PAGE == 0 &&
 		h->tables_at % PAGE == 0 && h->code_at + h->code <= h->tables_at &&
 		h->n_blocks <= TABLE_MAX && h->index_bits <= 24 && h->n_pages <= TABLE_MAX &&
 		h->n_leaves <= TABLE_MAX && h->tables_at < h->file_bytes &&
@@ -226,8 +227,8 @@ void translations_attach(TCGContext *s)
 	if (map == MAP_FAILED)
 		return;
 	if (mmap(start, ROUND_UP(head.code, PAGE), PROT_READ | PROT_WRITE | PROT_EXEC,
-		    MAP_PRIVATE | MAP_FIXED, (int)translations_fd, (off_t)head.code_at) ==
-		MAP_FAILED) {
+		    MAP_PRIVATE | MAP_FIXED, (int)translations_fd,
+		    (off_t)head.code_at) == MAP_FAILED) {
 		/* a file system without execution: then the buffer is as it was */
 		munmap(map, tables_bytes(&head));
 		return;
@@ -289,7 +290,8 @@ TranslationBlock *translations_find(
 	if (!translations_used())
 		return NULL;
 	for (uint32_t i = hash;; i++) {
-		const struct translations_slot *slot = &translations.index[i & translations.index_mask];
+		const struct translations_slot *slot =
+			&translations.index[i & translations.index_mask];
 
 		if (!slot->block)
 			return NULL;
@@ -327,7 +329,8 @@ void translations_fill_leaf(PageDesc *leaf, tb_page_addr_t first)
 	QEMU_BUILD_BUG_ON(V_L2_BITS != 10);
 	if (!translations_has_leaf(first))
 		return;
-	for (uint32_t i = translations.leaf[first >> 10]; i < translations.leaf[(first >> 10) + 1]; i++)
+	for (uint32_t i = translations.leaf[first >> 10]; i < translations.leaf[(first >> 10) + 1];
+		i++)
 		leaf[pages[i].index - first].first_tb = translations.base + pages[i].first;
 }
 
@@ -511,8 +514,7 @@ static void write_image(struct writer *w, int fd, struct header *h, Error **errp
 		(sizeof(struct translations_slot) << h->index_bits));
 	memcpy(to, pages->data, h->n_pages * sizeof(*to));
 	make_leaves(h, to, (uint32_t *)(to + h->n_pages));
-	if (put(fd, h, sizeof(*h), 0, errp) &&
-		put(fd, (void *)w->base, h->code, h->code_at, errp))
+	if (put(fd, h, sizeof(*h), 0, errp) && put(fd, (void *)w->base, h->code, h->code_at, errp))
 		put(fd, made, tables_bytes(h), h->tables_at, errp);
 }
 
