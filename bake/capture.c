@@ -36,13 +36,15 @@ static struct store_layer *next_layer(struct capture *c, const char *media)
 static int put_image(struct capture *c, const struct capture_spec *spec, const char *media,
 	const char *stage, int raw_fd, uint64_t raw_bytes, struct image_stats *ret, struct err *err)
 {
+	const struct image_options opt = {
+		.frame_bytes = strcmp(media, STORE_MEDIA_MEMORY) ? IMAGE_FRAME_WHOLE : 0};
 	struct store_blob *b;
 	int rc = store_blob_begin(spec->store, &b, err);
 
 	if (rc)
 		return rc;
 	progress_stage(spec->progress, stage, "bytes", raw_bytes);
-	rc = image_write(raw_fd, raw_bytes, NULL, store_blob_fd(b), spec->progress, ret, err);
+	rc = image_write(raw_fd, raw_bytes, &opt, store_blob_fd(b), spec->progress, ret, err);
 	if (rc) {
 		store_blob_abort(b);
 		err_prefix(err, "compress the %s", stage);

@@ -19,6 +19,9 @@
  */
 #define IMAGE_PAGE 4096u
 
+/* The frame of an image that is only ever read whole, as disks are: larger ones store less (benches/NOTES.md). */
+#define IMAGE_FRAME_WHOLE (1u << 20)
+
 struct image_stats {
 	uint64_t raw_bytes, data_bytes; /* all, and in (whole) pages that are not zero */
 	uint64_t stored_bytes;
