@@ -27,7 +27,8 @@ static void check_stats(struct box *b)
 	printf("# guest private %lu KiB, shared %lu KiB; monitor %lu KiB; keeper %lu KiB; disk %lu "
 	       "KiB\n",
 		private / KIB, shared / KIB, monitor / KIB, keeper / KIB, disk / KIB);
-	ok(keeper <= 2 * MIB, "a keeper is small");
+	/* PSS: how many others share its pages is not up to us */
+	ok(keeper <= 8 * MIB, "a keeper is small");
 }
 
 static void test_life(void)
