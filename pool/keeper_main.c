@@ -252,6 +252,13 @@ int keep_name(struct keep *k, const char *id, struct err *err)
 	return 0;
 }
 
+bool keep_alone(const struct keep *k)
+{
+	struct pollfd pfd = {.fd = k->conn, .events = POLLRDHUP};
+
+	return k->conn < 0 || poll(&pfd, 1, 0) > 0;
+}
+
 /* ---- the beginning ------------------------------------------------------------------------- */
 
 static void become(const struct keeper_start *start)

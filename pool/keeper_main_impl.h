@@ -33,6 +33,8 @@ struct keep {
 void keep_clear(struct keep *k);
 /* The machine is gone when this answers, the name too; whoever is connected is told. */
 _Noreturn void keep_end(struct keep *k, int error, const char *text);
+/* Has the daemon at the other end gone, whatever of it is still to be read? */
+bool keep_alone(const struct keep *k);
 /* It gets its name: listens at it. -EEXIST. */
 int keep_name(struct keep *k, const char *id, struct err *err);
 /* The lease ends @lease_ms from now. */

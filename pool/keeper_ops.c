@@ -171,12 +171,15 @@ static void do_hand_out(struct keep *k, const struct keeper_request *rq, int64_t
 		refuse(k, rq, err_set(&err, EALREADY, "hand_out: it is %s already", k->id), &err);
 		return;
 	}
-	/* named first: whatever happens from here on, a daemon that comes later finds it */
+	/* named first: a daemon that comes after one that goes from here on finds it */
 	r = keep_name(k, rq->id, &err);
 	if (r < 0) {
 		refuse(k, rq, r, &err);
 		return;
 	}
+	/* one that was gone before may have a successor, which has looked already: to that nobody asked */
+	if (keep_alone(k))
+		keep_end(k, 0, "who asked for it has gone");
 	k->record = rq->record ? json_incref(rq->record) : json_object();
 	r = hand_out(k, rq, &err);
 	if (r < 0)

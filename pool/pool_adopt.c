@@ -6,7 +6,8 @@
  * keeper that answers has a lease and a record; one without a lease has no socket, and ended with the
  * daemon. So at each instant of each change:
  *
- *   create   before the lease: nothing to find. With it: a running sandbox, whether or not its client was
+ *   create   before the lease: nothing to find, and a keeper that is asked for one by a daemon that has gone
+ *            ends. With it: a running sandbox, whether or not its client was
  *            told; its lease ends it. With auto_pause its record may be missing yet: written here.
  *   kill     the keeper and its machine are killed together: a socket that nobody listens on, unlinked
  *            here; a record without a whole capture, cleared. Of a paused one the record goes first: a

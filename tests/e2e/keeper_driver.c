@@ -388,6 +388,29 @@ static void test_faults(void)
 	nursery = good;
 }
 
+/* The daemon dies when it has asked and before anybody has heard: the next one looks at once. */
+static void test_asked_and_gone(void)
+{
+	struct keeper_lease lease = {.id = "unheard", .lease_ms = 600000};
+	struct box b;
+	int keeper, monitor, pid;
+
+	make(&b, NULL, false);
+	keeper_ready(b.k, on_answer, fresh(&b));
+	is_int(answered(&b), 0, "a shell");
+	pid = keeper_pid(b.k);
+	keeper = pidfd(pid);
+	monitor = pidfd(keeper_monitor_pid(b.k));
+	kill(pid, SIGSTOP);
+	keeper_hand_out(b.k, &lease, NULL, on_answer, fresh(&b));
+	loop_once(l, 0, &err); /* it is sent, at the latest */
+	drop(&b);
+	kill(pid, SIGCONT);
+	ok(ends(keeper), "a keeper takes no lease from a daemon that has gone");
+	ok(ends(monitor), "its machine is gone");
+	is_int(count_dir(sockets), 0, "it has no name");
+}
+
 /* ---- at rest ------------------------------------------------------------------------------- */
 
 static bool is_capture(const char *dir)
@@ -553,6 +576,7 @@ int main(int argc, char **argv)
 	test_nursery_killed();
 	test_no_template();
 	test_faults();
+	test_asked_and_gone();
 	if (geteuid() == 0) {
 		test_capture();
 		test_lease_pauses();
