@@ -34,21 +34,33 @@ static json_t *metrics_json(const struct pool_facts *f, const json_t *reply)
 		(json_int_t)(number(reply, "monitor_private") + number(reply, "keeper_private")));
 }
 
-static void measured(
-	void *user, int error, const char *text, const json_t *reply, int *fds, unsigned n_fds)
+/* The end of a look into a running sandbox: its facts, or false where the answer has been given. */
+static bool looked(struct control_call *c, int error, const char *text, int *fds, unsigned n_fds,
+	struct pool_facts *ret)
 {
-	struct control_call *c = user;
 	struct pool_sandbox *sb = pool_find(c->api->pool, c->id);
-	struct pool_facts f;
 
 	for (unsigned i = 0; i < n_fds; i++)
 		close(fds[i]);
 	if (error == ENOENT || !sb) {
 		control_not_found(c->rq, c->id);
-	} else if (error) {
+		return false;
+	}
+	if (error) {
 		api_error(c->rq, api_status(error), "%s", text);
-	} else {
-		pool_facts(sb, &f);
+		return false;
+	}
+	pool_facts(sb, ret);
+	return true;
+}
+
+static void measured(
+	void *user, int error, const char *text, const json_t *reply, int *fds, unsigned n_fds)
+{
+	struct control_call *c = user;
+	struct pool_facts f;
+
+	if (looked(c, error, text, fds, n_fds, &f)) {
 		http_reply(c->rq, 200, json_pack("[o]", metrics_json(&f, reply)));
 	}
 	control_call_free(c);
@@ -94,19 +106,11 @@ static void console_read(
 	void *user, int error, const char *text, const json_t *reply, int *fds, unsigned n_fds)
 {
 	struct control_call *c = user;
-	struct pool_sandbox *sb = pool_find(c->api->pool, c->id);
 	const char *console = json_string_value(json_object_get(reply, "text"));
 	struct pool_facts f;
 	char at[32];
 
-	for (unsigned i = 0; i < n_fds; i++)
-		close(fds[i]);
-	if (error == ENOENT || !sb) {
-		control_not_found(c->rq, c->id);
-	} else if (error) {
-		api_error(c->rq, api_status(error), "%s", text);
-	} else {
-		pool_facts(sb, &f);
+	if (looked(c, error, text, fds, n_fds, &f)) {
 		control_time_text(f.started_ms, at);
 		console = console ? console : "";
 		http_reply(c->rq, 200,

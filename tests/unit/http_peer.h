@@ -21,9 +21,8 @@
 #include "common/limits.h"
 #include "common/sock.h"
 #include "pool/http_impl.h"
+#include "tests/unit/http_client.h"
 #include "tests/unit/tap.h"
-
-#define PATIENCE_MS 10000
 
 static struct loop *loop;
 static struct http_server *server;
@@ -151,14 +150,7 @@ static void handler(void *user, struct http_request *rq)
 	}
 }
 
-/* ---- clients -------------------------------------------------------------------------------- */
-
-struct client {
-	int fd;
-	char *got;
-	size_t len, size;
-	bool closed, deaf; /* deaf: reads nothing */
-};
+/* ---- the server ------------------------------------------------------------------------------ */
 
 static void start(void)
 {
@@ -177,6 +169,8 @@ static void start(void)
 		printf("Bail out! %s\n", err.text);
 		exit(1);
 	}
+	serving.loop = loop;
+	serving.path = path;
 }
 
 static void stop(void)
@@ -185,85 +179,6 @@ static void stop(void)
 	loop_free(loop);
 	unlink(path);
 	free(path);
-}
-
-static struct client enter(void)
-{
-	struct client c = {.fd = sock_connect(path, NULL)};
-
-	fcntl(c.fd, F_SETFL, O_NONBLOCK);
-	return c;
-}
-
-static void leave(struct client *c)
-{
-	close_fd(&c->fd);
-	free(c->got);
-	*c = (struct client){.fd = -1};
-}
-
-static void read_some(struct client *c)
-{
-	while (!c->closed && !c->deaf) {
-		ssize_t n;
-
-		if (c->len + 65536 > c->size)
-			c->got = realloc(c->got, (c->size = c->size * 2 + 65537) + 1);
-		n = recv(c->fd, c->got + c->len, 65536, 0);
-		if (n < 0 && errno == EAGAIN)
-			break;
-		if (n <= 0)
-			c->closed = true;
-		else
-			c->len += (size_t)n;
-		c->got[c->len] = '\0';
-	}
-}
-
-/* One round of everybody. */
-static void turn(struct client *c)
-{
-	struct pollfd p = {.fd = c ? c->fd : -1, .events = POLLIN};
-
-	loop_once(loop, clock_deadline(2), NULL);
-	if (c && poll(&p, 1, 0) > 0)
-		read_some(c);
-}
-
-/* Until @cond, or too long. */
-#define until(c, cond)                                                                             \
-	({                                                                                         \
-		int64_t end_ = clock_deadline(PATIENCE_MS);                                        \
-		while (!(cond) && clock_now_ns() < end_)                                           \
-			turn(c);                                                                   \
-		(cond);                                                                            \
-	})
-
-static bool says(const struct client *c, const char *text)
-{
-	return c->got && memmem(c->got, c->len, text, strlen(text));
-}
-
-static void say_n(struct client *c, const char *bytes, size_t len)
-{
-	int64_t end = clock_deadline(PATIENCE_MS);
-
-	while (len && clock_now_ns() < end) {
-		ssize_t n = send(c->fd, bytes, len, MSG_NOSIGNAL);
-
-		if (n < 0 && errno != EAGAIN)
-			return;
-		if (n > 0) {
-			bytes += n;
-			len -= (size_t)n;
-		}
-		turn(c);
-	}
-}
-
-static void say(struct client *c, const char *text)
-{
-	say_n(c, text, strlen(text));
 }
 
 static void forget(struct client *c)

@@ -169,7 +169,7 @@ static void test_slow_reader(void)
 
 	at.to_write = total;
 	at.written = at.rooms = 0;
-	c.deaf = true;
+	c.take = 0;
 	say(&c, "GET /stream/told HTTP/1.1\r\nHost: x\r\n\r\n");
 	for (size_t before = SIZE_MAX, still = 0; still < 50; before = at.written) {
 		turn(&c);
@@ -178,7 +178,7 @@ static void test_slow_reader(void)
 	ok(at.written < 2 * MIB, "a client that does not read stops the writer");
 	is_int(http_stream_room(at.rq), 0, "its buffer is full");
 	ok(at.rq->ring_size <= LIMIT_HTTP_BUFFER, "and no larger than it may be");
-	c.deaf = false;
+	c.take = SIZE_MAX;
 	at.ends = at.completes = 0;
 	ok(until(&c, at.completes == 1), "when it reads, all comes");
 	ok(until(&c, unchunk(&c) >= 0), "to the end");
@@ -189,7 +189,7 @@ static void test_slow_reader(void)
 	/* gone in the middle, while the writer waits */
 	c = enter();
 	at.written = at.ends = at.completes = 0;
-	c.deaf = true;
+	c.take = 0;
 	say(&c, "GET /stream/told HTTP/1.1\r\nHost: x\r\n\r\n");
 	until(&c, at.rq && http_stream_room(at.rq) == 0);
 	leave(&c);
@@ -208,7 +208,7 @@ static void test_slow_reader(void)
 	c = enter();
 	at.to_write = total;
 	at.written = 0;
-	c.deaf = true;
+	c.take = 0;
 	say(&c, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
 	until(&c, at.rq && http_stream_room(at.rq) == 0);
 	leave(&c);
@@ -222,14 +222,15 @@ static void test_tcp(void)
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof(a);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	struct client c = {.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+	int near = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct client c;
 
 	ok(bind(fd, (struct sockaddr *)&a, len) == 0 && listen(fd, 5) == 0 &&
 			getsockname(fd, (struct sockaddr *)&a, &len) == 0 &&
 			http_server_listen(server, fd, true, NULL) == 0,
 		"a second listener");
-	ok(connect(c.fd, (struct sockaddr *)&a, len) == 0, "a client of it");
-	fcntl(c.fd, F_SETFL, O_NONBLOCK);
+	ok(connect(near, (struct sockaddr *)&a, len) == 0, "a client of it");
+	c = client_on(near);
 	say(&c, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
 	ok(until(&c, says(&c, "\"now\"")), "is answered");
 	is_str(at.seen, "GET /now - - tcp -1", "and known to come by TCP");
@@ -255,10 +256,11 @@ static void test_reserve(void)
 			http_server_listen(server, fd, true, NULL) == 0,
 		"sixteen connections, a listener by TCP");
 	for (int i = 0; i < 17; i++) {
-		c[i] = (struct client){.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-		if (connect(c[i].fd, (struct sockaddr *)&a, len) < 0)
+		int near = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+		if (connect(near, (struct sockaddr *)&a, len) < 0)
 			ok(false, "connect");
-		fcntl(c[i].fd, F_SETFL, O_NONBLOCK);
+		c[i] = client_on(near);
 		say(&c[i], "GET /n");
 	}
 	ok(until(NULL, server->full), "it is full");

@@ -317,7 +317,7 @@ static void test_slow(void)
 	c = enter();
 	at.to_write = 8 * MIB;
 	at.written = at.ends = at.completes = 0;
-	c.deaf = true;
+	c.take = 0;
 	say(&c, "GET /stream/told HTTP/1.1\r\nHost: x\r\n\r\n");
 	ok(until(&c, at.ends == 1), "one that reads nothing of its stream is cut");
 	is_int(at.completes, 0, "as such");

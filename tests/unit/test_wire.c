@@ -172,7 +172,7 @@ static void test_slow(void)
 	getrusage(RUSAGE_SELF, &after);
 	ok(SANITIZED || after.ru_maxrss - before.ru_maxrss < 16 * 1024,
 		"with little memory (%ld KiB more)", after.ru_maxrss - before.ru_maxrss);
-	client_leave(&c);
+	leave(&c);
 }
 
 static bool runs(const char *pattern)
@@ -194,12 +194,12 @@ static void test_gone(void)
 	struct client c = ask_json("/exec", "{\"cmd\":\"sleep 321 & sleep 322\",\"stream\":true}");
 
 	ok(until(&c, says(&c, "\"type\":\"start\"") && runs("sleep 321")), "a command runs");
-	client_leave(&c);
+	leave(&c);
 	until(NULL, !runs("sleep 32[12]"));
 	ok(!runs("sleep 32[12]"), "its client goes, and with it the whole tree");
 	c = ask_json("/exec", "{\"cmd\":\"sleep 323 & sleep 324\"}");
 	ok(until(&c, runs("sleep 324")), "one whose answer comes at its end");
-	client_leave(&c);
+	leave(&c);
 	until(NULL, !runs("sleep 32[34]"));
 	ok(!runs("sleep 32[34]"), "goes with its client too");
 }
@@ -386,9 +386,9 @@ static void test_input(void)
 			    text) < 0)
 			abort();
 		in = ask_json("/process.Process/SendInput", more);
-		until(&c, (client_read(&in), in.closed));
+		until(&c, (read_some(&in), in.closed));
 		bad += !says(&in, "200 OK");
-		client_leave(&in);
+		leave(&in);
 	}
 	is_int(bad, 0, "takes input");
 	is_int(with_pid("CloseStdin", pid, ""), 200, "until that is closed");
@@ -423,7 +423,7 @@ static void test_control(void)
 	answer_free(&a);
 	other = ask_stream("/process.Process/Connect", CONNECT, "{\"process\":{\"tag\":\"mine\"}}");
 	is_int(pid_of(&other), pid, "another can follow it");
-	client_leave(&c);
+	leave(&c);
 	is_int(with_pid("Update", pid, ",\"pty\":{\"size\":{\"rows\":30,\"cols\":40}}"), 200,
 		"a new size");
 	is_int(with_pid("SendInput", pid, ",\"input\":{\"stdin\":\"YQ==\"}"), 400,
@@ -452,7 +452,7 @@ static void test_control(void)
 	c = ask_stream("/process.Process/Start", CONNECT,
 		"{\"process\":{\"cmd\":\"sleep\",\"args\":[\"344\"]},\"tag\":\"stays\"}");
 	pid = pid_of(&c);
-	client_leave(&c);
+	leave(&c);
 	ok(runs("sleep 344"), "what has a tag goes on without a client");
 	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGKILL\""), 200,
 		"until it is killed");
@@ -460,7 +460,7 @@ static void test_control(void)
 	c = ask_stream("/process.Process/Start", CONNECT,
 		"{\"process\":{\"cmd\":\"sleep\",\"args\":[\"345\"]}}");
 	pid_of(&c);
-	client_leave(&c);
+	leave(&c);
 	ok(until(NULL, !runs("sleep 345")), "what has none ends with its client");
 }
 
@@ -491,7 +491,7 @@ int main(void)
 		"{\"process\":{\"cmd\":\"cat\"},\"tag\":\"left\"}");
 	pid_of(&left);
 	rig_stop(); /* with a command that runs */
-	client_leave(&left);
+	leave(&left);
 	json_decref(template_env);
 	json_decref(env);
 	return tap_done();

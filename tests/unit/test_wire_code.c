@@ -174,7 +174,7 @@ static void test_turns(void)
 			i);
 		c[i] = ask_json("/execute", body);
 	}
-	client_leave(&c[1]); /* one that waits goes away */
+	leave(&c[1]); /* one that waits goes away */
 	for (int i = 0; i < 3; i += 2) {
 		char want[20];
 		struct answer a = finish(&c[i]);
@@ -201,7 +201,7 @@ static void test_ends(void)
 	c = ask_json("/execute",
 		"{\"code\":\"print('on', flush=True)\\nimport time\\ntime.sleep(100)\"}");
 	until(&c, says(&c, "on\\n"));
-	client_leave(&c);
+	leave(&c);
 	a = code("x", "");
 	is_str(value_of(&a, "result", "text"), "kept", "a client that goes interrupts its code");
 	answer_free(&a);

@@ -95,7 +95,7 @@ static void test_get(void)
 	c = ask("GET", at("/files?path=%s/big%%20file", work), "", "", 0);
 	c.take = 5000;
 	until(&c, c.len > 10000);
-	client_leave(&c);
+	leave(&c);
 	ok(until(NULL, http_server_open(rig.server) == 0), "a client that leaves is forgotten");
 }
 
@@ -120,13 +120,13 @@ static void test_put(void)
 		"an empty one");
 	answer_free(&a);
 	/* cut in the middle: what was there is */
-	c = client_enter();
+	c = enter();
 	say(&c,
 		at("POST /files?path=%s/a/b/c HTTP/1.1\r\nHost: x\r\n" RAW
 		   "Content-Length: 1000\r\n\r\nhalf",
 			work));
 	until(&c, http_server_open(rig.server) == 1);
-	client_leave(&c);
+	leave(&c);
 	until(NULL, http_server_open(rig.server) == 0);
 	a = call("GET", at("/files?path=%s/a/b/c", work), "", "");
 	ok(a.len == BIG && file_is(at("%s/a/b/c", work), bytes, BIG),

@@ -18,11 +18,8 @@
 #include "common/sock.h"
 #include "pool/wire.h"
 #include "pool/wire_text.h"
+#include "tests/unit/http_client.h"
 #include "tests/unit/peer.h"
-
-#pragma GCC diagnostic ignored "-Wunused-function" /* a test that uses a part of it is no fault */
-
-#define RIG_MS 30000
 
 static struct {
 	struct loop *loop;
@@ -103,6 +100,8 @@ static bool rig_start(void)
 	rig.wire = wire_new(rig.loop, &ops, NULL);
 	rig.watch = loop_add(
 		rig.loop, guest_fd(rig.guest), guest_events(rig.guest), rig_guest, NULL, &err);
+	serving.loop = rig.loop;
+	serving.path = rig.path;
 	return true;
 }
 
@@ -119,103 +118,13 @@ static void rig_stop(void)
 	rmdir(rig.dir);
 }
 
-/* ---- a client ----------------------------------------------------------------------------- */
-
-struct client {
-	int fd;
-	char *got;
-	size_t len, size;
-	bool closed;
-	size_t take; /* bytes it reads of each turn; 0: nothing */
-};
-
-static struct client client_enter(void)
-{
-	struct client c = {.fd = sock_connect(rig.path, NULL), .take = SIZE_MAX};
-
-	fcntl(c.fd, F_SETFL, O_NONBLOCK);
-	return c;
-}
-
-static void client_leave(struct client *c)
-{
-	close_fd(&c->fd);
-	free(c->got);
-	*c = (struct client){.fd = -1};
-}
-
-static void client_read(struct client *c)
-{
-	size_t left = c->take;
-
-	while (!c->closed && left) {
-		size_t want = left < 65536 ? left : 65536;
-		ssize_t n;
-
-		if (c->len + want + 1 > c->size) {
-			c->size = (c->len + want + 1) * 2;
-			c->got = realloc(c->got, c->size);
-			if (!c->got)
-				abort();
-		}
-		n = recv(c->fd, c->got + c->len, want, 0);
-		if (n < 0)
-			break;
-		c->closed = n == 0;
-		c->len += (size_t)n;
-		left -= (size_t)n;
-		c->got[c->len] = '\0';
-	}
-}
-
-/* One round of everybody. */
-static void turn(struct client *c)
-{
-	loop_once(rig.loop, clock_deadline(2), NULL);
-	if (c)
-		client_read(c);
-}
-
-#define until(c, cond)                                                                             \
-	({                                                                                         \
-		int64_t end_ = clock_deadline(RIG_MS);                                             \
-		while (!(cond) && clock_now_ns() < end_)                                           \
-			turn(c);                                                                   \
-		(cond);                                                                            \
-	})
-
-static bool says(const struct client *c, const char *text)
-{
-	return c->got && memmem(c->got, c->len, text, strlen(text));
-}
-
-static void say_n(struct client *c, const char *bytes, size_t len)
-{
-	int64_t end = clock_deadline(RIG_MS);
-
-	while (len && clock_now_ns() < end) {
-		ssize_t n = send(c->fd, bytes, len, MSG_NOSIGNAL);
-
-		if (n < 0 && errno != EAGAIN)
-			return;
-		if (n > 0) {
-			bytes += n;
-			len -= (size_t)n;
-		}
-		turn(c);
-	}
-}
-
-static void say(struct client *c, const char *text)
-{
-	say_n(c, text, strlen(text));
-}
+/* ---- asking --------------------------------------------------------------------------------- */
 
 /* Ask without waiting for the answer. @headers: lines, each with its end. */
 static struct client ask(
 	const char *method, const char *path, const char *headers, const void *body, size_t len)
 {
-	struct client c = client_enter();
+	struct client c = enter();
 	cleanup_free char *head = NULL;
 
 	if (asprintf(&head,
@@ -288,7 +197,7 @@ static struct answer finish(struct client *c)
 	if (!until(c, c->closed))
 		printf("# no end of the answer came\n");
 	a = answer_of(c);
-	client_leave(c);
+	leave(c);
 	return a;
 }
 
