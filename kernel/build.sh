@@ -26,17 +26,12 @@ unset KCFLAGS KCPPFLAGS KAFLAGS KBUILD_BUILD_VERSION LOCALVERSION CC LD HOSTCC H
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${PARBAKE_KERNEL_CACHE:-${XDG_CACHE_HOME:-${HOME:?HOME is not set; set PARBAKE_KERNEL_CACHE}/.cache}/parbake}/kernel
-log=$cache/build.log
-work=$cache/build
+label=kernel
+# shellcheck source=../common/cached-build.sh
+. "$here/../common/cached-build.sh"
 # nothing that is built here depends on when; a date that means "fixed" to the reader
 build_date='1970-01-01 00:00:00 UTC'
-progress_seconds=15
-tail_lines=30
-group=
-
-say() { printf 'kernel: %s\n' "$*" >&2; }
-
-die() { say "$*"; exit 1; }
+files=0
 
 # Sets source_version, source_tar and source_name from the newest linux-source-N installed.
 find_source() {
@@ -52,14 +47,7 @@ find_source() {
 		die "$source_tar: not there, though $package is installed; reinstall it"
 }
 
-need_tools() {
-	local tool missing=
-	for tool in gcc ld make flex bison bc tar xz patch flock readelf strip; do
-		command -v "$tool" >/dev/null || missing+=" $tool"
-	done
-	[ -z "$missing" ] ||
-		die "missing:$missing; 'make setup' installs what the kernel build needs"
-}
+need_tools() { need gcc ld make flex bison bc tar xz patch flock readelf strip; }
 
 compute_digest() {
 	{
@@ -127,37 +115,11 @@ kmake() {
 		KBUILD_BUILD_VERSION=1 LOCALVERSION= "$@"
 }
 
-# Copies make's output to the log and says how far it is: one line, rewritten,
-# on a terminal; elsewhere a line now and then.
-show_progress() {
-	local line rc now last=0 files=0 start=$SECONDS text
-	while :; do
-		rc=0
-		IFS= read -r -t 1 line || rc=$?
-		if [ "$rc" = 0 ]; then
-			printf '%s\n' "$line"
-			case $line in
-			'  CC '* | '  AS '*) files=$((files + 1)) ;;
-			esac
-		elif [ "$rc" -le 128 ]; then
-			printf '%s' "$line"
-			break
-		else
-			printf '%s' "$line"
-		fi
-		now=$((SECONDS - start))
-		[ "$now" != "$last" ] || continue
-		printf -v text 'compiling: %d files, %d:%02d' "$files" $((now / 60)) $((now % 60))
-		if [ -t 2 ]; then
-			printf '\rkernel: %s\033[K' "$text" >&2
-			last=$now
-		elif [ $((now - last)) -ge "$progress_seconds" ]; then
-			say "$text"
-			last=$now
-		fi
-	done
-	[ ! -t 2 ] || printf '\r\033[K' >&2
-} >>"$log"
+progress_of() {
+	case $1 in
+	'  CC '* | '  AS '*) files=$((files + 1)) step="$files files" ;;
+	esac
+}
 
 compile() {
 	local patch
@@ -171,17 +133,6 @@ compile() {
 	kmake vmlinux 2>&1 | show_progress
 }
 
-# Runs a function in a process group of its own, so that ending the build
-# takes all its compilers along, at once.
-run_group() {
-	set -m
-	"$@" &
-	group=$!
-	set +m
-	wait "$group"
-	group=
-}
-
 # The entry by which a monitor starts an uncompressed kernel: ELF note 18 of owner Xen.
 check_pvh() {
 	readelf -nW "$1" 2>/dev/null | grep -q 'Xen.*0x0*12' ||
@@ -189,38 +140,25 @@ check_pvh() {
 }
 
 publish() {
-	local tmp=$cache/.new
-	rm -rf "$tmp"
-	mkdir "$tmp"
-	strip --strip-all -o "$tmp/vmlinux" "$work/vmlinux"
-	check_pvh "$tmp/vmlinux"
-	cp "$work/.config" "$tmp/config"
-	cp "$work/System.map" "$tmp/System.map"
-	chmod 0644 "$tmp"/*
-	sync "$tmp"/* "$tmp"
-	mv -T "$tmp" "$cache/$digest"
-	sync "$cache"
+	mkdir "$fresh"
+	strip --strip-all -o "$fresh/vmlinux" "$work/vmlinux"
+	check_pvh "$fresh/vmlinux"
+	cp "$work/.config" "$fresh/config"
+	cp "$work/System.map" "$fresh/System.map"
+	chmod 0644 "$fresh"/*
+	publish_as "$digest"
 }
 
-on_exit() {
-	local rc=$?
-	trap - EXIT INT TERM HUP
-	if [ -n "$group" ]; then
-		kill -TERM -- "-$group" 2>/dev/null || true
-		wait "$group" 2>/dev/null || true
-	fi
-	if [ "$rc" != 0 ]; then
-		if [ "$rc" -lt 128 ] && [ -s "$log" ]; then
-			say "failed; the last lines of $log:"
-			tail -n "$tail_lines" "$log" >&2
-		fi
-		rm -rf "$work" "$cache/.new"
-	fi
-	exit "$rc"
+build() {
+	say "unpacking $source_name $source_version"
+	run_group unpack_source
+	run_group compile
+	publish
+	say "built in $SECONDS s: $(stat -c %s "$cache/$digest/vmlinux") bytes"
 }
 
 main() {
-	local mode=build started=$SECONDS
+	local mode=build
 	case ${1-} in
 	'') ;;
 	--print-path) mode=print ;;
@@ -236,25 +174,7 @@ main() {
 		return
 	fi
 	need_tools
-	(umask 077 && mkdir -p "$cache")
-	exec 9>"$cache/lock"
-	if ! flock -n 9; then
-		say "another build is running, waiting for it"
-		flock 9
-	fi
-	if [ ! -f "$path" ]; then
-		trap on_exit EXIT
-		trap 'exit 130' INT
-		trap 'exit 143' TERM HUP
-		rm -rf "$work" "$cache/.new" "$log"
-		say "unpacking $source_name $source_version"
-		run_group unpack_source
-		run_group compile
-		publish
-		rm -rf "$work" "$log"
-		trap - EXIT INT TERM HUP
-		say "built in $((SECONDS - started)) s: $(stat -c %s "$path") bytes"
-	fi
+	build_once "$path" build
 	printf '%s\n' "$path"
 }
 

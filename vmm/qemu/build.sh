@@ -29,15 +29,13 @@ unset CC CXX CFLAGS CXXFLAGS CPPFLAGS LDFLAGS AR LD NM OBJCOPY STRIP PKG_CONFIG 
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${PARBAKE_MONITOR_CACHE:-${XDG_CACHE_HOME:-${HOME:?HOME is not set; set PARBAKE_MONITOR_CACHE}/.cache}/parbake}/monitor
-log=$cache/build.log
-work=$cache/build
+label=monitor
+# shellcheck source=../../common/cached-build.sh
+. "$here/../../common/cached-build.sh"
 own=("$here/../preload_uffd.c" "$here/startup.c") # linked in
 added=("$here/translations.c" "$here/translations.h") # to accel/tcg/ of the source
 wrapped=(mmap mmap64 open open64) # by the first of them
 package=qemu-system-x86 # what the distribution calls its own build
-progress_seconds=15
-tail_lines=30
-group=
 
 # Debian packages whose static libraries are linked in
 libraries='libglib2.0-dev libpcre2-dev libpixman-1-dev libseccomp-dev zlib1g-dev libfdt-dev libc6-dev'
@@ -52,18 +50,8 @@ configure_options=(
 	--prefix=/parbake --bindir=/parbake --firmwarepath=/parbake
 )
 
-say() { printf 'monitor: %s\n' "$*" >&2; }
-
-die() { say "$*"; exit 1; }
-
 need_tools() {
-	local tool missing=
-	for tool in gcc ld make ninja meson python3 pkg-config tar xz patch flock readelf strip \
-	    objcopy apt-get dpkg-source; do
-		command -v "$tool" >/dev/null || missing+=" $tool"
-	done
-	[ -z "$missing" ] ||
-		die "missing:$missing; 'make setup' installs what the build needs"
+	need gcc ld make ninja meson python3 pkg-config tar xz patch flock readelf strip objcopy apt-get dpkg-source
 }
 
 # ---- the source ---------------------------------------------------------------
@@ -191,35 +179,11 @@ unpack_source() {
 	cp "$here/devices.mak" configs/devices/x86_64-softmmu/parbake.mak
 }
 
-# Copies ninja's output to the log and says how far it is: one line, rewritten,
-# on a terminal; elsewhere a line now and then.
-show_progress() {
-	local line rc now last=0 step='' start=$SECONDS text
-	while :; do
-		rc=0
-		IFS= read -r -t 1 line || rc=$?
-		printf '%s' "$line"
-		if [ "$rc" = 0 ]; then
-			printf '\n'
-			case $line in
-			'['*/*']'*) step=${line%%]*} step=${step#[} ;;
-			esac
-		elif [ "$rc" -le 128 ]; then
-			break
-		fi
-		now=$((SECONDS - start))
-		[ "$now" != "$last" ] && [ -n "$step" ] || continue
-		printf -v text 'compiling: %s, %d:%02d' "${step/\// of }" $((now / 60)) $((now % 60))
-		if [ -t 2 ]; then
-			printf '\rmonitor: %s\033[K' "$text" >&2
-			last=$now
-		elif [ $((now - last)) -ge "$progress_seconds" ]; then
-			say "$text"
-			last=$now
-		fi
-	done
-	[ ! -t 2 ] || printf '\r\033[K' >&2
-} >>"$log"
+progress_of() {
+	case $1 in
+	'['*/*']'*) step=${1%%]*} step=${step#[} step=${step/\// of } ;;
+	esac
+}
 
 compile() {
 	local flags="-ffile-prefix-map=$work/=" wraps=("${wrapped[@]/#/-Wl,--wrap=}")
@@ -234,17 +198,6 @@ compile() {
 	ninja qemu-system-x86_64 2>&1 | show_progress
 	meson setup ../src/roms/qboot qboot >>"$log" 2>&1
 	ninja -C qboot >>"$log" 2>&1
-}
-
-# Runs a function in a process group of its own, so that ending the build
-# takes all its compilers along, at once.
-run_group() {
-	set -m
-	"$@" &
-	group=$!
-	set +m
-	wait "$group"
-	group=
 }
 
 # Does what comes in hold the pattern? Reads all of it: who writes must not fail.
@@ -274,38 +227,16 @@ try_program() {
 }
 
 publish() {
-	local tmp=$cache/.new
-	rm -rf "$tmp"
-	mkdir "$tmp"
+	mkdir "$fresh"
 	try_program "$work/out/qemu-system-x86_64"
-	strip --strip-all -o "$tmp/parbake-qemu" "$work/out/qemu-system-x86_64"
-	cp "$work/out/qboot/bios.bin" "$tmp/qboot.rom"
-	chmod 0644 "$tmp/qboot.rom"
-	chmod 0755 "$tmp/parbake-qemu"
-	sync "$tmp"/* "$tmp"
-	mv -T "$tmp" "$cache/$digest"
-	sync "$cache"
-}
-
-on_exit() {
-	local rc=$?
-	trap - EXIT INT TERM HUP
-	if [ -n "$group" ]; then
-		kill -TERM -- "-$group" 2>/dev/null || true
-		wait "$group" 2>/dev/null || true
-	fi
-	if [ "$rc" != 0 ]; then
-		if [ "$rc" -lt 128 ] && [ -s "$log" ]; then
-			say "failed; the last lines of $log:"
-			tail -n "$tail_lines" "$log" >&2
-		fi
-		rm -rf "$work" "$cache/.new" "$cache/fetch"
-	fi
-	exit "$rc"
+	strip --strip-all -o "$fresh/parbake-qemu" "$work/out/qemu-system-x86_64"
+	cp "$work/out/qboot/bios.bin" "$fresh/qboot.rom"
+	chmod 0644 "$fresh/qboot.rom"
+	chmod 0755 "$fresh/parbake-qemu"
+	publish_as "$digest"
 }
 
 build() {
-	rm -rf "$work" "$cache/.new" "$log"
 	[ -n "$source_version" ] && [ -d "$cache/source-$(plain "$source_version")" ] || fetch_source
 	digest=$(compute_digest) # the archive may have had another version
 	path=$cache/$digest/parbake-qemu
@@ -314,13 +245,11 @@ build() {
 	run_group unpack_source
 	run_group compile
 	publish
-	rm -rf "$work" "$log"
-	say "built in $((SECONDS - started)) s: $(stat -c %s "$path") bytes"
+	say "built in $SECONDS s: $(stat -c %s "$path") bytes"
 }
 
 main() {
 	local mode=build
-	started=$SECONDS
 	case ${1-} in
 	'') ;;
 	--print-path) mode=print ;;
@@ -336,19 +265,7 @@ main() {
 		return
 	fi
 	need_tools
-	(umask 077 && mkdir -p "$cache")
-	exec 9>"$cache/lock"
-	if ! flock -n 9; then
-		say "another build is running, waiting for it"
-		flock 9
-	fi
-	if [ ! -x "$path" ]; then
-		trap on_exit EXIT
-		trap 'exit 130' INT
-		trap 'exit 143' TERM HUP
-		build
-		trap - EXIT INT TERM HUP
-	fi
+	build_once "$path" build
 	printf '%s\n' "$path"
 }
 
