@@ -55,7 +55,7 @@ struct bench {
 /* ---- traces -------------------------------------------------------------------------------- */
 
 /* Every create is taken apart; which is the median is known at the end of its series. */
-static void take_trace(void *user, const struct bench_sample *one, const struct bench_moments *m)
+static void take_trace(void *user, struct bench_sample *one, const struct bench_moments *m)
 {
 	struct bench *b = user;
 	cleanup_pager_trace struct pager_trace pager = {0};
@@ -73,7 +73,10 @@ static void take_trace(void *user, const struct bench_sample *one, const struct 
 	t = &b->traces[b->n_traces++];
 	bench_trace_make(t, one, m->begin, traced ? &pager : NULL, b->symbols);
 	snprintf(t->name, sizeof(t->name), "%s", bench_mode_names[b->mode]);
-	t->sample = b->series[b->mode].n - 1;
+	t->sample = b->series[b->mode].n; /* it will be */
+	/* the pager's counts go on after the answer, as the machine does */
+	if (traced)
+		one->faults = t->n_faults;
 }
 
 static void find_median(struct bench *b, size_t first_trace)

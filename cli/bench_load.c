@@ -136,9 +136,9 @@ static void alone(struct crowd *c)
 		one.at = m.begin - c->begun;
 		one.faults = after.faults - before.faults;
 		one.premapped = after.pages_premapped - before.pages_premapped;
-		keep(c, r, &one, &err);
 		if (r == 0 && load->sampled)
 			load->sampled(load->user, &one, &m);
+		keep(c, r, &one, &err);
 	}
 }
 

@@ -52,8 +52,9 @@ struct bench_load {
 	unsigned clients; /* creates at once */
 	double rate; /* begun a second, whatever became of the others (open loop); 0: closed */
 	struct progress *progress; /* may be NULL */
-	/* after each create, one client, closed loop: its sandbox still runs. May be NULL. */
-	void (*sampled)(void *user, const struct bench_sample *one, const struct bench_moments *m);
+	/* after each create, one client, closed loop: its sandbox still runs, its sample is kept afterwards. May be
+	 * NULL. */
+	void (*sampled)(void *user, struct bench_sample *one, const struct bench_moments *m);
 	void *user;
 };
 
