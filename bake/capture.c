@@ -33,34 +33,6 @@ static struct store_layer *next_layer(struct capture *c, const char *media)
 	return layer;
 }
 
-static int put_image(struct capture *c, const struct capture_spec *spec, const char *media,
-	const char *stage, int raw_fd, uint64_t raw_bytes, struct image_stats *ret, struct err *err)
-{
-	const struct image_options opt = {
-		.frame_bytes = strcmp(media, STORE_MEDIA_MEMORY) ? IMAGE_FRAME_WHOLE : 0};
-	struct store_blob *b;
-	int rc = store_blob_begin(spec->store, &b, err);
-
-	if (rc)
-		return rc;
-	progress_stage(spec->progress, stage, "bytes", raw_bytes);
-	rc = image_write(raw_fd, raw_bytes, &opt, store_blob_fd(b), spec->progress, ret, err);
-	if (rc) {
-		store_blob_abort(b);
-		err_prefix(err, "compress the %s", stage);
-		return rc;
-	}
-	rc = store_blob_finish(b, ret->digest, next_layer(c, media), err);
-	if (!rc) {
-		char data[16], stored[16];
-
-		progress_done(spec->progress, "%s of data in %s",
-			progress_bytes(ret->data_bytes, data),
-			progress_bytes(ret->stored_bytes, stored));
-	}
-	return rc;
-}
-
 static int put_file(
 	struct capture *c, struct store *s, const char *media, const char *path, struct err *err)
 {
@@ -117,8 +89,9 @@ static int put_root(struct capture *c, const struct capture_spec *spec, struct e
 
 	if (known_root(c, spec))
 		return 0;
-	rc = put_image(c, spec, STORE_MEDIA_DISK, "root disk", spec->root->fd,
-		spec->recipe->disk_bytes, &stats, err);
+	rc = store_blob_put_image(spec->store, STORE_MEDIA_DISK, "root disk", spec->root->fd,
+		spec->recipe->disk_bytes, spec->progress, next_layer(c, STORE_MEDIA_DISK), &stats,
+		err);
 	if (rc)
 		return rc;
 	if (strcmp(stats.raw_digest, spec->root->raw_digest))
@@ -151,7 +124,8 @@ static int put_delta(struct oven *o, struct capture *c, const struct capture_spe
 	rc = delta_of_overlay(o->overlay_fd, spec->recipe->disk_bytes, raw, &ranges, &bytes, err);
 	if (rc || !ranges.n)
 		return rc;
-	rc = put_image(c, spec, STORE_MEDIA_DELTA, "disk delta", raw, bytes, &stats, err);
+	rc = store_blob_put_image(spec->store, STORE_MEDIA_DELTA, "disk delta", raw, bytes,
+		spec->progress, next_layer(c, STORE_MEDIA_DELTA), &stats, err);
 	if (rc)
 		return rc;
 	snapshot_delta_set(config, ranges.ranges, ranges.n);
@@ -237,8 +211,9 @@ int capture_machine(
 	if (!rc)
 		rc = put_state(o, &c, spec, err);
 	if (!rc)
-		rc = put_image(&c, spec, STORE_MEDIA_MEMORY, "memory", o->memory_fd,
-			o->shape.memory_bytes, &memory, err);
+		rc = store_blob_put_image(spec->store, STORE_MEDIA_MEMORY, "memory", o->memory_fd,
+			o->shape.memory_bytes, spec->progress, next_layer(&c, STORE_MEDIA_MEMORY),
+			&memory, err);
 	if (!rc)
 		rc = put_delta(o, &c, spec, &config, err);
 	if (!rc)

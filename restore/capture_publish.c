@@ -64,30 +64,6 @@ static int expand(struct making *m, const char *media, const char *what, uint64_
 	return steal_fd(&fd);
 }
 
-static int put_image(struct making *m, const char *media, const char *what, int raw, uint64_t bytes,
-	struct image_stats *ret, struct err *err)
-{
-	struct store_blob *b;
-	char data[16], stored[16];
-	int r = store_blob_begin(m->store, &b, err);
-
-	if (r < 0)
-		return r;
-	progress_stage(m->progress, what, "bytes", bytes);
-	r = image_write(raw, bytes, NULL, store_blob_fd(b), m->progress, ret, err);
-	if (r < 0) {
-		store_blob_abort(b);
-		err_prefix(err, "compress the %s", what);
-		return r;
-	}
-	r = store_blob_finish(b, ret->digest, next_layer(m, media), err);
-	if (r == 0)
-		progress_done(m->progress, "%s of data in %s",
-			progress_bytes(ret->data_bytes, data),
-			progress_bytes(ret->stored_bytes, stored));
-	return r;
-}
-
 static int put_memory(struct making *m, struct err *err)
 {
 	struct snapshot_config *c = &m->config;
@@ -97,8 +73,9 @@ static int put_memory(struct making *m, struct err *err)
 	int r = raw < 0 ? raw : difference_apply(m->capture->memory, raw, err);
 
 	if (r < 0 ||
-		(r = put_image(
-			 m, STORE_MEDIA_MEMORY, "memory", raw, c->memory_bytes, &stats, err)) < 0)
+		(r = store_blob_put_image(m->store, STORE_MEDIA_MEMORY, "memory", raw,
+			 c->memory_bytes, m->progress, next_layer(m, STORE_MEDIA_MEMORY), &stats,
+			 err)) < 0)
 		return r;
 	memcpy(c->memory_raw_digest, stats.raw_digest, sizeof(c->memory_raw_digest));
 	c->memory_data_bytes = stats.data_bytes;
@@ -139,7 +116,8 @@ static int put_delta(struct making *m, struct err *err)
 		r = delta_merge(&old, old_fd, &new, new_fd, both_fd, &both, &bytes, err);
 	if (r < 0 || !both.n)
 		return r;
-	r = put_image(m, STORE_MEDIA_DELTA, "disk delta", both_fd, bytes, &stats, err);
+	r = store_blob_put_image(m->store, STORE_MEDIA_DELTA, "disk delta", both_fd, bytes,
+		m->progress, next_layer(m, STORE_MEDIA_DELTA), &stats, err);
 	if (r < 0)
 		return r;
 	snapshot_delta_set(c, both.ranges, both.n);

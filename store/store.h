@@ -11,6 +11,7 @@
 #include "common/json.h"
 #include "common/limits.h"
 #include "common/progress.h"
+#include "store/image.h"
 
 /*
  * The store: an OCI image layout (image-spec 1.1: oci-layout, index.json, blobs/sha256/). One
@@ -106,6 +107,14 @@ void store_blob_abort(struct store_blob *b); /* NULL is allowed */
 int store_blob_put(
 	struct store *s, const void *data, size_t len, struct store_layer *ret, struct err *err);
 int store_blob_put_fd(struct store *s, int fd, struct store_layer *ret, struct err *err);
+/*
+ * The raw @raw_fd of @raw_bytes as an image, of the media type @media, whose frames it decides. @what names it in
+ * errors, and as a stage of @progress (may be NULL). Moves @raw_fd's offset. *@ret with its media, ready for a
+ * manifest.
+ */
+int store_blob_put_image(struct store *s, const char *media, const char *what, int raw_fd,
+	uint64_t raw_bytes, struct progress *progress, struct store_layer *ret,
+	struct image_stats *ret_stats, struct err *err);
 
 /*
  * Publish: write config and manifest blobs, then tag them in index.json by rename, last. All
