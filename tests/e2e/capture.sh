@@ -197,7 +197,7 @@ ok "that is" test -e "$at/killed/memory"
 flip() { # FILE: one bit in the middle
 	local size
 	size=$(stat -c %s "$1")
-	printf "\\x$(printf %02x $((0x$(xxd -s $((size / 2)) -l 1 -p "$1") ^ 1)))" |
+	printf "\\x$(printf %02x $((0x$(od -An -tx1 -j $((size / 2)) -N 1 "$1" | tr -d ' ') ^ 1)))" |
 		dd of="$1" bs=1 seek=$((size / 2)) conv=notrunc 2>/dev/null
 }
 for file in memory disk state capture.json; do
