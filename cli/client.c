@@ -110,11 +110,6 @@ int client_new(struct client **ret, struct err *err)
 	return 0;
 }
 
-const char *client_where(const struct client *c)
-{
-	return c->where;
-}
-
 /* ---- one request --------------------------------------------------------------------------- */
 
 void client_drop(struct client_call *call)

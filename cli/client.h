@@ -24,8 +24,6 @@ int client_new(struct client **ret, struct err *err);
 void client_free(struct client *c);
 DEFINE_CLEANUP(struct client *, client_free)
 #define cleanup_client cleanup_with(client_free_p_)
-/* "unix:/run/parbake/pool.sock", for messages. Borrowed. */
-const char *client_where(const struct client *c);
 
 /* The end of a request. All of it is borrowed until done() returns. */
 struct client_answer {

@@ -52,11 +52,6 @@ const char *http_query(const struct http_request *rq, const char *name); /* deco
 bool http_from_tcp(const struct http_request *rq);
 /* Of a unix socket's peer; (uid_t)-1 over TCP. */
 uid_t http_peer_uid(const struct http_request *rq);
-int64_t http_began(const struct http_request *rq); /* CLOCK_MONOTONIC ns: its headers were read */
-
-/* One pointer of the handler's own. */
-void http_set_user(struct http_request *rq, void *user);
-void *http_user(const struct http_request *rq);
 /*
  * Call @fn (once) when the client is gone or the answer has been sent (@complete: all of it): @rq
  * is invalid after it. Without it a request whose client is gone stays valid until it is answered

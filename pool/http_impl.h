@@ -63,13 +63,11 @@ struct http_request {
 	struct http_conn
 		*conn; /* NULL: the client is gone; it waits for its handler's answer to be freed */
 	struct MHD_Connection *mhd;
-	int64_t began;
 	char *method, *uri, *path; /* uri: query[] points into it */
 	struct http_pair *query;
 	size_t n_query;
 	bool tcp;
 	uid_t uid;
-	void *user;
 	void (*on_end)(void *user, bool complete);
 	void *end_user;
 	bool suspended; /* in MHD, by us */

@@ -123,7 +123,7 @@ struct http_request *http_request_new(struct http_conn *conn, struct MHD_Connect
 
 	if (!rq)
 		abort();
-	*rq = (struct http_request){.s = s, .conn = conn, .mhd = mhd, .began = clock_now_ns()};
+	*rq = (struct http_request){.s = s, .conn = conn, .mhd = mhd};
 	rq->tcp = conn->tcp;
 	rq->uid = conn->uid;
 	rq->method = str_dup(method);
@@ -240,21 +240,6 @@ bool http_from_tcp(const struct http_request *rq)
 uid_t http_peer_uid(const struct http_request *rq)
 {
 	return rq->uid;
-}
-
-int64_t http_began(const struct http_request *rq)
-{
-	return rq->began;
-}
-
-void http_set_user(struct http_request *rq, void *user)
-{
-	rq->user = user;
-}
-
-void *http_user(const struct http_request *rq)
-{
-	return rq->user;
 }
 
 void http_watch_client(struct http_request *rq)

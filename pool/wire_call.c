@@ -179,11 +179,6 @@ static const struct {
 };
 _Static_assert(sizeof(codes) / sizeof(codes[0]) == WIRE_CODES, "a row for each code");
 
-const char *wire_code_name(enum wire_code code)
-{
-	return codes[code].name;
-}
-
 unsigned wire_code_status(enum wire_style style, enum wire_code code)
 {
 	return style == WIRE_UNARY ? codes[code].unary : codes[code].plain;
@@ -393,9 +388,4 @@ void wire_kick(struct wire *w, const char *id)
 bool wire_find(struct wire *w, const char *id, struct wire_target *ret)
 {
 	return w->ops->find(w->user, id, ret);
-}
-
-struct loop *wire_loop(const struct wire *w)
-{
-	return w->loop;
 }

@@ -99,7 +99,6 @@ void wire_fail(struct wire_call *c, enum wire_code code, const char *fmt, ...)
 /* The same of an agent's (or the host's) positive errno. */
 void wire_fail_errno(struct wire_call *c, int error, const char *text);
 enum wire_code wire_code_of(int error);
-const char *wire_code_name(enum wire_code code);
 unsigned wire_code_status(enum wire_style style, enum wire_code code);
 /* {"code": name, "message": text} */
 json_t *wire_error_object(enum wire_code code, const char *text);
@@ -118,7 +117,6 @@ struct guest_stream *wire_request(struct wire_call *c, enum proto_type type,
 /* Something was queued for its guest. */
 void wire_kick(struct wire *w, const char *id);
 bool wire_find(struct wire *w, const char *id, struct wire_target *ret);
-struct loop *wire_loop(const struct wire *w);
 
 /* ---- what requests say (wire.c) -------------------------------------------------------------- */
 

@@ -14,8 +14,8 @@
 #include "common/file.h"
 #include "restore/capture_impl.h"
 
-static int open_file(struct capture *c, int dirfd, const char *name, const struct capture_file *f,
-	int *ret, struct err *err)
+static int open_file(
+	int dirfd, const char *name, const struct capture_file *f, int *ret, struct err *err)
 {
 	cleanup_fd int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	char digest[DIGEST_TEXT_SIZE];
@@ -34,7 +34,6 @@ static int open_file(struct capture *c, int dirfd, const char *name, const struc
 	}
 	if (strcmp(digest, f->digest) != 0)
 		return err_set(err, EBADMSG, "%s is damaged: its digest is another", name);
-	c->stored_bytes += (uint64_t)st.st_blocks * 512;
 	*ret = steal_fd(&fd);
 	return 0;
 }
@@ -56,15 +55,13 @@ static int open_parts(struct capture *c, int dirfd, struct err *err)
 	cleanup_fd int fd =
 		openat(dirfd, STORE_CAPTURE_FILE, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	cleanup_free char *text = NULL;
-	struct stat st;
 	size_t len;
 	int r;
 
-	if (fd < 0 || fstat(fd, &st) < 0)
+	if (fd < 0)
 		return errno == ENOENT
 			? err_set(err, ENOENT, "it is not complete: it has no " STORE_CAPTURE_FILE)
 			: err_sys(err, errno, STORE_CAPTURE_FILE);
-	c->stored_bytes = (uint64_t)st.st_blocks * 512;
 	r = file_read_rest(fd, STORE_CAPTURE_FILE, LIMIT_JSON_BYTES, &text, &len, err);
 	if (r < 0)
 		return r;
@@ -74,10 +71,9 @@ static int open_parts(struct capture *c, int dirfd, struct err *err)
 		return r;
 	}
 	if ((rec->memory.bytes &&
-		    (r = open_file(c, dirfd, CAPTURE_MEMORY, &rec->memory, &c->memory_fd, err)) <
-			    0) ||
-		(r = open_file(c, dirfd, CAPTURE_DISK, &rec->disk, &c->disk_fd, err)) < 0 ||
-		(r = open_file(c, dirfd, CAPTURE_STATE, &rec->state, &c->state_fd, err)) < 0 ||
+		    (r = open_file(dirfd, CAPTURE_MEMORY, &rec->memory, &c->memory_fd, err)) < 0) ||
+		(r = open_file(dirfd, CAPTURE_DISK, &rec->disk, &c->disk_fd, err)) < 0 ||
+		(r = open_file(dirfd, CAPTURE_STATE, &rec->state, &c->state_fd, err)) < 0 ||
 		(r = difference_open(
 			 c->memory_fd, &rec->ranges, rec->memory_bytes, &c->memory, err)) < 0)
 		return r;
@@ -115,18 +111,6 @@ void capture_free(struct capture *c)
 	capture_record_clear(&c->record);
 	free(c->dir);
 	free(c);
-}
-
-void capture_get_info(const struct capture *c, struct capture_info *ret)
-{
-	const struct capture_record *r = &c->record;
-
-	*ret = (struct capture_info){.memory_bytes = r->memory_raw,
-		.disk_bytes = r->disk_raw,
-		.stored_bytes = c->stored_bytes,
-		.stopped_ns = r->stopped_ns,
-		.created = r->created};
-	memcpy(ret->manifest, r->manifest, sizeof(ret->manifest));
 }
 
 int capture_fits(const struct capture *c, const struct template *t, struct err *err)

@@ -50,7 +50,6 @@ int capture_open(const char *dir, struct capture **ret, struct err *err);
 void capture_free(struct capture *c);
 DEFINE_CLEANUP(struct capture *, capture_free)
 #define cleanup_capture cleanup_with(capture_free_p_)
-void capture_get_info(const struct capture *c, struct capture_info *ret);
 
 /*
  * A shell that sandbox_restore() will bring to where @c was taken (borrowed until then): it gets a

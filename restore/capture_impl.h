@@ -44,7 +44,6 @@ struct capture {
 	struct capture_record record;
 	int memory_fd, disk_fd, state_fd; /* memory: -1 where there is none */
 	struct difference *memory;
-	uint64_t stored_bytes;
 };
 
 /* Is it one of @t's? -EINVAL. */
