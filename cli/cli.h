@@ -63,6 +63,17 @@ int cli_usage(const char *name, const char *fmt, ...) __attribute__((format(prin
 /* Print a subcommand's usage to standard output; the value is CLI_OK. */
 int cli_help(const char *name);
 
+struct option;
+
+/*
+ * The options of @name, one other word (*@ret_word, NULL: none), which may stand among them, and behind "--" a command
+ * (*@ret_argv, NULL: none). @short_options as getopt(3) has them; each goes to @take, which fails with an error. 0, or
+ * CLI_USAGE, told. What is given back is @argv's.
+ */
+int cli_command_line(const char *name, int argc, char **argv, const char *short_options,
+	const struct option *options, int (*take)(void *user, int opt, struct err *err), void *user,
+	const char **ret_word, const char *const **ret_argv);
+
 /* A number of an option: within [@min, @max] or an error that names the option. */
 int cli_number(const char *option, const char *text, uint64_t min, uint64_t max, uint64_t *ret,
 	struct err *err);

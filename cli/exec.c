@@ -28,8 +28,10 @@ struct kept {
 	bool cut[2];
 };
 
-static int take_option(int opt, struct request *rq, struct err *err)
+static int take_option(void *user, int opt, struct err *err)
 {
+	struct request *rq = user;
+
 	switch (opt) {
 	case 'e':
 		return cli_pair("--env", optarg, rq->env, err);
@@ -71,22 +73,11 @@ static int parse(int argc, char **argv, struct request *rq)
 		{"json", no_argument, NULL, 'j'},
 		{NULL, 0, NULL, 0},
 	};
-	struct err err = {0};
-	int opt;
+	int status = cli_command_line("exec", argc, argv, "e:C:u:it", options, take_option, rq,
+		&rq->sandbox, &rq->exec.argv);
 
-	/* '-': words before "--" come as option 1, so that ID may stand anywhere */
-	while ((opt = getopt_long(argc, argv, "-e:C:u:it", options, NULL)) != -1) {
-		if (opt == '?')
-			return cli_usage("exec", "see above");
-		if (opt == 1 && rq->sandbox)
-			return cli_usage("exec", "\"%s\": the command goes behind --", optarg);
-		if (opt == 1)
-			rq->sandbox = optarg;
-		else if (take_option(opt, rq, &err) < 0)
-			return cli_usage("exec", "%s", err.text);
-	}
-	if (optind < argc)
-		rq->exec.argv = (const char *const *)argv + optind;
+	if (status)
+		return status;
 	if (!rq->sandbox)
 		return cli_usage("exec", "which sandbox?");
 	if (!rq->exec.argv == !rq->exec.shell)

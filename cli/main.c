@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <getopt.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include "bake/template.h"
+#include "common/file.h"
 #include "common/limits.h"
 #include "common/nearest.h"
 #include "pool/keeper.h"
@@ -179,6 +181,30 @@ int cli_fail(const struct err *err)
 {
 	fprintf(stderr, "parbake: %s\n", err->text);
 	return CLI_FAILED;
+}
+
+int cli_command_line(const char *name, int argc, char **argv, const char *short_options,
+	const struct option *options, int (*take)(void *user, int opt, struct err *err), void *user,
+	const char **ret_word, const char *const **ret_argv)
+{
+	/* '-': words before "--" come as option 1, so that the one may stand anywhere */
+	cleanup_free char *among = str_printf("-%s", short_options);
+	struct err err = {0};
+	int opt;
+
+	*ret_word = NULL;
+	while ((opt = getopt_long(argc, argv, among, options, NULL)) != -1) {
+		if (opt == '?')
+			return cli_usage(name, "see above");
+		if (opt == 1 && *ret_word)
+			return cli_usage(name, "\"%s\": the command goes behind --", optarg);
+		if (opt == 1)
+			*ret_word = optarg;
+		else if (take(user, opt, &err) < 0)
+			return cli_usage(name, "%s", err.text);
+	}
+	*ret_argv = optind < argc ? (const char *const *)argv + optind : NULL;
+	return 0;
 }
 
 int cli_usage(const char *name, const char *fmt, ...)

@@ -83,8 +83,10 @@ static int take_env(struct request *rq, const char *arg, struct err *err)
 	return 0;
 }
 
-static int take_option(int opt, struct request *rq, struct err *err)
+static int take_option(void *user, int opt, struct err *err)
 {
+	struct request *rq = user;
+
 	switch (opt) {
 	case 'e':
 		return take_env(rq, optarg, err);
@@ -144,22 +146,11 @@ static int parse(int argc, char **argv, struct request *rq)
 		{"store", required_argument, NULL, 'S'},
 		{NULL, 0, NULL, 0},
 	};
-	struct err err = {0};
-	int opt;
+	int status = cli_command_line(
+		"run", argc, argv, "e:f:o:t:C:u:", options, take_option, rq, &rq->ref, &rq->argv);
 
-	/* '-': words before "--" come as option 1, so that TEMPLATE may stand anywhere */
-	while ((opt = getopt_long(argc, argv, "-e:f:o:t:C:u:", options, NULL)) != -1) {
-		if (opt == '?')
-			return cli_usage("run", "see above");
-		if (opt == 1 && rq->ref)
-			return cli_usage("run", "\"%s\": the command goes behind --", optarg);
-		if (opt == 1)
-			rq->ref = optarg;
-		else if (take_option(opt, rq, &err) < 0)
-			return cli_usage("run", "%s", err.text);
-	}
-	if (optind < argc)
-		rq->argv = (const char *const *)argv + optind;
+	if (status)
+		return status;
 	if (!rq->ref)
 		return cli_usage("run", "which template?");
 	if (!!rq->argv + !!rq->code + !!rq->shell != 1)
