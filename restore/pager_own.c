@@ -11,14 +11,16 @@
  * A page of its own does not go away again but by removal, so when all are given the difference is let
  * go; the map of these pages stays, and a fault in one that was on its way is woken.
  */
-#include <sched.h>
 #include <stdlib.h>
+#include <time.h>
 
+#include "common/clock.h"
 #include "restore/difference.h"
 #include "restore/pager_impl.h"
 #include "restore/uffd_impl.h"
 
-#define AGAINS 1024 /* of EAGAIN without an event */
+#define STUCK_MS 5000 /* no page can be given for so long: its removals do not end */
+#define PAUSE_NS 50000 /* the thread that removes has to run before the next try */
 
 int pager_own_set(struct pager *p, struct pager_machine *m, struct difference *d, struct err *err)
 {
@@ -100,7 +102,7 @@ static int give(struct install *in, const struct pager_region *g, uint64_t start
 	const uint8_t *bytes)
 {
 	struct pager_machine *m = in->machine;
-	int again = 0;
+	int64_t stuck = 0; /* when to give up; 0: it goes on */
 
 	for (uint64_t at = start; at < end;) {
 		uint64_t addr = g->base + (at - g->start), stop = at, done = 0;
@@ -118,17 +120,25 @@ static int give(struct install *in, const struct pager_region *g, uint64_t start
 			bit_set(m->mapped, page);
 		STAT_ADD(in->pager, own, done / IMAGE_PAGE);
 		at += done;
-		if (done || r == UFFD_DONE)
-			again = 0;
-		else if (r == UFFD_EXISTS) {
+		if (done || r == UFFD_DONE) {
+			stuck = 0;
+		} else if (r == UFFD_EXISTS) {
 			uffd_wake(m->uffd, addr, IMAGE_PAGE);
 			bit_set(m->mapped, at / IMAGE_PAGE);
-		} else if (r == UFFD_AGAIN && again++ < AGAINS) {
-			/* a removal waits to be read: what is still to be given changes */
-			if (pager_machine_read(m) == 0)
-				sched_yield();
-		} else
+		} else if (r == UFFD_AGAIN && !(stuck && clock_now_ns() > stuck)) {
+			ssize_t n = pager_machine_read(m);
+
+			/* a removal waits to be read: what is still to be given changes. Or it was
+			 * read, and its thread, which a busy host lets wait, has not gone on. */
+			if (n < 0)
+				return refused(UFFD_GONE, at, in->err);
+			if (n == 0)
+				nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+			if (!stuck)
+				stuck = clock_deadline(STUCK_MS);
+		} else {
 			return refused(r, at, in->err);
+		}
 	}
 	return 0;
 }
