@@ -15,7 +15,7 @@
 
 #include "agent/context_private.h"
 
-#define CODE_REPLY_MAX (300u << 10)
+#define CODE_REPLY_ROOM 1024u /* of a reply, beside what D has: totals, or why it is gone */
 
 static void cell_free(struct cell *l)
 {
@@ -73,7 +73,7 @@ static void put_gone(struct context *c, struct proto_out *o)
 static void cell_reply(struct context *c, bool gone)
 {
 	struct cell *l = c->cell;
-	struct proto_out o = {.max = CODE_REPLY_MAX};
+	struct proto_out o = {.max = CODE_REPLY_ROOM + c->done_len};
 
 	timer_stop(&c->timer);
 	if (l->stream) {

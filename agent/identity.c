@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who a clone is. The order matters: entropy first, so that everything after draws
- * from a generator no sibling shares; then the clock and names; then the interpreters
- * make their own generators anew. It writes to memory alone, so a frozen root is no obstacle.
+ * from a generator no sibling shares; then the clock and names; then, where there was entropy, the
+ * interpreters make their own generators anew. It writes to memory alone, so a frozen root is no obstacle.
  */
 #include <errno.h>
 #include <linux/random.h>
@@ -118,7 +118,7 @@ void identity_request(struct stream *s, unsigned type, struct request *r)
 		stream_reply_error(s, err, what);
 		return;
 	}
-	if (type == PROTO_CLOCK) {
+	if (type == PROTO_CLOCK || !r->entropy_len) {
 		stream_reply(s, NULL);
 		return;
 	}

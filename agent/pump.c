@@ -65,6 +65,15 @@ static ssize_t source_read(struct source *s)
 	return n;
 }
 
+/* Nothing to read now: its watch says when there is. */
+static enum sender_state source_arm(struct source *s)
+{
+	if (!s->armed)
+		watch_set(s->watch, EPOLLIN | EPOLLONESHOT);
+	s->armed = true;
+	return SENDER_IDLE;
+}
+
 static enum sender_state source_fill(struct sender *sender)
 {
 	struct source *s = (struct source *)sender;
@@ -80,15 +89,13 @@ static enum sender_state source_fill(struct sender *sender)
 	if (s->on_empty && (n == -EAGAIN || s->emptied > PUMP_DRAIN_MAX)) {
 		void (*fn)(void *user) = s->on_empty;
 
-		watch_set(s->watch, EPOLLIN | EPOLLONESHOT);
 		s->on_empty = NULL;
+		source_arm(s);
 		fn(s->user);
 		return SENDER_IDLE;
 	}
-	if (n == -EAGAIN) {
-		watch_set(s->watch, EPOLLIN | EPOLLONESHOT);
-		return SENDER_IDLE;
-	}
+	if (n == -EAGAIN)
+		return source_arm(s);
 	if (s->on_empty)
 		s->emptied += (uint64_t)n;
 	return SENDER_MORE;
@@ -99,6 +106,7 @@ static void source_ready(void *user, uint32_t events)
 	struct source *s = user;
 
 	(void)events;
+	s->armed = false;
 	sender_queue(agent_wire, &s->sender);
 }
 
@@ -113,7 +121,8 @@ void source_start(struct source *s, int fd, struct stream *stream, unsigned chan
 		.on_done = on_done,
 		.user = user};
 	s->watch = watch_add(fd, EPOLLIN | EPOLLONESHOT, source_ready, s);
-	if (!s->watch) /* then it is read when its turn comes, and ends */
+	s->armed = s->watch != NULL;
+	if (!s->armed) /* then it is read when its turn comes, and ends */
 		sender_queue(agent_wire, &s->sender);
 }
 
@@ -125,7 +134,7 @@ void source_attach(struct source *s, struct stream *stream, unsigned channel, ui
 	s->total = s->drained = 0;
 	s->cut = s->draining = false;
 	s->on_empty = NULL;
-	if (!s->done)
+	if (!s->done && !s->armed)
 		sender_queue(agent_wire, &s->sender);
 }
 

@@ -23,6 +23,7 @@ struct source {
 	bool draining; /* the end is also where nothing is there to read */
 	bool terminal; /* a PTY's master: EIO is its end, and draining waits for it */
 	bool done;
+	bool armed; /* its watch tells when there is something to read */
 	uint64_t drained; /* bytes since draining began: a writer that never stops is cut off */
 	void (*on_empty)(void *user); /* source_empty()'s */
 	uint64_t emptied;

@@ -177,6 +177,7 @@ static int send_ahead(struct sandbox *sb, const char *hostname, struct err *err)
 		return r;
 	if (sb->keep_identity)
 		memcpy(id.machine_id, sb->machine_id, sizeof(id.machine_id));
+	id.named_only = sb->spare;
 	memcpy(sb->machine_id, id.machine_id, sizeof(sb->machine_id));
 	memcpy(sb->hostname, id.hostname, sizeof(sb->hostname));
 	guest_identity_body(&id, &body);
@@ -185,7 +186,8 @@ static int send_ahead(struct sandbox *sb, const char *hostname, struct err *err)
 	if (body.failed ||
 		!guest_request(
 			sb->guest, PROTO_IDENTITY, buf, body.len, &sent_ops, &sb->identity) ||
-		!guest_request(sb->guest, PROTO_THAW, NULL, 0, &sent_ops, &sb->thaw))
+		(!sb->spare &&
+			!guest_request(sb->guest, PROTO_THAW, NULL, 0, &sent_ops, &sb->thaw)))
 		r = err_set(err, ENOBUFS, "the guest's channel takes no request");
 	explicit_bzero(&id, sizeof(id));
 	explicit_bzero(buf, sizeof(buf));
@@ -231,7 +233,8 @@ static int activate(struct sandbox *sb, const char *hostname, int64_t deadline, 
 	int r;
 
 	sb->stage = SANDBOX_FAILED;
-	sb->answered = sb->identity.done = sb->thaw.done = false;
+	sb->answered = sb->identity.done = false;
+	sb->thaw = (struct sandbox_sent){.done = sb->spare};
 	r = fault_point("restore.activate.begin");
 	if (r < 0)
 		return err_sys(err, -r, "hand it out");
@@ -244,7 +247,7 @@ static int activate(struct sandbox *sb, const char *hostname, int64_t deadline, 
 	sb->trace.answered = clock_now_ns();
 	sb->trace.hello = guest_synced_at(sb->guest);
 	sb->trace.identity = sb->identity.at;
-	sb->trace.thaw = sb->thaw.at;
+	sb->trace.thaw = sb->spare ? sb->identity.at : sb->thaw.at;
 	if (r == 0)
 		r = check_answers(sb, err);
 	if (r < 0)
@@ -280,6 +283,7 @@ int sandbox_prepare(struct sandbox *sb, int64_t deadline, struct err *err)
 	if (r == 0) {
 		r = machine_pause(sb->machine, deadline, err);
 		sb->stage = r == 0 ? SANDBOX_SPARE : SANDBOX_FAILED;
+		sb->spare = sb->keep_identity = true;
 	}
 	return failed(sb, r, err);
 }

@@ -84,8 +84,8 @@ int sandbox_shell(struct template *t, struct sandbox **ret, struct err *err);
  * NULL. */
 int sandbox_restore(struct sandbox *sb, const char *hostname, int64_t deadline, struct err *err);
 /*
- * The same in two: restored, answered once under a passing identity, and paused (a spare); then
- * handed out under one of its own: clock, entropy, machine id and host name are fresh again.
+ * The same in two: restored, answered once under an identity that no other sandbox has, and paused (a
+ * spare); then handed out, told the time and @hostname. Entropy and machine id it has had from the start.
  */
 int sandbox_prepare(struct sandbox *sb, int64_t deadline, struct err *err);
 int sandbox_activate(struct sandbox *sb, const char *hostname, int64_t deadline, struct err *err);

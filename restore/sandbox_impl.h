@@ -62,7 +62,8 @@ struct sandbox {
 	struct stat memory; /* of the file that its memory is mapped from */
 	/* made from a capture: */
 	int state_fd; /* -1: the template's */
-	bool keep_identity; /* machine_id and hostname are those of the one captured */
+	bool keep_identity; /* machine_id and hostname are told again as they are */
+	bool spare; /* it has been restored, and is itself, since it was prepared */
 	/* the private way: these pages of its file are not the template's */
 	struct snapshot_wset own;
 };

@@ -131,6 +131,6 @@ int machine_cmdline(enum machine_accel accel, char **ret, struct err *err)
 	r = machine_tsc_khz(&khz, err);
 	if (r < 0)
 		return r;
-	*ret = str_printf(CMDLINE " tsc_early_khz=%" PRIu64, khz);
+	*ret = str_printf(CMDLINE " clearcpuid=rep_good tsc_early_khz=%" PRIu64, khz);
 	return 0;
 }

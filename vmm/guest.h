@@ -211,6 +211,7 @@ int guest_info(
 
 /* What a clone must be told before anything else (DESIGN: identity). */
 struct guest_identity {
+	bool named_only; /* it is itself already: no entropy and no machine id go to it */
 	int64_t realtime_ns;
 	uint8_t entropy[64];
 	char machine_id[33];

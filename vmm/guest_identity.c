@@ -42,6 +42,7 @@ int guest_identity_make(const char *hostname, struct guest_identity *ret, struct
 	else
 		snprintf(id.hostname, sizeof(id.hostname), "parbake-%.8s", id.machine_id);
 	id.realtime_ns = clock_realtime_ns();
+	id.named_only = false;
 	*ret = id;
 	return 0;
 }
@@ -49,7 +50,9 @@ int guest_identity_make(const char *hostname, struct guest_identity *ret, struct
 void guest_identity_body(const struct guest_identity *id, struct proto_out *o)
 {
 	proto_put(o, PROTO_T_REALTIME_NS, &id->realtime_ns, sizeof(id->realtime_ns));
-	proto_put(o, PROTO_T_ENTROPY, id->entropy, sizeof(id->entropy));
-	proto_put_str(o, PROTO_T_MACHINE_ID, id->machine_id);
+	if (!id->named_only) {
+		proto_put(o, PROTO_T_ENTROPY, id->entropy, sizeof(id->entropy));
+		proto_put_str(o, PROTO_T_MACHINE_ID, id->machine_id);
+	}
 	proto_put_str(o, PROTO_T_HOSTNAME, id->hostname);
 }

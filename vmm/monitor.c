@@ -40,8 +40,11 @@ static const char *const accel_names[] = {
 static_assert(sizeof(accel_names) / sizeof(accel_names[0]) == MACHINE_KVM + 1, "all named");
 
 static const char *const cpu_models[] = {
-	/* under emulation `max` depends on the monitor's version alone */
-	[MACHINE_TCG] = "max",
+	/*
+	 * Under emulation `max` depends on the monitor's version alone. Without erms, which says that `rep stosb` is
+	 * the fast way to clear memory: emulated it is a loop of bytes, and kernel and libc have better ones.
+	 */
+	[MACHINE_TCG] = "max,erms=off,svm=off",
 	/* no nested virtualisation: its state is large, and a sandbox has no use for it */
 	[MACHINE_KVM] = "host,migratable=on,vmx=off,svm=off",
 };

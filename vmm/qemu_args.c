@@ -93,10 +93,12 @@ static void add_disk(struct qemu_args *a, bool boot)
 	add(a, "fd=%d,set=1", QEMU_FD_DISK);
 	add(a, "-add-fd");
 	add(a, "fd=%d,set=2", QEMU_FD_OVERLAY);
+	/* no drop-cache: after a migration, which a restore is to it, it would write both files back and drop them
+	 * from the page cache that all sandboxes of the template read from */
 	add_option(a, "-blockdev",
 		"{\"driver\":\"raw\",\"node-name\":\"base\",\"read-only\":true,\"file\":"
 		"{\"driver\":\"file\",\"filename\":\"/dev/fdset/1\",\"read-only\":true,"
-		"\"locking\":\"off\"}}");
+		"\"drop-cache\":false,\"locking\":\"off\"}}");
 	add(a, "-blockdev");
 	/* at a boot, zeros that are written stay out of the delta */
 	add(a,
@@ -104,7 +106,7 @@ static void add_disk(struct qemu_args *a, bool boot)
 		"\"unmap\","
 		"\"detect-zeroes\":\"%s\",\"cache\":{\"no-flush\":true},\"file\":"
 		"{\"driver\":\"file\",\"filename\":\"/dev/fdset/2\",\"discard\":\"unmap\","
-		"\"locking\":\"off\",\"cache\":{\"no-flush\":true}}}",
+		"\"drop-cache\":false,\"locking\":\"off\",\"cache\":{\"no-flush\":true}}}",
 		boot ? "unmap" : "off");
 	/*
 	 * a host without room for the overlay is the guest's I/O error, not a machine that stands

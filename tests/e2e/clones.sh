@@ -34,6 +34,14 @@ echo "# guest memory of $guests machines: RSS $rss KiB, PSS $pss KiB, private $p
 is "$guests" 20 "20 machines run"
 ok "PSS shows that memory is shared" test $((pss * 10)) -lt $((rss * 9))
 
+# all of them read one disk, from the page cache: a create does not drop it from there
+disk=$(readlink /proc/"$q"/fd/* | grep -m 1 /disks/)
+cached() { fincore -bnro RES "$disk"; }
+cat "$disk" >/dev/null
+cached=$(cached)
+ok "one more" timeout 60 "$parbake" run tiny -- true
+ok "the disk stays in the page cache ($((cached >> 10)) KiB)" test "$cached" -gt 0 -a "$(cached)" -ge "$cached"
+
 for i in $(seq 20); do
 	echo go >&"${hold[i]}"
 	exec {hold[i]}>&-

@@ -23,15 +23,43 @@ like "$(run code-interpreter --json --code 'import matplotlib.pyplot as plt; plt
 # clones: nothing random is ever the same twice
 draw='import uuid, random, os, numpy as np, tempfile, ssl
 print(uuid.uuid4(), random.random(), os.urandom(8).hex(), np.random.rand(), open("/etc/machine-id").read().strip(), uuid.uuid1().hex, ssl.RAND_bytes(8).hex(), tempfile.mktemp())'
+# differ WHAT: is nothing in $scratch/a and $scratch/b the same?
+differ() {
+	local i a b what=(- uuid4 random.random os.urandom numpy.random machine-id uuid1 ssl tempfile)
+	for i in 1 2 3 4 5 6 7 8; do
+		a=$(cut -d' ' -f$i "$scratch/a") b=$(cut -d' ' -f$i "$scratch/b")
+		ok "$1 differ: ${what[i]} ($a, $b)" test -n "$a" -a "$a" != "$b"
+	done
+}
 py "$draw" >"$scratch/a"
 py "$draw" >"$scratch/b"
-for i in 1 2 3 4 5 6 7 8; do
-	what=(- uuid4 random.random os.urandom numpy.random machine-id uuid1 ssl tempfile)
-	a=$(cut -d' ' -f$i "$scratch/a") b=$(cut -d' ' -f$i "$scratch/b")
-	ok "two restores differ: ${what[i]} ($a, $b)" test -n "$a" -a "$a" != "$b"
-done
+differ "two restores"
 t=$(py 'import time; print(int(time.time()))')
 ok "the clock is right" test $((t - $(date +%s))) -le 2 -a $(($(date +%s) - t)) -le 20
+
+# spares are themselves from the moment they are made
+own_run
+mkdir -m 700 "$scratch/state"
+printf '[pool]\nsocket = %s\nstate = %s\n[template code-interpreter]\nspares = 2\n' \
+	"$scratch/sock" "$scratch/state" >"$scratch/conf"
+export PARBAKE_API=unix:$scratch/sock
+unset PARBAKE_API_KEY
+"$parbake" pool serve --config "$scratch/conf" 2>"$scratch/log" &
+daemon=$!
+trap '{ timeout 60 "$parbake" kill --all; kill $daemon; wait $daemon; } >/dev/null 2>&1; rm -rf "$scratch"' EXIT
+p() { timeout 60 "$parbake" "$@"; }
+two_spares() { p pool status --json | python3 -c 'import json,sys
+sys.exit(sum(t["spares"] for t in json.load(sys.stdin)["templates"] if t["name"] == "code-interpreter") < 2)'; }
+ok "two spares" await 120 two_spares
+one=$(p create code-interpreter) two=$(p create code-interpreter)
+p code "$one" --code "$draw" >"$scratch/a"
+p code "$two" --code "$draw" >"$scratch/b"
+differ "two spares"
+is "$(p pool status --json | python3 -c 'import json,sys
+print([t["hits_spare"] for t in json.load(sys.stdin)["templates"] if t["name"] == "code-interpreter"])')" "[2]" "which they were"
+is "$(p exec "$two" -- hostname)" "$two" "with a host name of its own"
+t=$(p code "$one" --code 'import time; print(int(time.time()))')
+ok "its clock is right" test $((t - $(date +%s))) -le 2 -a $(($(date +%s) - t)) -le 20
 
 bytes=$("$parbake" inspect base --config | python3 -c 'import json,sys; print(json.load(sys.stdin)["memory_data_bytes"])')
 echo "# base: $((bytes >> 20)) MiB of guest memory are not zero"

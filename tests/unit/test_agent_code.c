@@ -104,6 +104,12 @@ static void test_contexts(void)
 	is_int(field(s, PROTO_T_ERROR), -1, "IDENTITY with a context");
 	s = code("print(random.getstate() != a)", 0);
 	is_str(out(s, PROTO_OUT), "True\n", "reseeds its generators");
+	code("a = random.getstate()", 0);
+	proto_put_str(begin(), PROTO_T_HOSTNAME, "spare-1");
+	s = call(PROTO_IDENTITY);
+	is_int(field(s, PROTO_T_ERROR), -1, "IDENTITY with nothing but a name");
+	s = code("print(random.getstate() == a)", 0);
+	is_str(out(s, PROTO_OUT), "True\n", "leaves them");
 
 	code("before = (get_ipython().execution_count, len(In), list(Out)); 'kept'", 0);
 	proto_put_str(begin(), PROTO_T_ACTION, "exercise");
