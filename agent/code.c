@@ -95,7 +95,7 @@ static void cell_reply(struct context *c, bool gone)
 	cell_free(l);
 }
 
-static void queue_gone(struct context *c)
+void code_queue_gone(struct context *c)
 {
 	while (c->queue) {
 		struct cell *l = c->queue;
@@ -241,7 +241,7 @@ void code_gone(struct context *c)
 	bool told = (c->cell && !c->finished) || c->queue;
 	struct cell *l = c->cell;
 
-	queue_gone(c);
+	code_queue_gone(c);
 	c->told = told;
 	timer_stop(&c->timer);
 	if (l)

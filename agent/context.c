@@ -241,7 +241,10 @@ void context_over(struct context *c)
 		c->why[0] = '\0';
 		if (context_start(c, &f) == 0)
 			return;
+		snprintf(c->why, sizeof(c->why), "%.*s", (int)sizeof(c->why) - 1, f.text);
+		c->ready = false;
 		waiters_end(c, true, f.err, f.text);
+		code_queue_gone(c); /* cells that came while it ended, for the new one */
 		context_free(c);
 		return;
 	}
@@ -456,10 +459,17 @@ static void waiter_gone(struct stream *s)
 	free(w);
 }
 
+/* A start that nobody waits for any more is taken back: its context would stay, known to nobody. */
 static void waiter_cancel(struct stream *s)
 {
+	struct context *c = ((struct waiter *)stream_user(s))->context;
+
 	waiter_gone(s);
 	stream_reply_error(s, ECANCELED, "canceled");
+	if (c->state == CONTEXT_STARTING && !c->waiters && !c->queue && !c->stopping) {
+		c->stopping = true;
+		context_kill(c, "its start was canceled");
+	}
 }
 
 static const struct stream_ops waiter_ops = {.cancel = waiter_cancel, .abort = waiter_gone};

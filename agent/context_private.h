@@ -89,6 +89,8 @@ void code_next(struct context *c);
 bool code_done(struct context *c, const uint8_t *body, uint32_t len);
 /* The process has ended: tell its cells; context_over() follows, now or later. */
 void code_gone(struct context *c);
+/* Answer the cells that wait: its interpreter is gone, or (c->ready is false) did not start. */
+void code_queue_gone(struct context *c);
 /* A source has ended. */
 void code_source_done(void *user);
 

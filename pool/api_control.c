@@ -100,7 +100,8 @@ bool api_control(struct api *a, const struct api_caller *who, struct http_reques
 
 	if ((!strcmp(path, "/sandboxes") || !strcmp(path, "/v2/sandboxes")) &&
 		!strcmp(method, "POST")) {
-		http_collect(rq, LIMIT_HTTP_BODY, create_read, control_call_new(a, who, rq, ""));
+		http_collect(rq, LIMIT_HTTP_BODY, create_read, control_call_free,
+			control_call_new(a, who, rq, ""));
 		return true;
 	}
 	if (get && (!strcmp(path, "/sandboxes") || !strcmp(path, "/v2/sandboxes"))) {

@@ -108,7 +108,7 @@ struct control_call {
 };
 struct control_call *control_call_new(
 	struct api *a, const struct api_caller *who, struct http_request *rq, const char *id);
-void control_call_free(struct control_call *c);
+void control_call_free(void *call); /* a struct control_call */
 /* "No such sandbox", in the words that clients know. */
 void control_not_found(struct http_request *rq, const char *id);
 

@@ -23,8 +23,10 @@ struct control_call *control_call_new(
 	return c;
 }
 
-void control_call_free(struct control_call *c)
+void control_call_free(void *call)
 {
+	struct control_call *c = call;
+
 	json_decref(c->results);
 	free(c);
 }
@@ -270,7 +272,8 @@ bool control_one(struct api *a, const struct api_caller *who, struct http_reques
 	if (!sb || !control_owns(who, f.key))
 		control_not_found(rq, id);
 	else if (post)
-		http_collect(rq, LIMIT_HTTP_BODY, posts[i].read, control_call_new(a, who, rq, id));
+		http_collect(rq, LIMIT_HTTP_BODY, posts[i].read, control_call_free,
+			control_call_new(a, who, rq, id));
 	else if (!get)
 		pool_kill(a->pool, id, done_empty, control_call_new(a, who, rq, id));
 	else if (!*rest)

@@ -68,10 +68,14 @@ bool http_decode(char *text, bool plus);
 
 /* ---- its body ------------------------------------------------------------------------------ */
 
-/* Collect the body, at most @max bytes (more: 413 is answered here), NUL-terminated, then call
- * @fn. */
+/*
+ * Collect the body, at most @max bytes (more: 413 is answered here), NUL-terminated, then call @fn. Where
+ * that never comes to be (too long, too many at once, the client gone before all was sent) @dropped is
+ * called instead, when the request is freed: @user is let go by exactly one of the two. @dropped may be NULL.
+ */
 void http_collect(struct http_request *rq, size_t max,
-	void (*fn)(void *user, struct http_request *rq, const char *body, size_t len), void *user);
+	void (*fn)(void *user, struct http_request *rq, const char *body, size_t len),
+	void (*dropped)(void *user), void *user);
 /* The body as it comes. data() returns how many bytes it took; fewer than @len: no more is read
  * until http_upload_resume(). end(): all of it has come. For multipart/form-data use
  * http_upload_form().

@@ -84,7 +84,9 @@ struct http_request {
 	size_t max;
 	char *text; /* collected */
 	size_t text_len, text_size; /* text_size: counted in s->bodies */
+	/* one of the two is called, with body_user; dropped is NULL once that is settled */
 	void (*collected)(void *user, struct http_request *rq, const char *body, size_t len);
+	void (*dropped)(void *user);
 	const struct http_upload_ops *ops;
 	void *body_user;
 	struct MHD_PostProcessor *form;

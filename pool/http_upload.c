@@ -55,11 +55,13 @@ static void too_much(struct http_request *rq)
 }
 
 void http_collect(struct http_request *rq, size_t max,
-	void (*fn)(void *user, struct http_request *rq, const char *body, size_t len), void *user)
+	void (*fn)(void *user, struct http_request *rq, const char *body, size_t len),
+	void (*dropped)(void *user), void *user)
 {
 	rq->body = HTTP_COLLECT;
 	rq->max = max;
 	rq->collected = fn;
+	rq->dropped = dropped;
 	rq->body_user = user;
 	if (rq->length != UINT64_MAX && rq->length > max)
 		too_much(rq);
@@ -300,6 +302,7 @@ void http_body_end(struct http_request *rq)
 	if (rq->answer != HTTP_NO_ANSWER)
 		return;
 	if (rq->body == HTTP_COLLECT) {
+		rq->dropped = NULL;
 		/* it is borrowed until then: whoever waits for an answer holds none of it */
 		rq->collected(rq->body_user, rq, rq->text ? rq->text : "", rq->text_len);
 		drop_text(rq);
@@ -310,6 +313,8 @@ void http_body_end(struct http_request *rq)
 
 void http_body_free(struct http_request *rq)
 {
+	if (rq->dropped)
+		rq->dropped(rq->body_user);
 	if (rq->form)
 		MHD_destroy_post_processor(rq->form);
 	drop_text(rq);

@@ -50,6 +50,7 @@ static void finish(struct keeper *k, int error, const char *text)
 	k->state = KEEPER_GONE;
 	if (!error)
 		clear_name(k);
+	k->telling = true;
 	while (k->first && !k->freed) {
 		struct keeper_call *c = keeper_call_take(k);
 
@@ -57,6 +58,7 @@ static void finish(struct keeper *k, int error, const char *text)
 			c->fn(c->user, k->end_error, k->end_text, NULL, NULL, 0);
 		keeper_call_free(c);
 	}
+	k->telling = false;
 	if (!k->freed && k->killing) {
 		if (k->kill_fn)
 			k->kill_fn(k->kill_user, error, text, NULL, NULL, 0);
@@ -164,7 +166,7 @@ void keeper_end(struct keeper *k, int error, const char *text)
 
 void keeper_kill(struct keeper *k, keeper_fn *fn, void *user)
 {
-	if (k->killing || k->state == KEEPER_GONE) {
+	if (k->killing || (k->state == KEEPER_GONE && !k->telling)) {
 		keeper_call_fail(k, keeper_call_new(k, fn, user),
 			k->state == KEEPER_GONE ? 0 : EALREADY,
 			k->state == KEEPER_GONE ? NULL : "the sandbox is being ended");

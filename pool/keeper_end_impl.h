@@ -50,6 +50,7 @@ struct keeper {
 	char *end_text;
 	struct loop_timer *timer; /* of the end */
 	bool killing;
+	bool telling; /* GONE, and the open calls are being told: a kill now is told last */
 	keeper_fn *kill_fn;
 	void *kill_user;
 

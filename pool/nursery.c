@@ -16,6 +16,8 @@
 #include "common/proc.h"
 #include "pool/keeper_impl.h"
 
+#define FREE_WAIT_MS 100 /* who is killed ends in less */
+
 struct order {
 	char *text;
 	int conn; /* the keeper's end */
@@ -190,16 +192,37 @@ int nursery_start(struct loop *l, const char *store_dir, const char *manifest_di
 	return 0;
 }
 
+static void nursery_release(struct nursery *n)
+{
+	loop_remove(n->on_end);
+	free(n->sockets);
+	free(n->text);
+	free(n);
+}
+
+static void freed_end(void *user, short revents)
+{
+	struct nursery *n = user;
+
+	(void)revents;
+	proc_wait(&n->proc, CLOCK_NEVER, NULL);
+	nursery_release(n);
+}
+
 void nursery_free(struct nursery *n)
 {
 	if (!n)
 		return;
 	close_down(n);
+	proc_signal(&n->proc, SIGKILL);
+	if (n->proc.pid <= 0 ||
+		proc_wait(&n->proc, clock_deadline(FREE_WAIT_MS), NULL) != -ETIMEDOUT) {
+		nursery_release(n);
+		return;
+	}
+	/* it hangs in the kernel, writing to a disk maybe: nobody is to wait for that */
 	loop_remove(n->on_end);
-	proc_kill(&n->proc);
-	free(n->sockets);
-	free(n->text);
-	free(n);
+	n->on_end = loop_add(n->l, n->proc.pidfd, POLLIN, freed_end, n, NULL);
 }
 
 int nursery_pid(const struct nursery *n)

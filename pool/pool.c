@@ -273,6 +273,7 @@ void pool_free(struct pool *p)
 		loop_timer_cancel(p->later->timer);
 		later_free(p->later);
 	}
+	pool_looking_free_all(p);
 	pool_works_free(p->works);
 	pool_cgroups_free(p->cgroups);
 	pool_keys_free(p);

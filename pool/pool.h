@@ -21,8 +21,8 @@
  *     create ─► CREATING ─► RUNNING ─► PAUSING ─► PAUSED ─► RESUMING ─► RUNNING
  *                   └── fails      └────────── kill, lease, its own end ──► (gone)
  *
- * Whatever is at rest is a directory in the state directory: paused/ID/ (sandbox.json beside the capture),
- * snapshots/ID/. What runs is with its keeper (pool/keeper.h), notes included, so there is no
+ * Whatever is at rest is in the state directory: a record, paused/ID.json or snapshots/ID.json, and the capture that it
+ * speaks of, captures/ID-N or captures/ID. What runs is with its keeper (pool/keeper.h), notes included, so there is no
  * second book that could disagree with the machines.
  */
 enum pool_state {

@@ -294,10 +294,13 @@ struct pool {
 	struct pool_change *changes;
 	struct pool_burial *burials; /* guests to be freed in the next round */
 	struct pool_later *later; /* answers to be given in the next round */
+	struct pool_looking *looking; /* questions to keepers */
 	void (*on_create)(void *user, const struct pool_facts *f, bool ok, const json_t *parts);
 	void *on_create_user;
 };
 
+/* Forget the questions that keepers have not answered: nobody is told (pool_free()). */
+void pool_looking_free_all(struct pool *p);
 /* Call @fn in the next round. */
 void pool_later(struct pool *p, pool_fn *fn, void *user, int error, const char *text);
 /* The same with err's text. @r: a negative errno. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Records: all that must be known of a sandbox when the daemon that made it is gone, as one JSON
- * object. Its keeper holds it while it runs, sandbox.json beside its capture while it does not. What the
+ * object. Its keeper holds it while it runs, paused/ID.json while it does not. What the
  * template says is in it too, so that a sandbox outlives its template's tag.
  *
  * The object is the truth, and notes are only a view of it: they borrow every string, so that a

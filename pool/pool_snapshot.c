@@ -18,8 +18,6 @@
 #include "common/file.h"
 #include "common/log.h"
 
-#define COPY_STEP (64 * MIB)
-
 /* ---- looking ---------------------------------------------------------------------------------- */
 
 int pool_snapshot_find(
@@ -90,20 +88,22 @@ static int copy_file(int from_dir, int to_dir, const char *name, struct err *err
 {
 	cleanup_fd int from = openat(from_dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	cleanup_fd int to = -1;
-	ssize_t n = 1;
+	struct stat st;
+	int r;
 
 	if (from < 0)
 		return err_sys(err, errno, "opening a capture's %s", name);
 	to = openat(to_dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (to < 0)
 		return err_sys(err, errno, "making a snapshot's %s", name);
-	while (n > 0) {
-		n = copy_file_range(from, NULL, to, NULL, COPY_STEP, 0);
-		if (n < 0 && errno == EINTR)
-			n = 1;
-	}
-	if (n < 0 || fsync(to) < 0)
-		return err_sys(err, errno, "writing a snapshot's %s", name);
+	if (fstat(from, &st) < 0 || ftruncate(to, st.st_size) < 0)
+		r = -errno;
+	else
+		r = file_copy_sparse(from, to, (uint64_t)st.st_size, NULL, NULL);
+	if (r == 0 && fsync(to) < 0)
+		r = -errno;
+	if (r < 0)
+		return err_sys(err, -r, "writing a snapshot's %s", name);
 	return 0;
 }
 

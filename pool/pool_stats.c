@@ -9,7 +9,8 @@
 
 #define LOOK_MS 5000
 
-struct looking {
+struct pool_looking {
+	struct pool_looking *next, **at;
 	struct loop_timer *timer;
 	struct pool *pool;
 	char id[POOL_ID_SIZE];
@@ -17,6 +18,21 @@ struct looking {
 	keeper_fn *fn;
 	void *user;
 };
+
+static void looking_free(struct pool_looking *l)
+{
+	loop_timer_cancel(l->timer);
+	*l->at = l->next;
+	if (l->next)
+		l->next->at = l->at;
+	free(l);
+}
+
+void pool_looking_free_all(struct pool *p)
+{
+	while (p->looking)
+		looking_free(p->looking);
+}
 
 /* The share of one processor since the last look. */
 static double cpu_share(struct pool_sandbox *sb, uint64_t cpu_ns)
@@ -36,16 +52,15 @@ static double cpu_share(struct pool_sandbox *sb, uint64_t cpu_ns)
 static void looked(
 	void *user, int error, const char *text, const json_t *reply, int *fds, unsigned n_fds)
 {
-	struct looking *l = user;
+	struct pool_looking *l = user;
 	struct pool_sandbox *sb = pool_sandbox_find(l->pool, l->id);
 	cleanup_json json_t *more = NULL;
 	uint64_t cpu = 0;
 
-	loop_timer_cancel(l->timer);
 	if (!l->fn) { /* it has been answered */
 		for (unsigned i = 0; i < n_fds; i++)
 			close(fds[i]);
-		free(l);
+		looking_free(l);
 		return;
 	}
 	if (error == 0 && l->stats && sb) {
@@ -54,12 +69,12 @@ static void looked(
 		json_object_set_new(more, "cpu_pct", json_real(100 * cpu_share(sb, cpu)));
 	}
 	l->fn(l->user, error, text, more ? more : reply, fds, n_fds);
-	free(l);
+	looking_free(l);
 }
 
 static void look_passed(void *user)
 {
-	struct looking *l = user;
+	struct pool_looking *l = user;
 	keeper_fn *fn = l->fn;
 
 	l->timer = NULL;
@@ -69,21 +84,26 @@ static void look_passed(void *user)
 
 static void not_there(void *user, struct pool_sandbox *none, int error, const char *text)
 {
-	struct looking *l = user;
+	struct pool_looking *l = user;
 
 	(void)none;
 	l->fn(l->user, error, text, NULL, NULL, 0);
-	free(l);
+	looking_free(l);
 }
 
 static void look(struct pool *p, const char *id, bool stats, keeper_fn *fn, void *user)
 {
 	struct pool_sandbox *sb = pool_sandbox_find(p, id);
-	struct looking *l = malloc(sizeof(*l));
+	struct pool_looking *l = malloc(sizeof(*l));
 
 	if (!l)
 		abort();
-	*l = (struct looking){.pool = p, .stats = stats, .fn = fn, .user = user};
+	*l = (struct pool_looking){.pool = p, .stats = stats, .fn = fn, .user = user};
+	l->next = p->looking;
+	l->at = &p->looking;
+	if (l->next)
+		l->next->at = &l->next;
+	p->looking = l;
 	if (!sb) {
 		pool_later(p, not_there, l, ENOENT, "there is no such sandbox");
 		return;

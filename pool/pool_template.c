@@ -190,8 +190,8 @@ void pool_versions_sweep(struct pool *p)
 	while ((v = *at)) {
 		bool needed = version_in_use(v) || (v->tagged && v->want);
 
-		if (v->nursery && !needed &&
-			(!v->tagged || now - v->nursery_used > NURSERY_IDLE_NS)) {
+		/* with no tag any more, too: what it opens, a large disk maybe, may take longer than one try to use it */
+		if (v->nursery && !needed && now - v->nursery_used > NURSERY_IDLE_NS) {
 			nursery_free(v->nursery);
 			v->nursery = NULL;
 		}

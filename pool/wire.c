@@ -251,7 +251,7 @@ bool wire_handle(struct wire *w, const char *id, struct http_request *rq, const 
 		return true;
 	}
 	if (r->body)
-		http_collect(rq, LIMIT_HTTP_BODY, call_body, c);
+		http_collect(rq, LIMIT_HTTP_BODY, call_body, NULL, c); /* call_end() lets it go */
 	else if (call_target(c, &t))
 		r->start(c, &t, NULL);
 	wire_call_release(c);

@@ -3,8 +3,8 @@
  * A sandbox, from a template's snapshot to an agent that answers under a new identity.
  *
  * The monitor starts first, because that takes longest; while it does, the pager maps the working
- * set and the identity is made. Before the machine runs, SYNC, IDENTITY and THAW are already in its
- * channel, so the answer needs no round trip of ours: the agent wakes, reads the three in order and
+ * set and the identity is made. Before the machine runs, SYNC, IDENTITY and THAW (not of a spare, which was thawed
+ * when it was made) are already in its channel, so the answer needs no round trip of ours: the agent wakes, reads the three in order and
  * answers them. THAW because a snapshot is taken with the root frozen; after IDENTITY, which writes
  * to memory alone, so that nothing the freeze held up goes on before the clone is itself. The HELLO
  * that answers SYNC carries the nonce that the agent made at boot and that lives only in memory:
@@ -164,7 +164,7 @@ static void sent_done(void *user, const struct guest_reply *reply)
 
 static const struct guest_stream_ops sent_ops = {.done = sent_done};
 
-/* SYNC, IDENTITY and THAW into the channel, as far as it takes them now: all, it is empty. */
+/* SYNC, IDENTITY and maybe THAW into the channel, as far as it takes them now: all, it is empty. */
 static int send_ahead(struct sandbox *sb, const char *hostname, struct err *err)
 {
 	struct guest_identity id;

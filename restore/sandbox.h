@@ -68,10 +68,10 @@ struct sandbox_trace {
 	int64_t monitor_started; /* the monitor's program runs: fork and exec are done */
 	int64_t monitor_ready; /* its control socket has answered */
 	int64_t state_loaded;
-	int64_t asked; /* SYNC, IDENTITY and THAW lie in the channel */
+	int64_t asked; /* SYNC, IDENTITY and, but for a spare, THAW lie in the channel */
 	int64_t resumed;
 	int64_t hello, identity, thaw; /* their answers were read here */
-	int64_t answered; /* all three */
+	int64_t answered; /* all of them */
 	int64_t first_result;
 };
 

@@ -12,6 +12,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -19,12 +21,18 @@
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
 
 #ifndef USERFAULTFD_IOC_NEW /* 6.1, but absent from older headers */
 #define USERFAULTFD_IOC_NEW _IO(0xAA, 0x00)
+#endif
+
+#define BELL_NS 2000000 /* a read that should not have waited is ended after so long */
+#ifndef sigev_notify_thread_id
+#define sigev_notify_thread_id _sigev_un._tid
 #endif
 
 static const char *const result_names[] = {
@@ -83,20 +91,88 @@ int uffd_check(int fd, struct err *err)
 	return 0;
 }
 
+/*
+ * Whether a read waits is a flag of the open file, which the machine has too: a monitor that was taken
+ * over can clear it and keep a reader for ever. Where a read cannot say for itself that it will not wait
+ * (before 6.10), a timer of the thread's own rings until it is through.
+ */
+static pthread_key_t bell_key;
+static pthread_once_t bell_once = PTHREAD_ONCE_INIT;
+static __thread struct {
+	timer_t timer;
+	bool made;
+} bell;
+
+static void bell_rings(int signal)
+{
+	(void)signal;
+}
+
+static void bell_delete(void *made)
+{
+	(void)made;
+	timer_delete(bell.timer);
+	bell.made = false;
+}
+
+static void bell_begin(void)
+{
+	struct sigaction sa = {.sa_handler = bell_rings}; /* no SA_RESTART: it ends a read */
+
+	sigaction(SIGRTMIN, &sa, NULL);
+	pthread_key_create(&bell_key, bell_delete);
+}
+
+static int bell_make(void)
+{
+	struct sigevent ev = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGRTMIN};
+	sigset_t set;
+
+	pthread_once(&bell_once, bell_begin);
+	ev.sigev_notify_thread_id = gettid();
+	if (timer_create(CLOCK_MONOTONIC, &ev, &bell.timer) < 0)
+		return -errno;
+	bell.made = true;
+	pthread_setspecific(bell_key, &bell);
+	sigemptyset(&set);
+	sigaddset(&set, SIGRTMIN);
+	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+	return 0;
+}
+
+static ssize_t read_bounded(int fd, void *to, size_t len)
+{
+	/* again and again: the first may ring before the read has begun */
+	const struct itimerspec ring = {{.tv_nsec = BELL_NS}, {.tv_nsec = BELL_NS}}, none = {0};
+	ssize_t got;
+	int r = bell.made ? 0 : bell_make();
+
+	if (r < 0 || timer_settime(bell.timer, 0, &ring, NULL) < 0) {
+		errno = r < 0 ? -r : errno;
+		return -1;
+	}
+	got = read(fd, to, len);
+	r = errno;
+	timer_settime(bell.timer, 0, &none, NULL);
+	errno = r;
+	return got;
+}
+
+atomic_bool uffd_no_nowait;
+
 ssize_t uffd_read(int fd, struct uffd_msg *msgs, size_t n)
 {
-	static atomic_bool no_nowait; /* before 6.10 preadv2(2) does not know it here */
 	struct iovec iov = {.iov_base = msgs, .iov_len = n * sizeof(*msgs)};
 	ssize_t got = -1;
 
 	errno = EOPNOTSUPP;
-	if (!atomic_load_explicit(&no_nowait, memory_order_relaxed)) {
+	if (!atomic_load_explicit(&uffd_no_nowait, memory_order_relaxed)) {
 		got = preadv2(fd, &iov, 1, -1, RWF_NOWAIT);
 		if (got < 0 && errno == EOPNOTSUPP)
-			atomic_store_explicit(&no_nowait, true, memory_order_relaxed);
+			atomic_store_explicit(&uffd_no_nowait, true, memory_order_relaxed);
 	}
 	if (got < 0 && errno == EOPNOTSUPP)
-		got = read(fd, msgs, n * sizeof(*msgs));
+		got = read_bounded(fd, msgs, n * sizeof(*msgs));
 	if (got < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
 	return got / (ssize_t)sizeof(*msgs);

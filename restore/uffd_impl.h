@@ -4,6 +4,7 @@
 
 #include <linux/userfaultfd.h>
 #include <stddef.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -36,9 +37,12 @@ int uffd_create(const char **ret_how, struct err *err);
 int uffd_register(int fd, void *addr, size_t len);
 /* Is @fd a userfaultfd? (It came from another process.) */
 int uffd_check(int fd, struct err *err);
-/* Messages waiting, never blocks (whatever the other holder made of O_NONBLOCK, where the kernel
- * can): their number, 0, or -errno. */
+/*
+ * Messages waiting: their number, 0, or -errno. It does not block, whatever the other holder made of O_NONBLOCK (for
+ * 2 ms, before 6.10, and by means of SIGRTMIN, whose handler becomes an empty one).
+ */
 ssize_t uffd_read(int fd, struct uffd_msg *msgs, size_t n);
+extern atomic_bool uffd_no_nowait; /* as before 6.10; set by the first read, or by a test */
 
 /*
  * Map the pages that are in the file, or zero pages, over [@addr, @addr + @len), waking who waits

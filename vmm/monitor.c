@@ -42,7 +42,8 @@ static_assert(sizeof(accel_names) / sizeof(accel_names[0]) == MACHINE_KVM + 1, "
 static const char *const cpu_models[] = {
 	/*
 	 * Under emulation `max` depends on the monitor's version alone. Without erms, which says that `rep stosb` is
-	 * the fast way to clear memory: emulated it is a loop of bytes, and kernel and libc have better ones.
+	 * the fast way to clear memory: emulated it is a loop of bytes, and kernel and libc have better ones. Nested
+	 * virtualisation is off here as below: a sandbox has no use for it, and less of the emulator is in its reach.
 	 */
 	[MACHINE_TCG] = "max,erms=off,svm=off",
 	/* no nested virtualisation: its state is large, and a sandbox has no use for it */

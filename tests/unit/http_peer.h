@@ -36,6 +36,7 @@ static struct {
 	char *body;
 	size_t body_len, take, taken; /* data() takes this much until it is raised */
 	unsigned chunks, ended, ends, completes, rooms, parts;
+	unsigned collects, settled, dropped; /* settled: by a body, or without one */
 	char part[256];
 	size_t to_write, written; /* of a stream; 0: on demand */
 } at;
@@ -46,7 +47,14 @@ static void collected(void *user, struct http_request *rq, const char *body, siz
 {
 	json_t *o = json_pack("{s:s#, s:s}", "body", body, (int)len, "from", (const char *)user);
 
+	at.settled++;
 	http_reply(rq, 200, o);
+}
+
+static void dropped(void *user)
+{
+	at.settled += !strcmp(user, "handler");
+	at.dropped++;
 }
 
 static size_t data(void *user, const char *bytes, size_t len)
@@ -132,7 +140,10 @@ static void handler(void *user, struct http_request *rq)
 	} else if (!strcmp(p, "/later")) {
 		at.waiting = rq;
 	} else if (!strcmp(p, "/collect")) {
-		http_collect(rq, 100, collected, "handler");
+		static char name[] = "handler";
+
+		at.collects++;
+		http_collect(rq, 100, collected, dropped, name);
 	} else if (!strcmp(p, "/upload")) {
 		http_on_end(rq, over, NULL);
 		http_upload(rq, &ops, NULL);

@@ -154,6 +154,59 @@ static void test_contexts(void)
 	is_int(field(s, PROTO_T_CONTEXTS), 0, "none is left");
 }
 
+static int64_t contexts_alive(void)
+{
+	begin();
+	return field(call(PROTO_INFO), PROTO_T_CONTEXTS);
+}
+
+static struct seen *ask_context(const char *action, const char *name, const char *cwd)
+{
+	proto_put_str(begin(), PROTO_T_ACTION, action);
+	proto_put_str(&body, PROTO_T_CONTEXT, name);
+	if (cwd)
+		proto_put_str(&body, PROTO_T_CWD, cwd);
+	return request(PROTO_CONTEXT);
+}
+
+/* A start that is canceled leaves nothing; a restart that fails answers who waits for it. */
+static void test_starts(void)
+{
+	char dir[] = "/tmp/parbake-cwd-XXXXXX";
+	int64_t until = now_ms() + WAIT_MS;
+	struct seen *s, *restart, *waits;
+
+	s = ask_context("start", "late", NULL);
+	send_frame(PROTO_CANCEL, 0, s->id, NULL, 0);
+	is_int(field(finish(s), PROTO_T_ERROR), ECANCELED, "a start is canceled");
+	while (contexts_alive() > 0 && now_ms() < until)
+		continue;
+	is_int(contexts_alive(), 0, "its context goes, too");
+
+	if (!mkdtemp(dir))
+		bail("mkdtemp");
+	s = finish(ask_context("start", "moved", dir));
+	is_int(field(s, PROTO_T_ERROR), -1, "a context in a directory");
+	proto_put_str(begin(), PROTO_T_CODE,
+		"import os\nos.rmdir(os.getcwd())\nwhile True: print('y' * 1000)");
+	proto_put_str(&body, PROTO_T_CONTEXT, "moved");
+	s = request(PROTO_CODE);
+	s->greedy = 1;
+	while (s->total[PROTO_OUT] < PROTO_WINDOW && now_ms() < until)
+		contexts_alive();
+	restart = ask_context("restart", "moved", NULL);
+	while (contexts_alive() > 0 && now_ms() < until)
+		continue;
+	proto_put_str(begin(), PROTO_T_CODE, "1");
+	proto_put_str(&body, PROTO_T_CONTEXT, "moved");
+	waits = request(PROTO_CODE);
+	is_int(field(finish(s), PROTO_T_CONTEXT_GONE), 1, "its cell ends when it is restarted");
+	ok(field(finish(restart), PROTO_T_ERROR) > 0, "which fails: the directory is gone");
+	finish(waits);
+	has_str(error_text(waits), "did not start", "a cell that came meanwhile is told");
+	is_int(contexts_alive(), 0, "nothing is left of it");
+}
+
 static void tests(void)
 {
 	if (!do_sync(1, 1))
@@ -161,8 +214,10 @@ static void tests(void)
 	test_machine();
 	if (system("python3 -c 'import IPython' 2>/dev/null") != 0)
 		tap_skip("contexts: python3 has no IPython");
-	else if (ok(context_start(), "a context starts"))
+	else if (ok(context_start(), "a context starts")) {
 		test_contexts();
+		test_starts();
+	}
 }
 
 int main(int argc, char **argv)

@@ -51,6 +51,13 @@ static void test_collect(void)
 	ok(until(&c, says(&c, " 413 ")), "one that would send too much is told so instead");
 	ok(!says(&c, "100 Continue"), "and not to go on");
 	leave(&c);
+	c = enter();
+	say(&c, "POST /collect HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\nhalf");
+	ok(until(&c, http_server_open(server) == 1), "one whose client goes away in its midst");
+	leave(&c);
+	ok(until(NULL, http_server_open(server) == 0), "is over");
+	is_int(at.dropped, 4, "those that did not come whole are dropped");
+	is_int(at.settled, at.collects, "each is handed over or dropped, once");
 
 	/* an unwanted body without end */
 	c = enter();

@@ -407,6 +407,18 @@ static void test_kill(void)
 	until("kill");
 	is_str(seen, "first:ok kill:ok ", "a kill from within an answer");
 	finish();
+
+	begin();
+	greet(0);
+	rounds(2);
+	keeper_ready(f.k, kill_on_answer, &f);
+	kill(f.child, SIGKILL); /* it has the far end, too */
+	close_fd(&f.far);
+	until("kill");
+	rounds(3);
+	is_str(seen, "first:ECONNRESET kill:ok ",
+		"a kill from within what its end answers is answered, and is the only end");
+	finish();
 }
 
 static void test_refused(void)

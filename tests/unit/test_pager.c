@@ -389,6 +389,23 @@ static void test_handshakes(struct image *img)
 	close(null);
 }
 
+/* A monitor that was taken over makes the descriptor, which is its own too, a blocking one. */
+static void test_blocking(struct image *img)
+{
+	struct uffd_msg msgs[4];
+	struct err err;
+	int uffd = uffd_create(NULL, &err);
+
+	if (uffd < 0 || fcntl(uffd, F_SETFL, 0) < 0)
+		child_die("no userfaultfd");
+	is_int(uffd_read(uffd, msgs, 4), 0, "a descriptor made to block does not block a read");
+	atomic_store(&uffd_no_nowait, true);
+	is_int(uffd_read(uffd, msgs, 4), 0, "nor where the kernel is older");
+	is_int(uffd_read(uffd, msgs, 4), 0, "nor the next");
+	close(uffd);
+	test_chaos(img, PAGE, 3, "40000", 100000);
+}
+
 int main(int argc, char **argv)
 {
 	struct image *img;
@@ -418,6 +435,7 @@ int main(int argc, char **argv)
 	test_chaos(img, 0, 4, "4000", 1000);
 	test_damage(fd);
 	test_killed(fd, "10");
+	test_blocking(img);
 	image_free(img);
 	close(fd);
 	return tap_done();
