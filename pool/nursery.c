@@ -194,7 +194,6 @@ int nursery_start(struct loop *l, const char *store_dir, const char *manifest_di
 
 static void nursery_release(struct nursery *n)
 {
-	loop_remove(n->on_end);
 	free(n->sockets);
 	free(n->text);
 	free(n);
@@ -205,6 +204,7 @@ static void freed_end(void *user, short revents)
 	struct nursery *n = user;
 
 	(void)revents;
+	loop_remove(n->on_end);
 	proc_wait(&n->proc, CLOCK_NEVER, NULL);
 	nursery_release(n);
 }
@@ -214,6 +214,7 @@ void nursery_free(struct nursery *n)
 	if (!n)
 		return;
 	close_down(n);
+	loop_remove(n->on_end);
 	proc_signal(&n->proc, SIGKILL);
 	if (n->proc.pid <= 0 ||
 		proc_wait(&n->proc, clock_deadline(FREE_WAIT_MS), NULL) != -ETIMEDOUT) {
@@ -221,7 +222,6 @@ void nursery_free(struct nursery *n)
 		return;
 	}
 	/* it hangs in the kernel, writing to a disk maybe: nobody is to wait for that */
-	loop_remove(n->on_end);
 	n->on_end = loop_add(n->l, n->proc.pidfd, POLLIN, freed_end, n, NULL);
 }
 
