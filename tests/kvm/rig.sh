@@ -71,7 +71,7 @@ cp "$PARBAKE_HOME/cache/stages/source-$source".* "$work/home/cache/stages/"
 cp "$kernel"/*.ko "$work/modules/"
 cp /bin/busybox "$work/bin/busybox"
 for tool in sh mount insmod mknod cat ls grep sed awk sleep kill poweroff mkdir head tail cut date env \
-	sort uniq wc tr timeout seq test ps id dmesg cmp; do ln -sf busybox "$work/bin/$tool"; done
+	sort uniq wc tr timeout seq test ps id dmesg cmp xargs; do ln -sf busybox "$work/bin/$tool"; done
 cp "$top/tests/kvm/rig-init" "$work/init"
 chmod +x "$work/init"
 (cd "$work" && find . | cpio -o -H newc --quiet >"$scratch/rig.cpio")
