@@ -323,6 +323,26 @@ static int run_pip(struct install *in, struct err *err)
 
 /* ---- all of it -------------------------------------------------------------------------- */
 
+/* What programs say where there is no network, which an author may not expect. */
+static void explain_network(const struct install *in, struct err *err)
+{
+	static const char *const words[] = {"resolve host", "name resolution",
+		"Name or service not known", "Network is unreachable", "Could not connect"};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		if (!strstr(err->text, words[i]))
+			continue;
+		err_append(err,
+			"\na guest has no network; a step reaches the hosts in [network] allow "
+			"(%s), by "
+			"the proxy in its environment",
+			in->r->allow.n
+				? "this one was not among them, or the program does not use it"
+				: "here none");
+		return;
+	}
+}
+
 static int run_steps(struct install *in, struct err *err)
 {
 	cleanup_free const char **env = guest_env(in->r, &in->env);
@@ -333,6 +353,7 @@ static int run_steps(struct install *in, struct err *err)
 		int rc = oven_shell(in->o, label, s->text, env, err);
 
 		if (rc) {
+			explain_network(in, err);
 			err_prefix(err, "%s:%u", s->file, s->line);
 			return rc;
 		}

@@ -22,7 +22,7 @@ struct code {
 	uint64_t timeout_ms;
 	bool json;
 	struct client_parts parts;
-	bool over, ended, raised;
+	bool over, ended, raised, timed_out;
 	int r;
 	struct err *err;
 };
@@ -63,6 +63,8 @@ static int on_part(void *user, const json_t *obj, unsigned flags, struct err *er
 
 	(void)flags;
 	code->raised |= !strcmp(type, "error");
+	code->timed_out |=
+		!strcmp(type, "error") && json_is_true(json_object_get(obj, "timed_out"));
 	code->ended |= !strcmp(type, "error") || !strcmp(type, "end_of_execution");
 	if (code->json && strcmp(type, "keepalive") != 0)
 		json_print_line(obj);
@@ -74,8 +76,13 @@ static int on_part(void *user, const json_t *obj, unsigned flags, struct err *er
 		return print_text(STDERR_FILENO, obj, "text", "", err);
 	if (!strcmp(type, "result") && json_is_string(json_object_get(obj, "text")))
 		return print_text(STDOUT_FILENO, obj, "text", "\n", err);
-	if (!strcmp(type, "error"))
-		return print_text(STDERR_FILENO, obj, error_key(obj), "\n", err);
+	if (!strcmp(type, "error")) {
+		int r = print_text(STDERR_FILENO, obj, error_key(obj), "\n", err);
+
+		if (r == 0 && code->timed_out)
+			fprintf(stderr, "parbake: timed out: %s\n", client_string(obj, "value"));
+		return r;
+	}
 	if (!strcmp(type, "end_of_execution"))
 		say_cut(obj);
 	return 0;
@@ -182,7 +189,9 @@ int cmd_code(int argc, char **argv)
 			return cli_usage("code", "%s", err.text);
 	}
 	if (argc - optind != 1)
-		return cli_usage("code", "which sandbox?");
+		return cli_usage("code",
+			argc == optind ? "which sandbox?"
+				       : "one sandbox; what it is to run goes behind --code");
 	code.sandbox = argv[optind];
 	r = read_code(&code, &err);
 	if (r == 0)
@@ -193,5 +202,5 @@ int cmd_code(int argc, char **argv)
 		cli_fail(&err);
 		return CLI_NOT_RUN;
 	}
-	return code.raised ? CLI_FAILED : CLI_OK;
+	return code.timed_out ? CLI_TIMED_OUT : code.raised ? CLI_FAILED : CLI_OK;
 }

@@ -80,8 +80,16 @@ static int put(const struct copy *copy, struct client *c, const char *id, uint64
 		.method = "POST", .type = "application/octet-stream", .timeout_ms = -1};
 	struct stat st;
 
+	if (!strcmp(copy->from.path, "-"))
+		return err_set(err, EINVAL,
+			"- is standard output, and nothing else: parbake exec -i writes what comes "
+			"in");
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_sys(err, errno, "%s", copy->from.path);
+	if (S_ISDIR(st.st_mode))
+		return err_set(err, EISDIR,
+			"%s: a directory; pack it: tar c DIR | parbake exec ID -- tar x",
+			copy->from.path);
 	if (!S_ISREG(st.st_mode))
 		return err_set(err, EINVAL, "%s: not a regular file", copy->from.path);
 	mode = str_printf("&mode=%o", st.st_mode & 0777);

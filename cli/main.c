@@ -149,15 +149,19 @@ static const struct command {
 		"run Python in a sandbox's warm interpreter",
 		"  -c, --code CODE       what to run (-: standard input, the default)\n"
 		"  --context ID          in an interpreter of its own\n"
+		"  --timeout T           interrupt it after so long\n"
 		"  --json                the events of the execution, one a line\n"
-		"  exit status: 0; 1 it raised, or was interrupted; 125 parbake failed\n"},
+		"  exit status: 0; 1 it raised; 124 it was timed out; 125 parbake failed\n"},
 	{"kill", cmd_kill, "ID… | --all [--json]", "end sandboxes of the pool", ""},
 	{"pause", cmd_pause, "ID [--json]", "put a sandbox to disk", ""},
 	{"resume", cmd_resume, "ID [--timeout T] [--json]", "go on with a paused sandbox", ""},
 	{"fork", cmd_fork, "ID [-n N] [--timeout T] [--json]",
 		"make sandboxes that go on from where one is", ""},
-	{"snapshot", cmd_snapshot, "ID [--name TEMPLATE] [--json]",
-		"keep a sandbox's state, as a template where named", ""},
+	{"snapshot", cmd_snapshot, "ID [--name TEMPLATE [--replace]] [--json]",
+		"keep a sandbox's state, as a template where named",
+		"  --name TEMPLATE       a new one, NAME or NAME:TAG; without a name the pool "
+		"keeps it\n"
+		"  --replace             in the place of one that is there\n"},
 	{"timeout", cmd_timeout, "ID DURATION [--json]",
 		"let a sandbox's lease end that far from now", ""},
 	{"logs", cmd_logs, "ID [--json]", "show a sandbox's console", ""},
@@ -337,6 +341,7 @@ static bool fill_standard_fds(void)
 
 static int dispatch(int argc, char **argv)
 {
+	static char program[64];
 	const char *name = argc > 1 ? argv[1] : NULL;
 	const struct command *c;
 
@@ -365,6 +370,9 @@ static int dispatch(int argc, char **argv)
 		if (!strcmp(argv[i], "--help"))
 			return cli_help(name);
 	}
+	/* as getopt_long() names who complains */
+	snprintf(program, sizeof(program), "parbake %s", c->name);
+	argv[1] = program;
 	return c->run(argc - 1, argv + 1);
 }
 

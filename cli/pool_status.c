@@ -32,6 +32,23 @@ static void print_row(const json_t *t)
 		printf("  last failure: %s\n", client_string(t, "error"));
 }
 
+/* From all versions, each counted once: several names may lead to one. */
+static double running(const json_t *list)
+{
+	double n = 0;
+
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		const json_t *t = json_array_get(list, i);
+		bool again = false;
+
+		for (size_t j = 0; j < i; j++)
+			again |= !strcmp(client_string(json_array_get(list, j), "digest"),
+				client_string(t, "digest"));
+		n += again ? 0 : client_number(t, "sandboxes");
+	}
+	return n;
+}
+
 int pool_status_main(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -44,6 +61,7 @@ int pool_status_main(int argc, char **argv)
 	struct err err = {0};
 	bool json = false;
 	json_t *one;
+	double older;
 	size_t i;
 	int opt;
 
@@ -64,5 +82,10 @@ int pool_status_main(int argc, char **argv)
 		"SHELLS", "MAKING", "RUNNING", "CREATES", "MISSES", "HITS", "PER_S", "FAILED");
 	list = json_object_get(answer, "templates");
 	json_array_foreach(list, i, one) print_row(one);
+	older = client_number(json_object_get(answer, "sandboxes"), "running") - running(list);
+	if (older > 0)
+		printf("%.0f more run from versions that no name leads to any more, or from "
+		       "snapshots\n",
+			older);
 	return CLI_OK;
 }

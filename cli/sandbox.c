@@ -21,7 +21,7 @@ struct request {
 	struct client *client;
 	uint64_t timeout_s, count;
 	const char *name;
-	bool json;
+	bool json, replace;
 };
 
 static void request_clear(struct request *rq)
@@ -40,12 +40,13 @@ static int parse(
 		{"json", no_argument, NULL, 'j'},
 		{"timeout", required_argument, NULL, 't'},
 		{"name", required_argument, NULL, 'N'},
+		{"replace", no_argument, NULL, 'R'},
 		{NULL, 0, NULL, 0},
 	};
 	struct err err = {0};
 	int opt, r = 0;
 
-	rq->command = argv[0];
+	rq->command = strrchr(argv[0], ' ') + 1; /* "parbake NAME" */
 	while ((opt = getopt_long(argc, argv, "n:", options, NULL)) != -1) {
 		if (opt == '?' || (opt != 'j' && !strchr(letters, opt)))
 			return cli_usage(rq->command, "see above");
@@ -55,13 +56,16 @@ static int parse(
 			r = cli_lease("--timeout", optarg, &rq->timeout_s, &err);
 		else if (opt == 'n')
 			r = cli_number("-n", optarg, 1, LIMIT_POOL_FORK, &rq->count, &err);
+		else if (opt == 'R')
+			rq->replace = true;
 		else
 			rq->name = optarg;
 		if (r < 0)
 			return cli_usage(rq->command, "%s", err.text);
 	}
 	if (argc - optind != words)
-		return cli_usage(rq->command, "%s", what);
+		return cli_usage(
+			rq->command, "%s", argc - optind < words ? what : "too many words");
 	return 0;
 }
 
@@ -185,12 +189,14 @@ int cmd_snapshot(int argc, char **argv)
 	cleanup_json json_t *body = json_object(), *answer = NULL;
 	struct err err = {0};
 	const char *id;
-	int status = parse(&rq, argc, argv, "N", 1, "which sandbox?");
+	int status = parse(&rq, argc, argv, "NR", 1, "which sandbox?");
 
 	if (status)
 		return status;
 	if (rq.name)
 		json_object_set_new(body, "name", json_string(rq.name));
+	if (rq.replace)
+		json_object_set_new(body, "replace", json_true());
 	if (ask(&rq, argv[optind], "POST", "snapshots", body, &answer, &err) < 0 ||
 		json_get_string(answer, "snapshotID", &id, &err) < 0)
 		return cli_fail(&err);

@@ -328,6 +328,8 @@ int control_change_parse(const char *text, size_t len, const char *timeout, bool
 	}
 	if (r == 0)
 		r = name_field(body, &c, err);
+	if (r == 0)
+		r = bool_field(body, "replace", &c.replace, err);
 	if (r < 0)
 		return r;
 	*ret = c;

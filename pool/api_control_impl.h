@@ -38,6 +38,7 @@ struct control_change {
 	int auto_pause; /* -1: absent */
 	uint64_t count;
 	char name[2 * LIMIT_NAME_SIZE]; /* "": absent */
+	int replace; /* a template of that name; absent: no */
 };
 /* @timeout: the name of the field with the seconds ("timeout", "duration"); NULL: none. */
 int control_change_parse(const char *text, size_t len, const char *timeout, bool required,

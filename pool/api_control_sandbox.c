@@ -233,8 +233,8 @@ static void snapshot_read(void *user, struct http_request *rq, const char *body,
 		return;
 	c->named = change.name[0] != '\0';
 	/* templates are everybody's: a key may add to them, and replaces none */
-	pool_snapshot(c->api->pool, c->id, c->named ? change.name : NULL, c->key[0] != '\0',
-		snapshot_made, c);
+	pool_snapshot(c->api->pool, c->id, c->named ? change.name : NULL,
+		c->key[0] != '\0' || change.replace != 1, snapshot_made, c);
 }
 
 /* ---- routes ----------------------------------------------------------------------------------- */

@@ -389,6 +389,6 @@ void api_pool(struct api *a, struct http_request *rq)
 			settled && !a->draining, "draining", a->draining, "why",
 			json_lossy(why.text, strlen(why.text)), "max_sandboxes",
 			(int)a->config->max_sandboxes, "memory_budget",
-			(json_int_t)a->config->memory_budget, "domain", a->config->domain,
+			(json_int_t)pool_memory_budget(a->pool), "domain", a->config->domain,
 			"sandboxes", sandboxes, "templates", templates));
 }

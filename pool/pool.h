@@ -106,6 +106,8 @@ struct pool_sandbox *pool_find(
 /* In order of their beginning (newest first), from the one after @after (NULL: from the first). */
 struct pool_sandbox *pool_next(struct pool *p, const struct pool_sandbox *after);
 size_t pool_count(const struct pool *p, enum pool_state state);
+/* Bytes that sandboxes and what waits may take together: as configured, or three quarters of the host's. */
+uint64_t pool_memory_budget(const struct pool *p);
 size_t pool_size(const struct pool *p); /* as many as pool_next() goes through, at most */
 
 struct pool_facts { /* borrowed strings, as long as the sandbox is not given back to the loop */

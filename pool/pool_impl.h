@@ -373,7 +373,6 @@ unsigned pool_rate_target(double rate, double make_s, unsigned max);
 int pool_limits_check(struct pool *p, const char *key, const struct pool_version *v, unsigned n,
 	bool create, bool stocked, struct err *err);
 uint64_t pool_memory_used(const struct pool *p);
-uint64_t pool_memory_budget(const struct pool *p);
 /* The token bucket: may one be taken at @now? */
 bool pool_tokens_take(double *tokens, int64_t *at, int64_t now, double per_s, double depth);
 void pool_keys_free(struct pool *p);

@@ -290,8 +290,8 @@ void pool_snapshot(struct pool *p, const char *id, const char *name, bool only_n
 	/* now, as far as it is known, for a quick answer; its publication decides */
 	if (name && only_new && name_taken(p, name))
 		r = err_set(&err, EEXIST,
-			"there is a template \"%s\", and holders of a key may not replace it: take "
-			"another name or tag",
+			"there is a template \"%s\": take another name or tag, or ask for it to be "
+			"replaced, which holders of a key may not",
 			name);
 	else
 		r = pool_change_begin(p, id, true, &c, &err);

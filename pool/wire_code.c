@@ -222,12 +222,16 @@ static json_t *code_string(const char *text)
 	return json_lossy(text, strlen(text));
 }
 
-static void code_error(
-	struct wire_call *c, const char *name, const char *value, const char *traceback)
+/* @timed_out: the limit of the call ended it, which a TimeoutError of the code's own is not. */
+static void code_error(struct wire_call *c, bool timed_out, const char *name, const char *value,
+	const char *traceback)
 {
-	code_line(c,
-		json_pack("{s:s,s:o,s:o,s:o}", "type", "error", "name", code_string(name), "value",
-			code_string(value), "traceback", code_string(traceback)));
+	json_t *line = json_pack("{s:s,s:o,s:o,s:o}", "type", "error", "name", code_string(name),
+		"value", code_string(value), "traceback", code_string(traceback));
+
+	if (line && timed_out)
+		json_object_set_new(line, "timed_out", json_true());
+	code_line(c, line);
 }
 
 /* The request failed, or its interpreter died: never an empty success. */
@@ -240,7 +244,7 @@ static void code_failed(
 		wire_fail_errno(c, reply->error, reply->text);
 		return;
 	}
-	code_error(c,
+	code_error(c, e->timed_out,
 		e->timed_out      ? "TimeoutError"
 			: e->gone ? "ContextGone"
 				  : "UnexpectedEndOfExecution",
@@ -254,9 +258,9 @@ static void code_raised(struct code_call *k, const struct code_end *e)
 	if (e->timed_out) {
 		snprintf(text, sizeof(text), "the code ran longer than %llu ms and was interrupted",
 			(unsigned long long)k->timeout_ms);
-		code_error(&k->call, "TimeoutError", text, e->traceback ? e->traceback : "");
+		code_error(&k->call, true, "TimeoutError", text, e->traceback ? e->traceback : "");
 	} else if (e->name) {
-		code_error(&k->call, e->name, e->value ? e->value : "",
+		code_error(&k->call, false, e->name, e->value ? e->value : "",
 			e->traceback ? e->traceback : "");
 	}
 }
@@ -512,8 +516,8 @@ static void code_late(struct wire_call *c)
 		return;
 	}
 	code_cancel(k);
-	code_error(
-		c, "TimeoutError", "the code was given up: the agent did not end it in time", "");
+	code_error(c, true, "TimeoutError",
+		"the code was given up: the agent did not end it in time", "");
 	code_finish(k, &(struct code_end){0});
 }
 

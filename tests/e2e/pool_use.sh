@@ -99,6 +99,12 @@ third_sb=$(p create "$second")
 p exec "$third_sb" --shell 'echo three >>/dev/shm/gen; echo three >>/srv/gen; sync' >/dev/null
 is "$(status snapshot "$third_sb" --name grown:v3)$(cat "$scratch/out")" 0grown:v3 "the third, published as a template"
 like "$(p ls --store "$scratch/store")" '^grown +v3 ' "is in the store"
+was=$(p inspect grown:v3 --store "$scratch/store" | sha256sum)
+is "$(status snapshot "$second_sb" --name grown:v3)" 1 "another of that name is refused"
+like "$(cat "$scratch/err")" 'there is a template "grown:v3"' "and why"
+is "$(p inspect grown:v3 --store "$scratch/store" | sha256sum)" "$was" "it is what it was"
+is "$(status snapshot "$third_sb" --name grown:v3 --replace)$(cat "$scratch/out")" 0grown:v3 "unless it is to be replaced"
+ok "which it is" test "$(p inspect grown:v3 --store "$scratch/store" | sha256sum)" != "$was"
 ok "and is right, byte for byte" p verify grown:v3 --store "$scratch/store"
 grown=$(p create grown:v3)
 is "$(p exec "$grown" -- cat /dev/shm/gen /srv/gen | tr '\n' ' ')" "one two three one two three " "it has all three"

@@ -59,6 +59,9 @@ is "$(p pool status --json | python3 -c 'import json,sys
 print([t["hits_spare"] for t in json.load(sys.stdin)["templates"] if t["name"] == "code-interpreter"])')" "[2]" "which they were"
 is "$(p exec "$two" -- hostname)" "$two" "with a host name of its own"
 t=$(p code "$one" --code 'import time; print(int(time.time()))')
+is "$(p code "$one" --timeout 300ms --code 'while True: pass' >/dev/null 2>"$scratch/e"; echo $?)" 124 "a cell is timed out"
+like "$(tail -n 1 "$scratch/e")" "^parbake: timed out: the code ran longer than 300 ms" "and that is said"
+is "$(p code "$one" --code 'raise TimeoutError("mine")' >/dev/null 2>&1; echo $?)" 1 "which an exception of that name is not"
 ok "its clock is right" test $((t - $(date +%s))) -le 2 -a $(($(date +%s) - t)) -le 20
 
 bytes=$("$parbake" inspect base --config | python3 -c 'import json,sys; print(json.load(sys.stdin)["memory_data_bytes"])')

@@ -192,6 +192,7 @@ static void test_ends(void)
 	int pid;
 
 	is_str(value_of(&a, "error", "name"), "TimeoutError", "a timeout is an error");
+	has_str(a.body, "\"timed_out\":true", "which says that it is one");
 	ok(ended(&a), "with an end");
 	answer_free(&a);
 	a = code("x = 'kept'; x", "");
