@@ -238,8 +238,9 @@ bool code_done(struct context *c, const uint8_t *body, uint32_t len)
 
 void code_gone(struct context *c)
 {
-	bool told = (c->cell && !c->finished) || c->queue;
 	struct cell *l = c->cell;
+	/* who canceled it, or went away, does not hear that the variables are lost: the next one does */
+	bool told = (l && !c->finished && l->stream && !l->canceled) || c->queue;
 
 	code_queue_gone(c);
 	c->told = told;

@@ -215,6 +215,7 @@ enum wire_code wire_code_of(int error)
 	case EBUSY:
 	case EAGAIN:
 	case ENOMEM:
+	case EMFILE: /* as many contexts as there may be, some of them not started yet */
 		return WIRE_EXHAUSTED;
 	case ECONNRESET:
 	case EPIPE:

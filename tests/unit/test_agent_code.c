@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The agent's view of its machine, and contexts: the warm interpreters, alive and dying. */
+#include <dirent.h>
+
 #include "tests/unit/agent_client.h"
 
 static void test_machine(void)
@@ -128,6 +130,22 @@ static void test_contexts(void)
 	is_int(field(s, PROTO_T_CONTEXT_GONE), 1, "costs the interpreter");
 	is_int(field(s, PROTO_T_ERROR), ETIMEDOUT, "and is an error");
 	ok(all_gone(mark, 0), "with the children of earlier cells");
+	s = code("print('anew')", 0);
+	is_str(out(s, PROTO_OUT), "anew\n", "who was told of it goes on with a fresh one");
+	proto_put_str(begin(), PROTO_T_CODE,
+		"import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+		"print('deaf')\nwhile True: time.sleep(1)");
+	s = request(PROTO_CODE);
+	while (s->total[PROTO_OUT] == 0 && !s->replied) {
+		begin();
+		call(PROTO_INFO);
+	}
+	send_frame(PROTO_CANCEL, 0, s->id, NULL, 0);
+	is_int(field(finish(s), PROTO_T_CONTEXT_GONE), 1,
+		"one that is canceled and does not stop costs it, too");
+	s = code("x", 0);
+	is_int(field(s, PROTO_T_CONTEXT_GONE), 1,
+		"the next code is told: who canceled may have gone");
 	s = code("x", 0);
 	is_str(text(s, PROTO_T_ENAME, 0), "NameError", "the next code has a fresh one");
 	s = code("print('last', flush=True)\nimport os; os._exit(3)", 0);
@@ -169,6 +187,20 @@ static struct seen *ask_context(const char *action, const char *name, const char
 	return request(PROTO_CONTEXT);
 }
 
+/* Cgroups that it has made and not removed yet. */
+static unsigned cgroups_left(void)
+{
+	DIR *dir = cgroup_dir[0] ? opendir(cgroup_dir) : NULL;
+	struct dirent *e;
+	unsigned n = 0;
+
+	while (dir && (e = readdir(dir)))
+		n += e->d_type == DT_DIR && e->d_name[0] != '.';
+	if (dir)
+		closedir(dir);
+	return n;
+}
+
 /* A start that is canceled leaves nothing; a restart that fails answers who waits for it. */
 static void test_starts(void)
 {
@@ -205,6 +237,8 @@ static void test_starts(void)
 	finish(waits);
 	has_str(error_text(waits), "did not start", "a cell that came meanwhile is told");
 	is_int(contexts_alive(), 0, "nothing is left of it");
+	while (cgroups_left() && now_ms() < until) /* who is killed is not gone at once */
+		contexts_alive();
 }
 
 static void tests(void)
