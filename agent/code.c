@@ -112,7 +112,7 @@ void code_queue_gone(struct context *c)
 
 /* ---- running -------------------------------------------------------------------------- */
 
-static void cell_stubborn(void *user)
+static void cell_overdue(void *user)
 {
 	struct context *c = user;
 
@@ -125,7 +125,7 @@ static void cell_interrupt(struct context *c)
 {
 	if (c->tree.main)
 		kill(-c->tree.main, SIGINT); /* it leads the process group of what it runs */
-	timer_arm(&c->timer, AGENT_INTERRUPT_MS, cell_stubborn, c);
+	timer_arm(&c->timer, AGENT_INTERRUPT_MS, cell_overdue, c);
 }
 
 static void cell_timeout(void *user)

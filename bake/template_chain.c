@@ -72,14 +72,16 @@ static char *find_recipe(const char *name, const char *beside, const char *const
 	return NULL;
 }
 
-static int not_found(const char *name, const char *const *dirs, struct err *err)
+/* @beside: where a recipe names it, which cannot be by a path; NULL: a command does. */
+static int not_found(const char *name, const char *beside, const char *const *dirs, struct err *err)
 {
-	err_set(err, ENOENT, "no recipe %s.ini in", name);
+	err_set(err, ENOENT, "no recipe %s.ini%s in", name, beside ? " beside it, nor" : "");
 	for (size_t i = 0; dirs && dirs[i]; i++)
 		err_append(err, "%s %s", i ? "," : "", dirs[i]);
 	if (!dirs || !dirs[0])
 		err_append(err, " any directory");
-	err_append(err, "; write a path (./%s.ini) for one that lies elsewhere", name);
+	if (!beside)
+		err_append(err, "; write a path (./%s.ini) for one that lies elsewhere", name);
 	return -ENOENT;
 }
 
@@ -111,7 +113,7 @@ static int chain_follow(struct chain *c, const char *const *dirs, struct err *er
 				ini->path, from->line, from->value);
 		path = find_recipe(from->value, ini->path, dirs);
 		if (!path) {
-			not_found(from->value, dirs, err);
+			not_found(from->value, ini->path, dirs, err);
 			err_prefix(err, "%s:%u: [template] from = %s", ini->path, from->line,
 				from->value);
 			return -ENOENT;
@@ -276,7 +278,7 @@ int recipe_read(const char *path, const char *const *dirs, struct recipe **ret, 
 	if (!found && (strchr(path, '/') || is_file(path)))
 		found = str_dup(path);
 	if (!found)
-		return not_found(path, dirs, err);
+		return not_found(path, NULL, dirs, err);
 	if (stat(found, &c.st[0]))
 		return err_sys(err, errno, "%s", found);
 	if (!S_ISREG(c.st[0].st_mode))

@@ -81,9 +81,7 @@ static int put(const struct copy *copy, struct client *c, const char *id, uint64
 	struct stat st;
 
 	if (!strcmp(copy->from.path, "-"))
-		return err_set(err, EINVAL,
-			"- is standard output, and nothing else: parbake exec -i writes what comes "
-			"in");
+		return err_set(err, EINVAL, "- is standard output, and nothing else");
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_sys(err, errno, "%s", copy->from.path);
 	if (S_ISDIR(st.st_mode))

@@ -32,8 +32,8 @@ static void print_row(const json_t *t)
 		printf("  last failure: %s\n", client_string(t, "error"));
 }
 
-/* From all versions, each counted once: several names may lead to one. */
-static double running(const json_t *list)
+/* Sandboxes, in whatever state, of versions with a name, each counted once: several names may lead to one. */
+static double of_names(const json_t *list)
 {
 	double n = 0;
 
@@ -61,7 +61,8 @@ int pool_status_main(int argc, char **argv)
 	struct err err = {0};
 	bool json = false;
 	json_t *one;
-	double older;
+	const char *state;
+	double older = 0;
 	size_t i;
 	int opt;
 
@@ -82,9 +83,13 @@ int pool_status_main(int argc, char **argv)
 		"SHELLS", "MAKING", "RUNNING", "CREATES", "MISSES", "HITS", "PER_S", "FAILED");
 	list = json_object_get(answer, "templates");
 	json_array_foreach(list, i, one) print_row(one);
-	older = client_number(json_object_get(answer, "sandboxes"), "running") - running(list);
+	json_object_foreach(json_object_get(answer, "sandboxes"), state, one)
+	{
+		older += json_number_value(one);
+	}
+	older -= of_names(list);
 	if (older > 0)
-		printf("%.0f more run from versions that no name leads to any more, or from "
+		printf("%.0f more are of versions that no name leads to any more, or of "
 		       "snapshots\n",
 			older);
 	return CLI_OK;
