@@ -18,10 +18,10 @@
 #include <sys/stat.h>
 
 #include "bake/pip_lend.h"
-#include "bake/proxy.h"
-#include "bake/template_parts.h"
+#include "common/str.h"
+#include "egress/proxy.h"
+#include "bake/recipe/recipe.h"
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/limits.h"
 
 #define LENT_DIR "/run/parbake-bake"
@@ -82,7 +82,7 @@ struct install {
 	struct oven *o;
 	const struct recipe *r;
 	struct pip_lend lend;
-	struct template_strings allow, env; /* env: on top of the recipe's */
+	struct strings allow, env; /* env: on top of the recipe's */
 	struct proxy *proxy;
 	uint64_t lent_bytes; /* of the CA bundle in the guest */
 };
@@ -99,7 +99,7 @@ static size_t add_unless_there(const char **env, size_t n, const char *pair)
 	return 1;
 }
 
-const char **guest_env(const struct recipe *r, const struct template_strings *more)
+const char **guest_env(const struct recipe *r, const struct strings *more)
 {
 	size_t n = 0, n_more = more ? more->n : 0;
 	const char **env = calloc(r->env.n + N_QUIET + n_more + 1, sizeof(*env));
@@ -119,7 +119,7 @@ static void add_env(struct install *in, const char *name, const char *value)
 {
 	cleanup_free char *pair = str_printf("%s=%s", name, value);
 
-	template_strings_add(&in->env, pair);
+	strings_add(&in->env, pair);
 }
 
 /* ---- the way out ------------------------------------------------------------------------ */
@@ -165,7 +165,7 @@ static void allow_trusted(struct install *in, const char *host)
 {
 	cleanup_free char *rule = str_printf("%s private", host);
 
-	template_strings_add(&in->allow, rule);
+	strings_add(&in->allow, rule);
 }
 
 static int lend_ca(struct install *in, struct err *err)
@@ -220,7 +220,7 @@ static int network_on(struct install *in, struct err *err)
 
 	pip_lend_get(&in->lend);
 	for (size_t i = 0; i < in->r->allow.n; i++)
-		template_strings_add(&in->allow, in->r->allow.items[i]);
+		strings_add(&in->allow, in->r->allow.items[i]);
 	if (in->r->pip.n)
 		for (size_t i = 0; i < in->lend.hosts.n; i++)
 			allow_trusted(in, in->lend.hosts.items[i]);
@@ -233,7 +233,7 @@ static int network_on(struct install *in, struct err *err)
 	for (size_t i = 0; i < sizeof(direct) / sizeof(*direct); i++)
 		add_env(in, direct[i], "127.0.0.1,localhost");
 	for (size_t i = 0; i < in->lend.env.n; i++)
-		template_strings_add(&in->env, in->lend.env.items[i]);
+		strings_add(&in->env, in->lend.env.items[i]);
 	return lend_ca(in, err);
 }
 
@@ -348,7 +348,7 @@ static int run_steps(struct install *in, struct err *err)
 	cleanup_free const char **env = guest_env(in->r, &in->env);
 
 	for (size_t i = 0; i < in->r->install.n; i++) {
-		const struct template_step *s = &in->r->install.items[i];
+		const struct recipe_step *s = &in->r->install.items[i];
 		cleanup_free char *label = str_printf("[install] %u", s->number);
 		int rc = oven_shell(in->o, label, s->text, env, err);
 
@@ -383,7 +383,7 @@ int guest_install(struct oven *o, const struct recipe *r, struct err *err)
 	if (!rc)
 		progress_done(o->progress, "%zu steps", r->install.n + (r->pip.n ? 1 : 0));
 	pip_lend_clear(&in.lend);
-	template_strings_clear(&in.allow);
-	template_strings_clear(&in.env);
+	strings_clear(&in.allow);
+	strings_clear(&in.env);
 	return rc;
 }

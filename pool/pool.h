@@ -9,9 +9,9 @@
 #include "common/err.h"
 #include "common/json.h"
 #include "pool/config.h"
-#include "pool/keeper.h"
-#include "pool/loop.h"
-#include "vmm/guest.h"
+#include "pool/keeper/keeper.h"
+#include "common/loop.h"
+#include "vmm/guest/guest.h"
 
 /*
  * The pool: which sandboxes there are, in what state, under whose lease, and how many shells and spares
@@ -22,7 +22,7 @@
  *                   └── fails      └────────── kill, lease, its own end ──► (gone)
  *
  * Whatever is at rest is in the state directory: a record, paused/ID.json or snapshots/ID.json, and the capture that it
- * speaks of, captures/ID-N or captures/ID. What runs is with its keeper (pool/keeper.h), notes included, so there is no
+ * speaks of, captures/ID-N or captures/ID. What runs is with its keeper (pool/keeper/keeper.h), notes included, so there is no
  * second book that could disagree with the machines.
  */
 enum pool_state {

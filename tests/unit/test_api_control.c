@@ -2,8 +2,8 @@
 /* The control plane's parsers: bodies, queries, tokens, times. */
 #include <stdlib.h>
 
-#include "common/file.h"
-#include "pool/api_control_impl.h"
+#include "common/str.h"
+#include "pool/api/control_private.h"
 #include "tests/unit/tap.h"
 
 static struct err err;

@@ -8,8 +8,8 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 
-#include "bake/proxy.h"
-#include "bake/proxy_head.h"
+#include "egress/proxy.h"
+#include "egress/head.h"
 #include "common/limits.h"
 #include "tests/unit/peer.h"
 

@@ -8,10 +8,12 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "bake/template.h"
+#include "bake/recipe/recipe.h"
 #include "common/inifile.h"
 #include "common/file.h"
 #include "common/limits.h"
+#include "common/str.h"
+#include "common/units.h"
 #include "tests/unit/tap.h"
 
 #define HOSTILE "tests/hostile/recipes"
@@ -215,16 +217,16 @@ static void test_units(void)
 {
 	uint64_t v = 0;
 
-	ok(!recipe_parse_size("16K", &v) && v == 16384, "16K");
-	ok(!recipe_parse_size("3T", &v) && v == 3ULL << 40, "3T");
-	ok(!recipe_parse_time_ms("500ms", &v) && v == 500, "500ms");
-	ok(!recipe_parse_time_ms("2h", &v) && v == 7200000, "2h");
+	ok(!units_parse_size("16K", &v) && v == 16384, "16K");
+	ok(!units_parse_size("3T", &v) && v == 3ULL << 40, "3T");
+	ok(!units_parse_time_ms("500ms", &v) && v == 500, "500ms");
+	ok(!units_parse_time_ms("2h", &v) && v == 7200000, "2h");
 	static const char *const bad[] = {"", "M", "1", "1.5M", " 1M", "1 M", "+1M", "0x1M", "1m",
 		"18446744073709551616K", "18446744073709551615K"};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
-		is_int(recipe_parse_size(bad[i], &v), -EINVAL, "'%s' is no size", bad[i]);
-	is_int(recipe_parse_time_ms("5", &v), -EINVAL, "a time without unit");
-	is_int(recipe_parse_time_ms("-5s", &v), -EINVAL, "a negative time");
+		is_int(units_parse_size(bad[i], &v), -EINVAL, "'%s' is no size", bad[i]);
+	is_int(units_parse_time_ms("5", &v), -EINVAL, "a time without unit");
+	is_int(units_parse_time_ms("-5s", &v), -EINVAL, "a negative time");
 }
 
 /* The longest line there may be, and one byte more, inside inih's own buffer. */
