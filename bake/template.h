@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "bake/proxy.h"
 #include "common/cleanup.h"
 #include "common/digest.h"
 #include "common/err.h"
@@ -21,7 +22,7 @@
  *                url | path, sha256
  *     [files]    /path/in/guest = path/next/to/recipe [mode]
  *     [env]      KEY = value
- *     [network]  allow = host[:port] … (at bake time)
+ *     [network]  allow = host[:port] [private] … (at bake time)
  *     [install]  N = shell line …; pip = requirement …
  *     [start]    command = …; ready = shell line | python: code
  *     [warm]     N = shell line | python: code; caches = drop | keep
@@ -33,6 +34,11 @@ enum template_source { TEMPLATE_DEBIAN, TEMPLATE_TAR };
 
 struct template_strings {
 	char **items;
+	size_t n;
+};
+
+struct template_rules {
+	struct proxy_rule *items;
 	size_t n;
 };
 
@@ -69,7 +75,7 @@ struct recipe {
 	struct template_file *files;
 	size_t n_files;
 	struct template_strings env; /* "K=V", a later one wins */
-	struct template_strings allow; /* host[:port] */
+	struct template_rules allow; /* sorted, without duplicates */
 	struct template_steps install;
 	struct template_strings pip;
 	char *start_command, *ready;

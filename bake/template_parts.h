@@ -16,6 +16,9 @@ int recipe_check(struct recipe *r, const struct inifile *ini, struct err *err);
 
 void template_strings_add(struct template_strings *s, const char *text);
 void template_strings_clear(struct template_strings *s);
+void template_rules_add(struct template_rules *rules, const struct proxy_rule *r);
+/* Sort them, and drop those that are there twice. */
+void template_rules_sort(struct template_rules *rules);
 
 /* Where the reader of a value is. */
 struct template_reader {
