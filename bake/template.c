@@ -58,7 +58,14 @@ static int each_word(
 	char *save = NULL;
 
 	for (char *w = strtok_r(copy, WORDS, &save); w; w = strtok_r(NULL, WORDS, &save)) {
-		int rc = fn(rd, w);
+		int rc;
+
+		if (*w == '#' || *w == ';')
+			return bad(rd,
+				"'%s' is one of its words: a comment has its own line, from the "
+				"first column on",
+				w);
+		rc = fn(rd, w);
 
 		if (rc)
 			return rc;
@@ -377,14 +384,16 @@ static int read_allow(struct template_reader *rd)
 
 /* ---- [install], [start], [warm] --------------------------------------------------------- */
 
-/* "python: code" → the code; otherwise the text as it is. Borrowed. */
+/* "python: code" → the code; otherwise the text as it is. Borrowed. Code that begins on the next line keeps
+ * its indent: what is not Python is for Python to say. */
 static const char *python_part(const char *text, bool *ret_python)
 {
 	*ret_python = !strncmp(text, "python:", 7);
 	if (!*ret_python)
 		return text;
 	text += 7;
-	return text + strspn(text, WORDS);
+	text += strspn(text, " \t");
+	return text + strspn(text, "\n");
 }
 
 static int read_step(struct template_reader *rd, struct template_steps *steps, bool may_python)

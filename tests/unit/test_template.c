@@ -153,6 +153,51 @@ static void test_text(void)
 	recipe_free(c);
 }
 
+/* Lines of a value are the value's, whatever they look like. */
+static void test_lines(void)
+{
+	struct recipe *r =
+		parse("[template]\nname = x\n" ROOT "[install]\n"
+		      "1 = case x in\n    x) echo one >/root/o\n    ;;\n    esac\n"
+		      "    cat >/root/s <<'X'\n    #!/bin/sh\n    # kept  \n\n"
+		      "; of the recipe\n    \n    X\n"
+		      "  \n# of the recipe\n"
+		      "2 = for i in 1; do\n\t\techo $i\n\tdone\n"
+		      "[start]\nready = python:\n    assert True\n\n    # b\n\n"
+		      "[warm]\n1 = python:\n\n\tx = \"\"\"\n\t# x\n\n\t  ; y\n\t\"\"\"\n\n");
+	struct recipe *b = NULL;
+	struct inifile ini = {0};
+	struct err err = {0};
+	cleanup_free char *text = NULL, *again = NULL;
+	static const char mixed[] = "[install]\n1 = a\n\tb\r\n",
+			  alike[] = "[install]\r\n1 = a\r\n\tb\r\n";
+
+	if (!r)
+		return;
+	is_str(r->install.items[0].text,
+		"case x in\nx) echo one >/root/o\n;;\nesac\ncat >/root/s <<'X'\n#!/bin/sh\n# kept  "
+		"\n\n\nX",
+		"a step keeps lines that begin with # or ;, blank ones, and blanks at their ends");
+	is_str(r->install.items[1].text, "for i in 1; do\n\techo $i\ndone",
+		"what is indented deeper than the least stays so, the first line too");
+	is_str(r->ready, "assert True\n\n# b", "Python code likewise, to its last line");
+	is_str(r->warm.items[0].text, "x = \"\"\"\n# x\n\n  ; y\n\"\"\"",
+		"a string of several lines has each of them");
+	is_int(r->warm.items[0].line, 30, "and lines are still counted right");
+	text = recipe_text(r);
+	b = parse(text);
+	again = b ? recipe_text(b) : NULL;
+	is_str(again, text, "the text read again gives itself");
+	recipe_free(b);
+	recipe_free(r);
+	ok(inifile_parse("m.ini", mixed, strlen(mixed), &ini, &err) == -EINVAL,
+		"a carriage return in one line of a value is refused");
+	has_str(err.text, "m.ini:3: a line of a value ends in a carriage return", "by its line");
+	ok(!inifile_parse("m.ini", alike, strlen(alike), &ini, &err), "a file of CR LF is read");
+	is_str(ini.n ? ini.entries[0].value : "", "a\nb", "as one of LF");
+	inifile_clear(&ini);
+}
+
 static void put(const char *dir, const char *name, const char *text)
 {
 	struct err err = {0};
@@ -256,6 +301,7 @@ int main(void)
 {
 	test_units();
 	test_meaning();
+	test_lines();
 	test_text();
 	test_chain();
 	test_long();
