@@ -37,7 +37,7 @@ bool proxy_allows(const struct proxy *p, const struct proxy_head *h, bool *ret_a
 		if (r->literal != h->literal || !proxy_rule_match(r, h->host, h->port))
 			continue;
 		found = true;
-		*ret_any |= r->literal || r->private_ok;
+		*ret_any |= r->private_ok;
 	}
 	return found;
 }
@@ -59,13 +59,13 @@ static const struct guest_stream_ops *proxy_open(
 	return &proxy_conn_ops;
 }
 
-int proxy_new(struct guest *g, const char *const *allow, size_t n_allow,
+int proxy_new(struct guest *g, const struct proxy_rule *rules, size_t n_rules,
 	void (*note)(void *user, const char *text), void *user, struct proxy **ret, struct err *err)
 {
 	struct proxy *p;
-	int rc = 0;
+	int rc;
 
-	if (n_allow > LIMIT_PROXY_RULES)
+	if (n_rules > LIMIT_PROXY_RULES)
 		return err_set(
 			err, E2BIG, "more than %d hosts in [network] allow", LIMIT_PROXY_RULES);
 	p = calloc(1, sizeof(*p));
@@ -74,17 +74,13 @@ int proxy_new(struct guest *g, const char *const *allow, size_t n_allow,
 	p->g = g;
 	p->note = note;
 	p->user = user;
-	p->rules = calloc(n_allow ? n_allow : 1, sizeof(*p->rules));
+	p->rules = calloc(n_rules ? n_rules : 1, sizeof(*p->rules));
 	if (!p->rules)
 		abort();
-	for (size_t i = 0; i < n_allow && rc == 0; i++) {
-		if (p->n_rules && !strcmp(allow[i], "private"))
-			p->rules[p->n_rules - 1].private_ok = true;
-		else
-			rc = proxy_rule_parse(allow[i], &p->rules[p->n_rules++], err);
-	}
-	if (rc == 0)
-		rc = proxy_env_read(&p->env, err);
+	if (n_rules)
+		memcpy(p->rules, rules, n_rules * sizeof(*rules));
+	p->n_rules = n_rules;
+	rc = proxy_env_read(&p->env, err);
 	if (rc < 0) {
 		free(p->rules);
 		free(p);

@@ -22,24 +22,37 @@
  */
 
 /*
- * What is allowed: "host", "host:port", "*.domain", "*.domain:port", an address literal
- * ("10.0.0.8:8080", "[2001:db8::1]:443"), each with an optional word "private" behind it.
- * Without a port: 80 and 443. "*." means any depth below the domain, not the domain itself.
- * Upper and lower case are the same, a dot at the end is dropped; ASCII only (write xn-- names
- * as such).
+ * One thing that may be reached: a host by name, all below a domain, an address, or a network of
+ * addresses that are asked for as such.
  *
- * A name may not lead to loopback, link-local, private, shared (100.64/10), multicast or
- * other special addresses (IPv4 in IPv6 included), unless its rule says "private". An address
- * literal is allowed only by a rule that is that literal, and then whatever it is.
+ * Whatever a rule names, loopback, link-local, private, shared (100.64/10), multicast and other special
+ * addresses, and the host's own, are not connected to (IPv4 in IPv6 included), unless private_ok is
+ * set. No text that proxy_rule_parse() takes sets it: each edge that may (a recipe's, an operator's)
+ * has a word or field of its own for it, and sets it itself. So what a tenant writes cannot.
  */
 struct proxy_rule {
-	char host[256]; /* lower case, no dot at the end, no "*."; literals as of inet_ntop(3) */
+	char host[256]; /* lower case, no dot at the end, no "*."; addresses as of inet_ntop(3) */
 	uint16_t port; /* 0: 80 and 443 */
-	bool subdomains, literal, private_ok;
+	uint8_t prefix_bits; /* of a network: the bits that its addresses share */
+	bool subdomains; /* any depth below host, not host itself */
+	bool literal; /* host is an address */
+	bool network; /* host is the first address of one; literal too */
+	bool private_ok;
 };
 
-/* Parse one. -EINVAL with what is wrong. */
+#define PROXY_RULE_TEXT 288
+
+/*
+ * Parse "host", "host:port", "*.domain", "*.domain:port", an address ("10.0.0.8:8080",
+ * "[2001:db8::1]:443") or a network ("192.0.2.0/24", "2001:db8::/32"); nothing else, no space
+ * and no option. Upper and lower case are the same, a dot at the end is dropped; ASCII only (write
+ * xn-- names as such). private_ok becomes false. -EINVAL with what is wrong.
+ */
 int proxy_rule_parse(const char *text, struct proxy_rule *ret, struct err *err);
+/* The text that parses to it (but for private_ok). */
+void proxy_rule_text(const struct proxy_rule *r, char ret[static PROXY_RULE_TEXT]);
+/* Is it an address that is connected to with private_ok alone? */
+bool proxy_rule_inside(const struct proxy_rule *r);
 /* Does it allow @host (as in struct proxy_rule) at @port? */
 bool proxy_rule_match(const struct proxy_rule *r, const char *host, uint16_t port);
 
@@ -55,11 +68,11 @@ struct proxy_stats {
 struct proxy;
 
 /*
- * Serve @g's proxy connections from now on. @allow: @n_allow items as above, copied; an item that
- * is the word "private" alone belongs to the one before it. @note (may be NULL) gets a sentence the
- * first time a host is refused. Takes guest_on_open(). Same thread as @g.
+ * Serve @g's proxy connections from now on. @rules: @n_rules of them (≤ LIMIT_PROXY_RULES), copied.
+ * @note (may be NULL) gets a sentence the first time a host is refused. Takes guest_on_open(). Same
+ * thread as @g.
  */
-int proxy_new(struct guest *g, const char *const *allow, size_t n_allow,
+int proxy_new(struct guest *g, const struct proxy_rule *rules, size_t n_rules,
 	void (*note)(void *user, const char *text), void *user, struct proxy **ret,
 	struct err *err);
 /* Ends its connections. Before guest_free(). NULL is allowed. */

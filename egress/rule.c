@@ -127,47 +127,123 @@ void proxy_authority_text(const char *host, uint16_t port, char ret[static 272])
 
 /* ---- rules ------------------------------------------------------------------------------ */
 
+/* The bytes of the address @host; how many, or 0. */
+static size_t address_bytes(const char *host, uint8_t ret[static 16])
+{
+	if (inet_pton(AF_INET, host, ret) == 1)
+		return 4;
+	return inet_pton(AF_INET6, host, ret) == 1 ? 16 : 0;
+}
+
+/* Are the first @bits of both the same? */
+static bool same_bits(const uint8_t *a, const uint8_t *b, unsigned bits)
+{
+	unsigned bytes = bits / 8, rest = bits % 8;
+
+	if (memcmp(a, b, bytes) != 0)
+		return false;
+	return !rest || !((a[bytes] ^ b[bytes]) >> (8 - rest));
+}
+
+/* "address/bits", of which the bits behind are zero. */
+static bool network_parse(const char *text, struct proxy_rule *r)
+{
+	const char *slash = strchr(text, '/');
+	uint8_t address[16];
+	unsigned bits = 0;
+	size_t size;
+
+	if (!slash || !slash[1] || strlen(slash + 1) > 3 ||
+		slash[1 + strspn(slash + 1, "0123456789")] ||
+		!proxy_host_parse(text, (size_t)(slash - text), r->host, &r->literal) ||
+		!r->literal)
+		return false;
+	for (const char *p = slash + 1; *p; p++)
+		bits = bits * 10 + (unsigned)(*p - '0');
+	size = address_bytes(r->host, address);
+	if (bits > size * 8)
+		return false;
+	for (unsigned bit = bits; bit < size * 8; bit++) {
+		if (address[bit / 8] >> (7 - bit % 8) & 1)
+			return false;
+	}
+	r->network = true;
+	r->prefix_bits = (uint8_t)bits;
+	return true;
+}
+
 int proxy_rule_parse(const char *text, struct proxy_rule *ret, struct err *err)
 {
 	struct proxy_rule r = {0};
-	size_t len;
-	const char *at = text + strspn(text, " \t"), *option;
+	const char *at = text;
+	size_t len = strlen(text);
 	bool good;
 
-	len = strcspn(at, " \t");
-	option = at + len + strspn(at + len, " \t");
-	if (*option) {
-		size_t n = strcspn(option, " \t");
-
-		if (n != 7 || strncmp(option, "private", 7) != 0 ||
-			option[7 + strspn(option + 7, " \t")])
-			return err_set(err, EINVAL,
-				"\"%.200s\": after the host may stand \"private\", nothing else",
-				text);
-		r.private_ok = true;
-	}
 	if (len > 2 && at[0] == '*' && at[1] == '.') {
 		r.subdomains = true;
 		at += 2;
 		len -= 2;
 	}
 	/* an IPv6 address without brackets has no port */
-	good = proxy_host_parse(at, len, r.host, &r.literal) ||
+	good = network_parse(at, &r) || proxy_host_parse(at, len, r.host, &r.literal) ||
 		proxy_authority_parse(at, len, r.host, &r.literal, &r.port);
 	if (!good || (r.subdomains && r.literal))
 		return err_set(err, EINVAL,
-			"\"%.200s\" names no host: write host, host:port, *.domain or an address",
+			"\"%.200s\" names no host: write host, host:port, *.domain, an address or "
+			"a "
+			"network (192.0.2.0/24)",
 			text);
 	*ret = r;
 	return 0;
 }
 
+void proxy_rule_text(const struct proxy_rule *r, char ret[static PROXY_RULE_TEXT])
+{
+	bool v6 = r->literal && strchr(r->host, ':');
+
+	if (r->network)
+		snprintf(ret, PROXY_RULE_TEXT, "%s/%u", r->host, r->prefix_bits);
+	else if (r->port)
+		snprintf(ret, PROXY_RULE_TEXT,
+			v6                      ? "[%s]:%u"
+				: r->subdomains ? "*.%s:%u"
+						: "%s:%u",
+			r->host, r->port);
+	else
+		snprintf(ret, PROXY_RULE_TEXT,
+			v6                      ? "[%s]"
+				: r->subdomains ? "*.%s"
+						: "%s",
+			r->host);
+}
+
+bool proxy_rule_inside(const struct proxy_rule *r)
+{
+	struct sockaddr_in in = {.sin_family = AF_INET};
+	struct sockaddr_in6 in6 = {.sin6_family = AF_INET6};
+
+	if (!r->literal || r->network)
+		return false;
+	if (inet_pton(AF_INET, r->host, &in.sin_addr) == 1)
+		return proxy_address_refused((struct sockaddr *)&in) != NULL;
+	if (inet_pton(AF_INET6, r->host, &in6.sin6_addr) == 1)
+		return proxy_address_refused((struct sockaddr *)&in6) != NULL;
+	return true;
+}
+
 bool proxy_rule_match(const struct proxy_rule *r, const char *host, uint16_t port)
 {
 	size_t n = strlen(host), domain = strlen(r->host);
+	uint8_t mine[16], other[16];
 
 	if (r->port ? port != r->port : port != 80 && port != 443)
 		return false;
+	if (r->network) {
+		size_t size = address_bytes(r->host, mine);
+
+		return size && address_bytes(host, other) == size &&
+			same_bits(mine, other, r->prefix_bits);
+	}
 	if (!r->subdomains)
 		return !strcmp(host, r->host);
 	return n > domain + 1 && host[n - domain - 1] == '.' && !strcmp(host + n - domain, r->host);

@@ -93,20 +93,20 @@ static int source_find(
 	return r;
 }
 
-/* An array of the hosts, or NULL. */
-static json_t *allow_list(const char *const *allow)
+/* An array of the rules, or NULL. */
+static json_t *allow_list(const struct pool_create *spec)
 {
-	json_t *list = allow ? json_array() : NULL;
+	json_t *list = spec->n_allow ? json_array() : NULL;
 
-	for (; allow && *allow; allow++)
-		json_array_append_new(list, json_string(*allow));
+	for (size_t i = 0; i < spec->n_allow; i++)
+		json_array_append_new(list, pool_rule_write(&spec->allow[i]));
 	return list;
 }
 
 static int create_begin(
 	struct pool *p, const struct pool_create *spec, pool_fn *fn, void *user, struct err *err)
 {
-	cleanup_json json_t *record = NULL, *allow = allow_list(spec->allow);
+	cleanup_json json_t *record = NULL, *allow = allow_list(spec);
 	struct source from = {0};
 	cleanup_free char *capture = NULL;
 	uint64_t timeout_ms = spec->timeout_ms;

@@ -128,14 +128,18 @@ json_t *pool_egress_env(const struct pool_notes *n)
 int pool_egress_new(struct pool_sandbox *sb, struct err *err)
 {
 	struct pool_egress *e = calloc(1, sizeof(*e));
-	const char *allow[LIMIT_POOL_ALLOW];
+	struct proxy_rule allow[LIMIT_POOL_ALLOW];
 	size_t n = json_array_size(sb->notes.allow);
-	int r;
+	int r = 0;
 
 	if (!e)
 		abort();
-	for (size_t i = 0; i < n; i++)
-		allow[i] = json_string_value(json_array_get(sb->notes.allow, i));
+	for (size_t i = 0; i < n && r == 0; i++)
+		r = pool_rule_read(json_array_get(sb->notes.allow, i), &allow[i], err);
+	if (r < 0) {
+		free(e);
+		return r;
+	}
 	e->sb = sb;
 	guest_on_watch(sb->guest, &egress_watches, e);
 	r = proxy_new(sb->guest, allow, n, egress_note, e, &e->proxy, err);

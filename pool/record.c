@@ -4,6 +4,8 @@
  * object. Its keeper holds it while it runs, paused/ID.json while it does not. What the
  * template says is in it too, so that a sandbox outlives its template's tag.
  *
+ * Version 1 had hosts that may be reached as text, "HOST" or "HOST private", each checked by itself.
+ *
  * The object is the truth, and notes are only a view of it: they borrow every string, so that a
  * thousand sandboxes hold each text once.
  */
@@ -11,7 +13,10 @@
 
 #include <string.h>
 
-#define RECORD_VERSION 1
+#include "egress/proxy.h"
+#include "common/str.h"
+
+#define RECORD_VERSION 2
 
 static int string_of(const json_t *record, const char *key, const char **ret, struct err *err)
 {
@@ -62,6 +67,80 @@ static int list_of(
 	return 0;
 }
 
+/* ---- what may be reached ------------------------------------------------------------------------ */
+
+json_t *pool_rule_write(const struct proxy_rule *rule)
+{
+	struct proxy_rule host = *rule;
+	char text[PROXY_RULE_TEXT];
+	json_t *obj;
+
+	host.port = 0;
+	proxy_rule_text(&host, text);
+	obj = json_pack("{s:s, s:i, s:b}", "host", text, "port", (int)rule->port, "private",
+		(int)rule->private_ok);
+	if (!obj)
+		abort();
+	return obj;
+}
+
+/* As version 1 had it. */
+static int rule_read_text(const char *text, struct proxy_rule *ret, struct err *err)
+{
+	const char *space = strchr(text, ' ');
+	cleanup_free char *host = str_printf("%.*s", (int)strcspn(text, " "), text);
+	int r = proxy_rule_parse(host, ret, err);
+
+	if (r == 0 && space && strcmp(space, " private"))
+		r = err_set(err, EINVAL, "\"allow\": \"%s\" is no host", text);
+	if (r == 0)
+		ret->private_ok = space || (ret->literal && proxy_rule_inside(ret));
+	return r;
+}
+
+int pool_rule_read(const json_t *rule, struct proxy_rule *ret, struct err *err)
+{
+	const char *host;
+	uint64_t port = 0;
+	int r;
+
+	if (json_is_string(rule))
+		return rule_read_text(json_string_value(rule), ret, err);
+	if (!json_is_object(rule))
+		return err_set(err, EINVAL, "\"allow\" holds what is no rule");
+	r = json_get_string(rule, "host", &host, err);
+	if (r == 0)
+		r = json_get_u64(rule, "port", 0, UINT16_MAX, &port, err);
+	if (r == 0)
+		r = proxy_rule_parse(host, ret, err);
+	if (r == 0 && ret->port)
+		r = err_set(err, EINVAL, "\"host\" has a port");
+	if (r < 0)
+		return r;
+	ret->port = (uint16_t)port;
+	ret->private_ok = json_is_true(json_object_get(rule, "private"));
+	return 0;
+}
+
+/* Absent or null: no network. */
+static int allow_of(const json_t *record, const json_t **ret, struct err *err)
+{
+	const json_t *list = json_object_get(record, "allow");
+	struct proxy_rule rule;
+	int r = 0;
+
+	*ret = NULL;
+	if (!list || json_is_null(list))
+		return 0;
+	if (!json_is_array(list) || json_array_size(list) > LIMIT_POOL_ALLOW)
+		return err_set(err, EINVAL, "\"allow\" is not an array of at most %d rules",
+			LIMIT_POOL_ALLOW);
+	for (size_t i = 0; i < json_array_size(list) && r == 0; i++)
+		r = pool_rule_read(json_array_get(list, i), &rule, err);
+	*ret = list;
+	return r;
+}
+
 static int template_read(const json_t *record, struct pool_notes *n, struct err *err)
 {
 	const json_t *t = json_object_get(record, "template");
@@ -101,7 +180,7 @@ int pool_notes_read(const json_t *record, struct pool_notes *ret, struct err *er
 	uint64_t version = 0, started = 0, generation = 0;
 	int r = number_of(record, "version", INT32_MAX, &version, err);
 
-	if (r == 0 && version != RECORD_VERSION)
+	if (r == 0 && (version < 1 || version > RECORD_VERSION))
 		r = err_set(err, EINVAL, "a record of version %d, not %d: another parbake wrote it",
 			(int)version, RECORD_VERSION);
 	if (r == 0)
@@ -123,7 +202,7 @@ int pool_notes_read(const json_t *record, struct pool_notes *ret, struct err *er
 	if (r == 0)
 		r = strings_of(record, "env", &n.env, err);
 	if (r == 0)
-		r = list_of(record, "allow", LIMIT_POOL_ALLOW, &n.allow, err);
+		r = allow_of(record, &n.allow, err);
 	if (r == 0)
 		r = template_read(record, &n, err);
 	if (r < 0) {

@@ -27,6 +27,40 @@ static void chain_clear(struct chain *c)
 		inifile_clear(&c->ini[i]);
 }
 
+void recipe_rules_add(struct recipe_rules *rules, const struct proxy_rule *r)
+{
+	rules->items = reallocarray(rules->items, rules->n + 1, sizeof(*rules->items));
+	if (!rules->items)
+		abort();
+	rules->items[rules->n++] = *r;
+}
+
+static int compare_rules(const void *a, const void *b)
+{
+	const struct proxy_rule *x = a, *y = b;
+	char one[PROXY_RULE_TEXT], other[PROXY_RULE_TEXT];
+	int order;
+
+	proxy_rule_text(x, one);
+	proxy_rule_text(y, other);
+	order = strcmp(one, other);
+	return order ? order : x->private_ok - y->private_ok;
+}
+
+void recipe_rules_sort(struct recipe_rules *rules)
+{
+	size_t kept = 0;
+
+	if (!rules->n)
+		return;
+	qsort(rules->items, rules->n, sizeof(*rules->items), compare_rules);
+	for (size_t i = 1; i < rules->n; i++) {
+		if (compare_rules(&rules->items[kept], &rules->items[i]))
+			rules->items[++kept] = rules->items[i];
+	}
+	rules->n = kept + 1;
+}
+
 static bool is_file(const char *path)
 {
 	struct stat st;
@@ -195,7 +229,7 @@ int recipe_check(struct recipe *r, const struct inifile *ini, struct err *err)
 				ini->path);
 	}
 	sort_unique(&r->packages);
-	sort_unique(&r->allow);
+	recipe_rules_sort(&r->allow);
 	sort_unique(&r->pip);
 	if (r->env.n)
 		qsort(r->env.items, r->env.n, sizeof(*r->env.items), compare_strings);
@@ -299,7 +333,7 @@ void recipe_free(struct recipe *r)
 	free(r->path);
 	strings_clear(&r->packages);
 	strings_clear(&r->env);
-	strings_clear(&r->allow);
+	free(r->allow.items);
 	strings_clear(&r->pip);
 	free_steps(&r->install);
 	free_steps(&r->warm);

@@ -352,25 +352,27 @@ static int read_env(struct recipe_reader *rd)
 	return 0;
 }
 
-/* "host", "host:port", "*.domain"; the word "private" belongs to the one before it. */
+/* What proxy_rule_parse() takes, and the word "private", which belongs to the one before it. */
 static int add_allow(struct recipe_reader *rd, const char *word)
 {
-	struct strings *allow = &rd->r->allow;
+	struct recipe_rules *allow = &rd->r->allow;
 	struct proxy_rule rule;
 	struct err why;
 
 	if (!strcmp(word, "private")) {
-		char *last = rd->allow_added ? allow->items[allow->n - 1] : NULL;
-
-		if (!last || strchr(last, ' '))
+		if (!rd->allow_added)
 			return bad(rd, "'private' stands behind a host");
-		allow->items[allow->n - 1] = str_printf("%s private", last);
-		free(last);
+		allow->items[allow->n - 1].private_ok = true;
+		rd->allow_added = false;
 		return 0;
 	}
+	if (allow->n == LIMIT_PROXY_RULES)
+		return bad(rd, "more than %d hosts", LIMIT_PROXY_RULES);
 	if (proxy_rule_parse(word, &rule, &why))
 		return bad(rd, "'%s': %s", word, why.text);
-	strings_add(allow, word);
+	/* whoever writes an address means that one */
+	rule.private_ok = rule.literal && !rule.network;
+	recipe_rules_add(allow, &rule);
 	rd->allow_added = true;
 	return 0;
 }

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "egress/proxy.h"
 #include "common/cleanup.h"
 #include "common/digest.h"
 #include "common/err.h"
@@ -22,7 +23,7 @@
  *                url | path, sha256
  *     [files]    /path/in/guest = path/next/to/recipe [mode]
  *     [env]      KEY = value
- *     [network]  allow = host[:port] … (at bake time)
+ *     [network]  allow = host[:port] [private] … (at bake time)
  *     [install]  N = shell line …; pip = requirement …
  *     [start]    command = …; ready = shell line | python: code
  *     [warm]     N = shell line | python: code; caches = drop | keep
@@ -31,6 +32,11 @@
  * Sizes: 512M, 2G (powers of 1024). Times: 500ms, 30s, 5m.
  */
 enum recipe_source { RECIPE_DEBIAN, RECIPE_TAR };
+
+struct recipe_rules {
+	struct proxy_rule *items;
+	size_t n;
+};
 
 struct recipe_file {
 	char *guest; /* absolute, no `..` */
@@ -65,7 +71,7 @@ struct recipe {
 	struct recipe_file *files;
 	size_t n_files;
 	struct strings env; /* "K=V", a later one wins */
-	struct strings allow; /* host[:port] */
+	struct recipe_rules allow; /* sorted, without duplicates */
 	struct recipe_steps install;
 	struct strings pip;
 	char *start_command, *ready;

@@ -57,6 +57,30 @@ static void put_words(struct text *t, const char *section, const char *key, cons
 	put(t, section, key, joined);
 }
 
+static void put_rules(
+	struct text *t, const char *section, const char *key, const struct recipe_rules *rules)
+{
+	cleanup_free char *joined = NULL;
+	size_t len = 0;
+	FILE *f;
+
+	if (!rules->n)
+		return;
+	f = open_memstream(&joined, &len);
+	if (!f)
+		abort();
+	for (size_t i = 0; i < rules->n; i++) {
+		const struct proxy_rule *r = &rules->items[i];
+		bool said = r->private_ok && (!r->literal || r->network);
+		char text[PROXY_RULE_TEXT];
+
+		proxy_rule_text(r, text);
+		fprintf(f, "%s%s%s", i ? "\n" : "", text, said ? " private" : "");
+	}
+	fclose(f);
+	put(t, section, key, joined);
+}
+
 /* Code with more than one line begins on a line of its own. */
 static char *with_python(const char *text, bool python)
 {
@@ -137,7 +161,7 @@ char *recipe_text(const struct recipe *r)
 	put_u64(&t, "machine", "disk", r->disk_bytes >> 20, "M");
 	put_root(&t, r);
 	put_pairs(&t, r);
-	put_words(&t, "network", "allow", &r->allow);
+	put_rules(&t, "network", "allow", &r->allow);
 	put_steps(&t, "install", &r->install);
 	put_words(&t, "install", "pip", &r->pip);
 	put(&t, "start", "command", r->start_command);

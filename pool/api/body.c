@@ -7,14 +7,14 @@
  * where nobody said anything, so that alone opens nothing (and what a sandbox has is told with it);
  * network.allowOut does, host by host. Whatever would restrict a network that is open by default is
  * accepted where it holds anyway, and refused where it would have to be done. What leads to the host itself
- * or its networks ("private", addresses of that kind) is for who runs the pool, not for holders of a key.
+ * or its networks (a host with "private": true, an address of that kind) is for who runs the pool, not for
+ * holders of a key.
  */
-#include <arpa/inet.h>
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "egress/head.h"
+#include "egress/proxy.h"
 #include "pool/api/control_private.h"
 
 #define ENV_NAME_MAX 256
@@ -131,57 +131,57 @@ static int unsupported(
 	return 0;
 }
 
-/* Does it allow what is no public address: the host's own, its networks', a cloud's metadata? */
-static bool leads_inside(const struct proxy_rule *rule)
+/* "HOST", or {"host": "HOST", "private": true}: what such a host leads to may be inside, too. *@ret_text: HOST. */
+static int rule_parse(
+	const json_t *item, struct proxy_rule *ret, const char **ret_text, struct err *err)
 {
-	struct sockaddr_in in = {.sin_family = AF_INET};
-	struct sockaddr_in6 in6 = {.sin6_family = AF_INET6};
+	const json_t *host = json_is_object(item) ? field(item, "host") : item;
+	const char *text = json_string_value(host);
+	int private = 0;
+	struct err why;
+	int r = 0;
 
-	if (!rule->literal)
-		return rule->private_ok;
-	if (inet_pton(AF_INET, rule->host, &in.sin_addr) == 1)
-		return proxy_address_refused((struct sockaddr *)&in) != NULL;
-	if (inet_pton(AF_INET6, rule->host, &in6.sin6_addr) == 1)
-		return proxy_address_refused((struct sockaddr *)&in6) != NULL;
-	return true;
+	if (!text || strlen(text) != json_string_length(host) ||
+		proxy_rule_parse(text, ret, &why) < 0)
+		r = err_set(err, EINVAL,
+			"network.allowOut: %.200s%snot a host by name (\"example.org\", "
+			"\"*.example.org\", \"example.org:8443\"), address or network of addresses",
+			text ? text : "", text ? ": " : "");
+	if (r == 0 && json_is_object(item))
+		r = bool_field(item, "private", &private, err);
+	if (r < 0)
+		return r;
+	/* who writes an address means that one */
+	ret->private_ok = private || proxy_rule_inside(ret);
+	*ret_text = text;
+	return 0;
 }
 
-static int allow_parse(
-	const json_t *list, const char ***ret, const char **ret_inside, struct err *err)
+static int allow_parse(const json_t *list, struct control_create *c, struct err *err)
 {
 	size_t n = json_array_size(list);
-	const char **allow;
+	int r = 0;
 
 	if (!json_is_array(list) || n > LIMIT_POOL_ALLOW)
 		return err_set(err, EINVAL, "network.allowOut: not an array of at most %d hosts",
 			LIMIT_POOL_ALLOW);
 	if (!n)
 		return 0;
-	allow = calloc(n + 1, sizeof(*allow));
-	if (!allow)
+	c->allow = calloc(n, sizeof(*c->allow));
+	if (!c->allow)
 		abort();
-	for (size_t i = 0; i < n; i++) {
-		struct proxy_rule rule;
-		struct err why;
+	for (size_t i = 0; i < n && r == 0; i++) {
+		const char *text = NULL;
 
-		allow[i] = json_string_value(json_array_get(list, i));
-		if (!allow[i] || proxy_rule_parse(allow[i], &rule, &why) < 0) {
-			err_set(err, EINVAL,
-				"network.allowOut: %.200s%snot a host by name (\"example.org\", "
-				"\"*.example.org\", \"example.org:8443\") or address",
-				allow[i] ? allow[i] : "", allow[i] ? ": " : "");
-			free(allow);
-			return -EINVAL;
-		}
-		if (!*ret_inside && leads_inside(&rule))
-			*ret_inside = allow[i];
+		r = rule_parse(json_array_get(list, i), &c->allow[i], &text, err);
+		if (r == 0 && !c->inside && c->allow[i].private_ok)
+			c->inside = text;
 	}
-	*ret = allow;
-	return 0;
+	c->n_allow = n;
+	return r;
 }
 
-static int network_parse(
-	const json_t *body, const char ***ret, const char **ret_inside, struct err *err)
+static int network_parse(const json_t *body, struct control_create *c, struct err *err)
 {
 	static const char *const not_here[] = {"egressProxy", "rules", "maskRequestHost", NULL};
 	const json_t *network = field(body, "network"), *allow, *deny;
@@ -206,7 +206,7 @@ static int network_parse(
 		r = err_set(err, EINVAL, "network.denyOut: not an array");
 	/* false is "deny all": what is allowed goes before that */
 	if (r == 0 && allow)
-		r = allow_parse(allow, ret, ret_inside, err);
+		r = allow_parse(allow, c, err);
 	return r;
 }
 
@@ -246,7 +246,7 @@ static int create_fields(struct control_create *c, struct err *err)
 	if (r == 0)
 		r = unsupported(c->body, not_here, "", err);
 	if (r == 0)
-		r = network_parse(c->body, &c->allow, &c->inside, err);
+		r = network_parse(c->body, c, err);
 	c->auto_pause = auto_pause != 0;
 	return r;
 }

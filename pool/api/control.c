@@ -54,6 +54,7 @@ static void create_read(void *user, struct http_request *rq, const char *body, s
 		.env = body_of.env,
 		.auto_pause = body_of.auto_pause,
 		.allow = body_of.allow,
+		.n_allow = body_of.n_allow,
 	};
 	pool_create(c->api->pool, &spec, created, c);
 }

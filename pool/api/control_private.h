@@ -23,9 +23,9 @@ struct control_create {
 	uint64_t timeout_ms; /* 0: absent */
 	const json_t *metadata, *env; /* NULL: absent */
 	bool auto_pause;
-	const char **allow; /* NULL-terminated; NULL: none */
-	const char *
-		inside; /* the first of them that leads to the host itself or its networks; NULL: none */
+	struct proxy_rule *allow; /* NULL: none */
+	size_t n_allow;
+	const char *inside; /* the first host with private_ok, as it was written; NULL: none */
 };
 int control_create_parse(const char *text, size_t len, struct control_create *ret, struct err *err);
 void control_create_clear(struct control_create *c);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "egress/proxy.h"
 #include "common/clock.h"
 #include "common/str.h"
 #include "pool/api/control_private.h"
@@ -71,6 +72,27 @@ json_t *control_listed(const struct pool_facts *f)
 		is_paused(f) ? "paused" : "running", "envdVersion", CONTROL_ENVD_VERSION);
 }
 
+/* What may be reached, in the form that a create takes. */
+static json_t *allowed(const json_t *rules)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < json_array_size(rules); i++) {
+		struct proxy_rule rule;
+		char text[PROXY_RULE_TEXT];
+
+		if (pool_rule_read(json_array_get(rules, i), &rule, NULL) < 0)
+			continue; /* records were read before */
+		proxy_rule_text(&rule, text);
+		if (rule.private_ok && (!rule.literal || rule.network))
+			json_array_append_new(
+				list, json_pack("{s:s, s:b}", "host", text, "private", 1));
+		else
+			json_array_append_new(list, json_string(text));
+	}
+	return list;
+}
+
 json_t *control_detail(const struct api *a, const struct pool_facts *f)
 {
 	json_t *obj = control_listed(f);
@@ -78,7 +100,8 @@ json_t *control_detail(const struct api *a, const struct pool_facts *f)
 	json_object_set_new(obj, "domain", json_string(a->config->domain));
 	json_object_set_new(obj, "allowInternetAccess", json_boolean(f->allow != NULL));
 	if (f->allow)
-		json_object_set_new(obj, "network", json_pack("{s:o}", "allowOut", copy(f->allow)));
+		json_object_set_new(
+			obj, "network", json_pack("{s:o}", "allowOut", allowed(f->allow)));
 	json_object_set_new(obj, "lifecycle",
 		json_pack("{s:b, s:s}", "autoResume", 0, "onTimeout",
 			f->auto_pause ? "pause" : "kill"));

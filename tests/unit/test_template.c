@@ -119,15 +119,17 @@ static void test_text(void)
 {
 	struct recipe *a = parse("[template]\nname = x\n" ROOT
 				 "packages = bb aa\n[files]\n/f = f 600\n[env]\nK = v\n"
-				 "[network]\nallow = z.example.org a.example.org\n"
+				 "[network]\nallow = z.example.org a.example.org 10.0.0.1\n"
+				 "  B.example.org:99 private\n"
 				 "[install]\n7 = seven\n3 = a\n  b\n[start]\nready = python: 1\n"
 				 "[warm]\n1 = python:\n  x\n  y\n[limits]\ntimeout = 1s\n");
-	struct recipe *b =
-		parse("[limits]\ntimeout = 1000ms\n[warm]\n1 = python:\n\tx\n\ty\n"
-		      "[network]\nallow = a.example.org\n  z.example.org\n"
-		      "[start]\nready = python:   1\n[env]\nK = v\n[files]\n/f = f 0600\n"
-		      "[install]\n1 = a\n\tb\n2 = seven\n[root]\npackages = aa bb\n"
-		      "source = debian\nsuite = bookworm\n[template]\nname = x\n");
+	struct recipe *b = parse(
+		"[limits]\ntimeout = 1000ms\n[warm]\n1 = python:\n\tx\n\ty\n"
+		"[network]\nallow = b.example.org.:99 private a.example.org\n  10.0.0.1 private\n"
+		"  z.example.org z.example.org\n"
+		"[start]\nready = python:   1\n[env]\nK = v\n[files]\n/f = f 0600\n"
+		"[install]\n1 = a\n\tb\n2 = seven\n[root]\npackages = aa bb\n"
+		"source = debian\nsuite = bookworm\n[template]\nname = x\n");
 	cleanup_free char *text_a = a ? recipe_text(a) : NULL, *text_b = b ? recipe_text(b) : NULL;
 	cleanup_free char *again = NULL;
 	struct recipe *c = text_a ? parse(text_a) : NULL;
@@ -136,6 +138,9 @@ static void test_text(void)
 	is_str(text_a, text_b, "one meaning, one text");
 	is_str(again, text_a, "the text read again gives itself");
 	ok(text_a && !strstr(text_a, "dir/"), "no host path stands in it");
+	ok(c && c->allow.n == 4 && c->allow.items[0].private_ok && !c->allow.items[1].private_ok &&
+			c->allow.items[2].private_ok && !c->allow.items[3].private_ok,
+		"\"private\" is of the host before it, and an address means itself");
 	recipe_free(a);
 	a = parse("[template]\nname = x\n[root]\nsource = tar\n"
 		  "url = https://me:secret@example.org:8443/a.tar?sign=secret\n"
