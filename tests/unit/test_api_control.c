@@ -2,7 +2,7 @@
 /* The control plane's parsers: bodies, queries, tokens, times. */
 #include <stdlib.h>
 
-#include "common/file.h"
+#include "common/str.h"
 #include "egress/proxy.h"
 #include "pool/api/control_private.h"
 #include "tests/unit/tap.h"
