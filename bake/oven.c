@@ -9,12 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include "common/clock.h"
 #include "common/file.h"
-#include "common/paths.h"
-#include "common/proc.h"
+#include "common/str.h"
 #include "vmm/boot.h"
 #include "vmm/cmdline.h"
 

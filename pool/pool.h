@@ -5,13 +5,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "egress/proxy.h"
 #include "common/cleanup.h"
 #include "common/err.h"
 #include "common/json.h"
 #include "pool/config.h"
-#include "pool/keeper.h"
-#include "pool/loop.h"
-#include "vmm/guest.h"
+#include "pool/keeper/keeper.h"
+#include "common/loop.h"
+#include "vmm/guest/guest.h"
 
 /*
  * The pool: which sandboxes there are, in what state, under whose lease, and how many shells and spares
@@ -22,7 +23,7 @@
  *                   └── fails      └────────── kill, lease, its own end ──► (gone)
  *
  * Whatever is at rest is in the state directory: a record, paused/ID.json or snapshots/ID.json, and the capture that it
- * speaks of, captures/ID-N or captures/ID. What runs is with its keeper (pool/keeper.h), notes included, so there is no
+ * speaks of, captures/ID-N or captures/ID. What runs is with its keeper (pool/keeper/keeper.h), notes included, so there is no
  * second book that could disagree with the machines.
  */
 enum pool_state {
@@ -39,7 +40,7 @@ struct pool;
 struct pool_sandbox;
 
 /* Opens the state directory (locked: -EWOULDBLOCK where another daemon has it), adopts the sandboxes that
- * still run, lists what is paused, clears what is neither, starts a nursery for each template
+ * still run, lists what is paused, clears what is neither, starts a zygote for each template
  * configured. @config is borrowed until pool_configure() or pool_free(). */
 int pool_new(struct loop *l, const struct config *config, struct pool **ret, struct err *err);
 /* A new configuration (checked by config_may_replace()). */
@@ -67,8 +68,8 @@ struct pool_create {
 	const json_t *metadata; /* object of strings, or NULL */
 	const json_t *env; /* the same */
 	bool auto_pause;
-	const char *const
-		*allow; /* hosts it may reach (proxy_rule_parse()); NULL-terminated, NULL: none */
+	const struct proxy_rule *allow; /* what it may reach, n_allow ≤ LIMIT_POOL_ALLOW of them */
+	size_t n_allow;
 };
 void pool_create(struct pool *p, const struct pool_create *spec, pool_fn *fn, void *user);
 
@@ -110,12 +111,12 @@ size_t pool_count(const struct pool *p, enum pool_state state);
 uint64_t pool_memory_budget(const struct pool *p);
 size_t pool_size(const struct pool *p); /* as many as pool_next() goes through, at most */
 
-struct pool_facts { /* borrowed strings, as long as the sandbox is not given back to the loop */
+struct pool_sandbox_info { /* borrowed strings, as long as the sandbox is not given back to the loop */
 	const char *id, *template_name, *template_tag, *template_digest, *key;
 	enum pool_state state;
 	int64_t started_ms, end_ms; /* since 1970, of the lease; paused: when it was paused */
 	const json_t *metadata, *env; /* objects */
-	const json_t *allow; /* array of hosts; NULL: no network */
+	const json_t *allow; /* array of rules (pool_rule_read()); NULL: no network */
 	bool auto_pause;
 	unsigned vcpus;
 	uint64_t memory_bytes, disk_bytes;
@@ -126,7 +127,11 @@ struct pool_facts { /* borrowed strings, as long as the sandbox is not given bac
 	bool context; /* of the template: an interpreter is warm */
 	const json_t *template_env; /* array of "K=V" */
 };
-void pool_facts(const struct pool_sandbox *sb, struct pool_facts *ret);
+void pool_sandbox_info(const struct pool_sandbox *sb, struct pool_sandbox_info *ret);
+/* A rule as records have it: {"host", "port", "subdomains", "prefix_bits" (of a network), "private"}. A new
+ * object; -EINVAL. */
+json_t *pool_rule_write(const struct proxy_rule *rule);
+int pool_rule_read(const json_t *rule, struct proxy_rule *ret, struct err *err);
 /* Its channel, to send requests on; NULL where it does not run. The pool dispatches it in the loop. Streams
  * end (ECONNRESET) when it is paused or ends. The caller's requests must take what may happen: the
  * pool never waits for them. */
@@ -153,7 +158,7 @@ struct pool_template_facts {
 bool pool_template(struct pool *p, unsigned i, struct pool_template_facts *ret);
 /* Observe ends of creates: for metrics. @parts: keeper's "trace". */
 void pool_on_create(struct pool *p,
-	void (*fn)(void *user, const struct pool_facts *f, bool ok, const json_t *parts),
+	void (*fn)(void *user, const struct pool_sandbox_info *f, bool ok, const json_t *parts),
 	void *user);
 
 #endif

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
-#include "common/file.h"
+#include "common/str.h"
 #include "common/paths.h"
 #include "common/proc.h"
 

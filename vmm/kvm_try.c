@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
-#include "common/file.h"
+#include "common/str.h"
 #include "common/limits.h"
 
 #define MEMORY (64 * KIB)

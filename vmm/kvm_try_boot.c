@@ -16,7 +16,7 @@
 #include "common/clock.h"
 #include "common/limits.h"
 #include "vmm/cmdline.h"
-#include "vmm/guest.h"
+#include "vmm/guest/guest.h"
 #include "vmm/kvm_try.h"
 
 #define MEMORY (128 * MIB)

@@ -3,24 +3,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/file.h"
-#include "pool/api_control_impl.h"
-#include "pool/pool_impl.h"
+#include "pool/api/control_private.h"
+#include "pool/pool_private.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void try_record(const char *text, size_t size)
 {
 	cleanup_json json_t *record = NULL, *once = NULL, *twice = NULL;
-	struct pool_notes n;
+	struct pool_record n;
 
 	if (json_parse("input", text, size, &record, NULL) < 0 ||
-		pool_notes_read(record, &n, NULL) < 0)
+		pool_record_read(record, &n, NULL) < 0)
 		return;
-	once = pool_notes_write(&n);
-	if (!pool_id_valid(n.id) || pool_notes_read(once, &n, NULL) < 0)
+	once = pool_record_write(&n);
+	if (!pool_id_valid(n.id) || pool_record_read(once, &n, NULL) < 0)
 		abort();
-	twice = pool_notes_write(&n);
+	twice = pool_record_write(&n);
 	if (!json_equal(once, twice))
 		abort();
 }

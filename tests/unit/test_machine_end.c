@@ -15,12 +15,12 @@
 
 #include "common/cleanup.h"
 #include "common/clock.h"
-#include "common/file.h"
+#include "common/str.h"
 #include "common/json.h"
 #include "common/limits.h"
 #include "tests/unit/tap.h"
 #include "vmm/boot.h"
-#include "vmm/guest.h"
+#include "vmm/guest/guest.h"
 #include "vmm/monitor.h"
 
 #define MEMORY (64 * MIB)

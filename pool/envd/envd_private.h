@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_POOL_ENVD_ENVD_PRIVATE_H
+#define PARBAKE_POOL_ENVD_ENVD_PRIVATE_H
+
+#include "common/limits.h"
+#include "pool/envd/envd.h"
+#include "pool/envd/text.h"
+
+/* What the parts of the wire share. Nobody else includes this. */
+
+/* ---- one request (envd_call.c) --------------------------------------------------------------- */
+
+/* How an answer's errors look. */
+enum envd_style {
+	ENVD_PLAIN, /* {"code": status, "message": …} */
+	ENVD_UNARY, /* Connect: {"code": "not_found", "message": …} */
+	ENVD_STREAM, /* Connect, enveloped: in the last envelope */
+	ENVD_LINES, /* plain until the answer has begun, then a line {"type": "error", …} */
+};
+
+enum envd_code {
+	ENVD_CANCELED,
+	ENVD_INVALID,
+	ENVD_DEADLINE,
+	ENVD_NOT_FOUND,
+	ENVD_EXISTS,
+	ENVD_DENIED,
+	ENVD_EXHAUSTED,
+	ENVD_FULL,
+	ENVD_PRECONDITION,
+	ENVD_UNIMPLEMENTED,
+	ENVD_INTERNAL,
+	ENVD_UNAVAILABLE,
+	ENVD_UNAUTHENTICATED,
+	ENVD_TYPE, /* the content type */
+	ENVD_CODES
+};
+
+struct envd_call;
+
+/* What a route is made of. */
+struct envd_route {
+	const char *method, *path; /* of "/contexts/": anything below */
+	enum envd_style style;
+	bool body; /* a JSON body is collected (and parsed) before start() */
+	size_t size; /* of the structure that begins with a struct envd_call */
+	/* the sandbox runs; @body: NULL where none is collected. It answers, now or later. */
+	void (*start)(struct envd_call *c, const struct envd_target *t, const json_t *body);
+	/* what was written is through, there is room for more. May be NULL. */
+	void (*writable)(struct envd_call *c);
+	/* the client is gone (or has its answer): c->rq is NULL. May be NULL. */
+	void (*gone)(struct envd_call *c);
+	/* nobody holds it any more: free what it has, not @c. May be NULL. */
+	void (*destroy)(struct envd_call *c);
+};
+
+struct envd_call {
+	struct envd *w;
+	const struct envd_route *route;
+	char id[LIMIT_NAME_SIZE]; /* of the sandbox */
+	char *rest; /* what followed route->path */
+	struct http_request *rq; /* NULL: the client is gone, or has its answer */
+	unsigned refs; /* the request's, each open guest stream's, each holder's */
+	enum envd_style style;
+	const char *reason; /* stands in its error, for programs; NULL: none */
+	bool begun; /* the answer has */
+	bool answered; /* all of it has been given to HTTP, or waits in `pending` */
+	bool closed; /* HTTP has been told the end of a stream */
+	struct envd_buf pending; /* what HTTP had no room for */
+	struct loop_timer *timer; /* envd_call_limit() */
+	struct loop_timer *keepalive;
+	int64_t keepalive_ns;
+	void (*on_keepalive)(struct envd_call *c);
+	void (*on_limit)(struct envd_call *c);
+};
+
+void envd_call_hold(struct envd_call *c);
+void envd_call_release(struct envd_call *c);
+/* Its client is gone: nothing waits to be sent, no timer runs. */
+void envd_call_quiet(struct envd_call *c);
+/* May it still be written to? */
+bool envd_call_open(const struct envd_call *c);
+/* Is there unsent text, so that no more should be written? writable() comes then. */
+bool envd_call_full(const struct envd_call *c);
+
+/* An answer, whole. @body is taken. */
+void envd_reply(struct envd_call *c, unsigned status, json_t *body);
+/* An answer in parts: begin, write (all of it is taken), finish. */
+void envd_begin(struct envd_call *c, unsigned status, const char *type);
+void envd_write(struct envd_call *c, const void *bytes, size_t len);
+/* One JSON line; @value is taken. */
+void envd_line(struct envd_call *c, json_t *value);
+void envd_finish(struct envd_call *c);
+/* Cut what has begun; else answer with an error. */
+void envd_abort(struct envd_call *c);
+/* An error in the call's style; it ends the answer. */
+void envd_fail(struct envd_call *c, enum envd_code code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* The same of an agent's (or the host's) positive errno. */
+void envd_fail_errno(struct envd_call *c, int error, const char *text);
+enum envd_code envd_code_of(int error);
+unsigned envd_code_status(enum envd_style style, enum envd_code code);
+/* {"code": name, "message": text} */
+json_t *envd_error_object(enum envd_code code, const char *text);
+
+/* Call @fn every @interval_ms while the answer is open, where nothing else waits to be sent. */
+void envd_keepalive(struct envd_call *c, uint64_t interval_ms, void (*fn)(struct envd_call *c));
+/* Call @fn once in @ms; replaces the former limit. @ms 0: never. */
+void envd_call_limit(struct envd_call *c, uint64_t ms, void (*fn)(struct envd_call *c));
+
+/*
+ * A request to the sandbox's guest for @c. Holds @c until done(), which calls envd_call_release().
+ * NULL: the call has failed (and the error was answered): too many are open, or it is too long.
+ */
+struct guest_stream *envd_request(struct envd_call *c, enum proto_type type,
+	const struct proto_out *body, const struct guest_stream_ops *ops, void *user);
+/* Something was queued for its guest. */
+void envd_kick(struct envd *w, const char *id);
+bool envd_find(struct envd *w, const char *id, struct envd_target *ret);
+
+/* ---- what requests say (wire.c) -------------------------------------------------------------- */
+
+/* The guest's user of Authorization: Basic, or of ?username=; "" where none is named. 0, or -EINVAL
+ * with the error answered. */
+int envd_user(struct envd_call *c, char ret[LIMIT_USER + 1]);
+/*
+ * A path as clients write it: absolute, or relative to the home directory of @user ("", root:
+ * /root, others: /home/USER), also as "~" and "~/…". 0, or -EINVAL with the error answered.
+ */
+int envd_path(
+	struct envd_call *c, const char *path, const char *user, char ret[PROTO_PATH_MAX + 1]);
+/* The string (no NUL in it) at @key of @body: "" where it is absent or null. -EINVAL: answered. */
+int envd_string(struct envd_call *c, const json_t *body, const char *key, const char **ret);
+/* Variables: of the template, of the sandbox, then @own (may be NULL). A new object of strings;
+ * NULL: @own is none, the error was answered. */
+json_t *envd_env(struct envd_call *c, const struct envd_target *t, const json_t *own);
+/* They as T_ENV fields. */
+void envd_put_env(struct proto_out *o, const json_t *env);
+/* Connect-Timeout-Ms; UINT64_MAX where there is none. -EINVAL: answered. */
+int envd_timeout_header(struct envd_call *c, uint64_t *ret);
+/* What a call may take: @asked (UINT64_MAX: nothing was; 0: as long as may be) or the template's. */
+uint64_t envd_timeout(const struct envd_target *t, uint64_t asked);
+
+/* ---- commands (envd_process.c) --------------------------------------------------------------- */
+
+/* How a command ended. */
+struct envd_end {
+	int error; /* 0, or why it could not run or be followed to its end */
+	const char *text;
+	bool exited; /* else: by exit_signal */
+	unsigned exit_code, exit_signal;
+	bool timed_out, oom, cut_out, cut_err;
+	uint64_t total_out, total_err, duration_ns, timeout_ms;
+};
+
+/* Someone who follows a command: a call. */
+struct envd_reader_ops {
+	void (*started)(struct envd_call *c, uint32_t pid);
+	void (*data)(struct envd_call *c, enum proto_channel channel, bool pty,
+		const uint8_t *bytes, size_t len);
+	void (*ended)(struct envd_call *c, const struct envd_end *end);
+};
+
+/* Read the reply's fields; false where they are broken. */
+bool envd_end_parse(const struct guest_reply *reply, struct envd_end *end);
+/* Answer with end->error. */
+void envd_fail_end(struct envd_call *c, const struct envd_end *end);
+
+struct envd_process_spec {
+	const char *const *argv; /* n_argv of them; NULL with `shell` */
+	size_t n_argv;
+	const char *shell;
+	const char *cwd, *user; /* "": the default */
+	const json_t *env; /* object of strings */
+	const char *tag; /* "": none */
+	const json_t *config; /* as LIST shows it */
+	uint64_t timeout_ms, limit_out, limit_err;
+	unsigned rows, cols; /* both ≠ 0: a terminal */
+	bool has_stdin;
+	bool keep; /* it goes on when nobody follows it any more */
+};
+
+struct envd_process;
+
+/* Run it, followed by @c. NULL: the error was answered. */
+struct envd_process *envd_process_start(struct envd_call *c, const struct envd_target *t,
+	const struct envd_process_spec *spec, const struct envd_reader_ops *ops);
+/* Follow one that runs. false: too many do; answered. */
+bool envd_process_follow(
+	struct envd_process *p, struct envd_call *c, const struct envd_reader_ops *ops);
+/* @c has room again / is gone. */
+void envd_process_resume(struct envd_process *p);
+void envd_process_leave(struct envd_process *p, struct envd_call *c);
+/* By number, or by tag (@tag not NULL), in the sandbox @id. NULL: none. */
+struct envd_process *envd_process_find(
+	struct envd *w, const char *id, uint32_t pid, const char *tag);
+/* The next in the sandbox, of all: in the order of their beginning. */
+struct envd_process *envd_process_next(
+	struct envd *w, const char *id, const struct envd_process *after);
+json_t *envd_process_info(const struct envd_process *p);
+bool envd_process_is_pty(const struct envd_process *p);
+bool envd_process_has_input(const struct envd_process *p); /* stdin is there and not closed */
+uint32_t envd_process_pid(const struct envd_process *p);
+void envd_process_signal(struct envd_process *p, int sig);
+void envd_process_resize(struct envd_process *p, unsigned rows, unsigned cols);
+/*
+ * Input: @bytes is taken (free()). @c (NULL: nobody) is answered with {} when the last of it has
+ * been taken by the agent's window. @close: then no more comes. -EAGAIN: too much waits already.
+ */
+int envd_process_input(
+	struct envd_process *p, struct envd_call *c, uint8_t *bytes, size_t len, bool close);
+
+/* ---- the state (wire.c) ---------------------------------------------------------------------- */
+
+struct envd_context;
+struct code_call;
+
+struct envd {
+	struct loop *loop;
+	const struct envd_ops *ops;
+	void *user;
+	unsigned refs; /* its owner's, each call's, each command's */
+	struct envd_process *processes; /* of all sandboxes, oldest first */
+	uint32_t last_pid;
+	struct envd_context *contexts; /* envd_context.c */
+	struct code_call *codes; /* envd_code.c: those with variables, in their order */
+};
+
+void envd_hold(struct envd *w);
+void envd_release(struct envd *w);
+void envd_contexts_free(struct envd *w);
+/* The loop may go: no timer of a command is left. */
+void envd_processes_unguard(struct envd *w);
+
+/* Tables of routes, ended by one without a path. */
+extern const struct envd_route envd_routes_process[], envd_routes_exec[], envd_routes_files[],
+	envd_routes_filesystem[], envd_routes_code[], envd_routes_contexts[];
+
+#endif

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files over HTTP, against the real agent: streams both ways, and the filesystem service. */
+#include "tests/unit/envd_rig.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+
+#include "common/file.h"
+#include "common/limits.h"
+
+static char work[] = "/tmp/parbake-files-XXXXXX";
+
+/* @format with the directory's name in it, once or twice. */
+#define at(format, ...) str_of(format, ##__VA_ARGS__)
+
+__attribute__((format(printf, 1, 2))) static const char *str_of(const char *format, ...)
+{
+	static char texts[8][8192];
+	static unsigned n;
+	char *text = texts[n++ % 8];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(texts[0]), format, args);
+	va_end(args);
+	return text;
+}
+
+static void write_file(const char *path, const void *bytes, size_t len)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+
+	if (fd < 0 || file_write_full(fd, bytes, len) < 0)
+		peer_die(path);
+	close(fd);
+}
+
+static bool file_is(const char *path, const void *bytes, size_t len)
+{
+	cleanup_free char *got = NULL;
+	size_t n = 0;
+
+	return file_read_all(AT_FDCWD, path, 64 << 20, &got, &n, NULL) == 0 && n == len &&
+		!memcmp(got, bytes, len);
+}
+
+static uint8_t *noise(size_t len)
+{
+	uint8_t *bytes = malloc(len);
+	uint32_t x = 12345;
+
+	if (!bytes)
+		abort();
+	for (size_t i = 0; i < len; i++) {
+		x = x * 1664525 + 1013904223;
+		bytes[i] = (uint8_t)(x >> 24);
+	}
+	return bytes;
+}
+
+#define BIG (9u << 20)
+
+static void test_get(void)
+{
+	cleanup_free uint8_t *bytes = noise(BIG);
+	struct answer a;
+	struct client c;
+
+	write_file(at("%s/big file", work), bytes, BIG);
+	a = call("GET", at("/files?path=%s/big%%20file", work), "", "");
+	is_int(a.status, 200, "a file");
+	ok(a.whole && a.len == BIG && !memcmp(a.body, bytes, BIG), "byte for byte");
+	answer_free(&a);
+	c = ask("GET", at("/files?path=%s/big%%20file", work), "", "", 0);
+	c.take = 5000;
+	until(&c, c.len > 100000);
+	c.take = SIZE_MAX;
+	a = finish(&c);
+	ok(a.whole && a.len == BIG && !memcmp(a.body, bytes, BIG), "also to who reads slowly");
+	answer_free(&a);
+	write_file(at("%s/empty", work), "", 0);
+	a = call("GET", at("/files?path=%s/empty", work), "", "");
+	ok(a.status == 200 && a.whole && a.len == 0, "an empty one");
+	answer_free(&a);
+	a = call("GET", at("/files?path=%s/none", work), "", "");
+	is_int(a.status, 404, "one that is not there");
+	has_str(a.body, "\"code\":404", "is told so");
+	answer_free(&a);
+	a = call("GET", at("/files?path=%s", work), "", "");
+	is_int(a.status, 400, "a directory");
+	answer_free(&a);
+	a = call("GET", "/files", "", "");
+	is_int(a.status, 400, "no path");
+	answer_free(&a);
+	/* a client that goes in the middle takes its transfer along */
+	c = ask("GET", at("/files?path=%s/big%%20file", work), "", "", 0);
+	c.take = 5000;
+	until(&c, c.len > 10000);
+	leave(&c);
+	ok(until(NULL, http_server_open(rig.server) == 0), "a client that leaves is forgotten");
+}
+
+#define RAW "Content-Type: application/octet-stream\r\n"
+
+static void test_put(void)
+{
+	cleanup_free uint8_t *bytes = noise(BIG);
+	struct client c;
+	struct answer a;
+	struct stat st;
+
+	c = ask("POST", at("/files?path=%s/a/b/c", work), RAW, bytes, BIG);
+	a = finish(&c);
+	is_int(a.status, 200, "an upload, its directories made");
+	is_str(a.body, at("[{\"name\":\"c\",\"path\":\"%s/a/b/c\",\"type\":\"file\"}]", work),
+		"is told");
+	ok(file_is(at("%s/a/b/c", work), bytes, BIG), "byte for byte");
+	answer_free(&a);
+	a = call("POST", at("/files?path=%s/a/empty", work), RAW, "");
+	ok(a.status == 200 && stat(at("%s/a/empty", work), &st) == 0 && st.st_size == 0,
+		"an empty one");
+	answer_free(&a);
+	/* cut in the middle: what was there is */
+	c = enter();
+	say(&c,
+		at("POST /files?path=%s/a/b/c HTTP/1.1\r\nHost: x\r\n" RAW
+		   "Content-Length: 1000\r\n\r\nhalf",
+			work));
+	until(&c, http_server_open(rig.server) == 1);
+	leave(&c);
+	until(NULL, http_server_open(rig.server) == 0);
+	a = call("GET", at("/files?path=%s/a/b/c", work), "", "");
+	ok(a.len == BIG && file_is(at("%s/a/b/c", work), bytes, BIG),
+		"one that is cut changes nothing");
+	answer_free(&a);
+	a = call("POST", at("/files?path=%s/a/b", work), RAW, "x");
+	is_int(a.status, 400, "onto a directory");
+	answer_free(&a);
+	a = call("POST", at("/files?path=%s/x&username=nobody-such", work), RAW, "x");
+	is_int(a.status, 401, "as a user that is none");
+	has_str(a.body, "nobody-such", "which is named");
+	answer_free(&a);
+	a = call("POST", "/files?path=/proc/nothing/here", RAW, "x");
+	ok(a.status >= 400 && a.status < 600, "where none can be (%d)", a.status);
+	answer_free(&a);
+	a = call("POST", "/files", RAW, "x");
+	is_int(a.status, 400, "no path");
+	answer_free(&a);
+	a = call("POST", at("/files?path=%s/x", work), "Content-Type: text/plain\r\n", "x");
+	is_int(a.status, 400, "another type");
+	answer_free(&a);
+}
+
+#define FORM "Content-Type: multipart/form-data; boundary=XX\r\n"
+
+static void test_form(void)
+{
+	static const char head[] =
+		"--XX\r\nContent-Disposition: form-data; name=\"file\"; filename=\"n\"\r\n\r\n";
+	cleanup_free uint8_t *bytes = noise(BIG);
+	struct envd_buf body = {0};
+	struct client c;
+	struct answer a = call("POST", at("/files?path=%s/form", work), FORM,
+		"--XX\r\nContent-Disposition: form-data; name=\"file\"; filename=\"n.txt\"\r\n\r\n"
+		"con\r\n--X\r\ntent\r\n--XX--\r\n");
+
+	is_int(a.status, 200, "a form's file");
+	ok(file_is(at("%s/form", work), "con\r\n--X\r\ntent", 14), "without its framing");
+	answer_free(&a);
+	a = call("POST", "/files", FORM,
+		at("--XX\r\nContent-Disposition: form-data; name=\"file\"; "
+		   "filename=\"%s/named\"\r\n\r\n"
+		   "x\r\n--XX--\r\n",
+			work));
+	is_int(a.status, 200, "at the place its name says");
+	ok(file_is(at("%s/named", work), "x", 1), "where it is");
+	answer_free(&a);
+	envd_buf_append(&body, head, strlen(head));
+	envd_buf_append(&body, bytes, BIG);
+	envd_buf_append(&body, "\r\n--XX--\r\n", 10);
+	c = ask("POST", at("/files?path=%s/bigform", work), FORM, body.bytes + body.head, body.len);
+	a = finish(&c);
+	ok(a.status == 200 && file_is(at("%s/bigform", work), bytes, BIG),
+		"a big one, byte for byte");
+	answer_free(&a);
+	envd_buf_free(&body);
+	a = call("POST", at("/files?path=%s/x", work), FORM,
+		"--XX\r\nContent-Disposition: form-data; name=\"other\"; "
+		"filename=\"n\"\r\n\r\nx\r\n--XX--\r\n");
+	is_int(a.status, 400, "another field");
+	answer_free(&a);
+	a = call("POST", at("/files?path=%s/x", work), FORM, "--XX--\r\n");
+	is_int(a.status, 400, "none");
+	answer_free(&a);
+	ok(access(at("%s/x", work), F_OK) < 0, "nothing was made of them");
+}
+
+/* ---- filesystem.Filesystem ---------------------------------------------------------------- */
+
+static struct answer fs(const char *method, const char *body)
+{
+	return post(at("/filesystem.Filesystem/%s", method), body);
+}
+
+static void test_filesystem(void)
+{
+	struct answer a = fs("MakeDir", at("{\"path\":\"%s/dir/sub/\"}", work));
+	struct stat st;
+
+	is_int(a.status, 200, "MakeDir");
+	has_str(a.body, "\"type\":\"FILE_TYPE_DIRECTORY\"", "a directory");
+	ok(stat(at("%s/dir/sub", work), &st) == 0 && S_ISDIR(st.st_mode), "with its parents");
+	answer_free(&a);
+	a = fs("MakeDir", at("{\"path\":\"%s/dir/sub\"}", work));
+	is_int(a.status, 409, "once");
+	has_str(a.body, "already_exists", "as SDKs know it");
+	answer_free(&a);
+	write_file(at("%s/dir/f", work), "12345", 5);
+	chmod(at("%s/dir/f", work), 04751);
+	if (symlink("f", at("%s/dir/link", work)) < 0)
+		peer_die("symlink");
+	a = fs("Stat", at("{\"path\":\"%s/dir/f\"}", work));
+	is_int(a.status, 200, "Stat");
+	has_str(a.body, "\"name\":\"f\"", "its name");
+	has_str(a.body, "\"size\":\"5\"", "its size");
+	has_str(a.body, "\"permissions\":\"-rwsr-x--x\"", "its mode");
+	has_str(a.body, "\"modifiedTime\":\"20", "its time");
+	answer_free(&a);
+	a = fs("Stat", at("{\"path\":\"%s/dir/link\"}", work));
+	has_str(a.body, "\"symlinkTarget\":\"f\"", "a link");
+	answer_free(&a);
+	a = fs("Stat", at("{\"path\":\"%s/none\"}", work));
+	is_int(a.status, 404, "one that is not there");
+	has_str(a.body, "\"code\":\"not_found\"", "as SDKs know it");
+	answer_free(&a);
+	write_file(at("%s/dir/sub/deep", work), "", 0);
+	a = fs("ListDir", at("{\"path\":\"%s/dir\"}", work));
+	is_int(a.status, 200, "ListDir");
+	ok(strstr(a.body, "\"f\"") && strstr(a.body, "\"link\"") && strstr(a.body, "\"sub\"") &&
+			!strstr(a.body, "deep"),
+		"what is in it");
+	answer_free(&a);
+	a = fs("ListDir", at("{\"path\":\"%s/dir\",\"depth\":2}", work));
+	has_str(a.body, at("\"path\":\"%s/dir/sub/deep\"", work), "and below");
+	answer_free(&a);
+	a = fs("ListDir", at("{\"path\":\"%s/dir/f\"}", work));
+	is_int(a.status, 400, "of no directory");
+	answer_free(&a);
+	a = fs("Move", at("{\"source\":\"%s/dir/f\",\"destination\":\"%s/new/g\"}", work, work));
+	is_int(a.status, 200, "Move");
+	ok(access(at("%s/new/g", work), F_OK) == 0 && access(at("%s/dir/f", work), F_OK) < 0,
+		"is done");
+	answer_free(&a);
+	a = fs("Move", at("{\"source\":\"%s/dir/f\",\"destination\":\"%s/new/g\"}", work, work));
+	is_int(a.status, 404, "not twice");
+	answer_free(&a);
+	a = fs("Remove", at("{\"path\":\"%s/dir\"}", work));
+	ok(a.status == 200 && access(at("%s/dir", work), F_OK) < 0, "Remove, with what is in it");
+	answer_free(&a);
+	a = fs("Remove", at("{\"path\":\"%s/dir\"}", work));
+	is_int(a.status, 200, "what is gone may be removed");
+	answer_free(&a);
+	a = fs("Stat", "{}");
+	is_int(a.status, 400, "no path");
+	answer_free(&a);
+	a = fs("Stat", "{\"path\":7}");
+	is_int(a.status, 400, "a path that is none");
+	answer_free(&a);
+	a = fs("ListDir", "{\"path\":\"/\",\"depth\":-1}");
+	is_int(a.status, 400, "a depth that is none");
+	answer_free(&a);
+}
+
+/* More than a listing may hold. */
+static void test_many(void)
+{
+	struct answer a;
+
+	mkdir(at("%s/many", work), 0755);
+	for (int i = 0; i <= LIMIT_ENVD_ENTRIES; i++)
+		write_file(at("%s/many/%d", work, i), "", 0);
+	a = fs("ListDir", at("{\"path\":\"%s/many\"}", work));
+	is_int(a.status, 429, "too many entries");
+	has_str(a.body, "10000", "their bound is named");
+	answer_free(&a);
+	unlink(at("%s/many/0", work));
+	a = fs("ListDir", at("{\"path\":\"%s/many\"}", work));
+	is_int(a.status, 200, "as many as may be");
+	has_str(a.body, at("\"path\":\"%s/many/10000\"", work), "all of them");
+	answer_free(&a);
+	a = fs("Remove", at("{\"path\":\"%s/many\"}", work));
+	answer_free(&a);
+}
+
+int main(void)
+{
+	struct answer a;
+
+	signal(SIGPIPE, SIG_IGN);
+	if (!rig_start()) {
+		tap_skip("the agent has not been built");
+		return tap_done();
+	}
+	if (!mkdtemp(work))
+		peer_die(work);
+	test_get();
+	test_put();
+	test_form();
+	test_filesystem();
+	test_many();
+	a = post("/exec", at("{\"argv\":[\"rm\",\"-rf\",\"%s\"]}", work));
+	answer_free(&a);
+	ok(access(work, F_OK) < 0, "all is cleared away");
+	rig_stop();
+	return tap_done();
+}
