@@ -18,10 +18,10 @@
 #include <sys/stat.h>
 
 #include "bake/pip_lend.h"
-#include "bake/proxy.h"
-#include "bake/template_parts.h"
+#include "common/str.h"
+#include "egress/proxy.h"
+#include "bake/recipe/recipe.h"
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/limits.h"
 
 #define LENT_DIR "/run/parbake-bake"
@@ -82,7 +82,9 @@ struct install {
 	struct oven *o;
 	const struct recipe *r;
 	struct pip_lend lend;
-	struct template_strings allow, env; /* env: on top of the recipe's */
+	struct proxy_rule *allow;
+	size_t n_allow;
+	struct strings env; /* on top of the recipe's */
 	struct proxy *proxy;
 	uint64_t lent_bytes; /* of the CA bundle in the guest */
 };
@@ -99,7 +101,7 @@ static size_t add_unless_there(const char **env, size_t n, const char *pair)
 	return 1;
 }
 
-const char **guest_env(const struct recipe *r, const struct template_strings *more)
+const char **guest_env(const struct recipe *r, const struct strings *more)
 {
 	size_t n = 0, n_more = more ? more->n : 0;
 	const char **env = calloc(r->env.n + N_QUIET + n_more + 1, sizeof(*env));
@@ -119,7 +121,7 @@ static void add_env(struct install *in, const char *name, const char *value)
 {
 	cleanup_free char *pair = str_printf("%s=%s", name, value);
 
-	template_strings_add(&in->env, pair);
+	strings_add(&in->env, pair);
 }
 
 /* ---- the way out ------------------------------------------------------------------------ */
@@ -147,8 +149,7 @@ static int proxy_on(struct install *in, struct err *err)
 	int rc = proxy_off(in, err);
 
 	if (!rc)
-		rc = proxy_new(in->o->guest, (const char *const *)in->allow.items, in->allow.n,
-			note, in, &in->proxy, err);
+		rc = proxy_new(in->o->guest, in->allow, in->n_allow, note, in, &in->proxy, err);
 	if (!rc)
 		rc = proxy_listen(
 			in->proxy, PROXY_PORT, clock_deadline(CALL_MS), in->o->alive_fd, err);
@@ -157,15 +158,26 @@ static int proxy_on(struct install *in, struct err *err)
 	return rc;
 }
 
-/*
- * A host that the host's or the guest's pip is set up to ask: it may well be in a private
- * network.
- */
-static void allow_trusted(struct install *in, const char *host)
+static void allow(struct install *in, const struct proxy_rule *rule)
 {
-	cleanup_free char *rule = str_printf("%s private", host);
+	in->allow = reallocarray(in->allow, in->n_allow + 1, sizeof(*in->allow));
+	if (!in->allow)
+		abort();
+	in->allow[in->n_allow++] = *rule;
+}
 
-	template_strings_add(&in->allow, rule);
+/* One that pip is set up to ask. @host_said: by the host's configuration, and not by what runs in the guest. */
+static int allow_index(struct install *in, const char *host, bool host_said, struct err *err)
+{
+	struct proxy_rule rule;
+	int rc = proxy_rule_parse(host, &rule, err);
+
+	if (rc)
+		return rc;
+	/* the host's own index may well be in a private network; where a guest wants to go may not */
+	rule.private_ok = host_said;
+	allow(in, &rule);
+	return 0;
 }
 
 static int lend_ca(struct install *in, struct err *err)
@@ -220,10 +232,14 @@ static int network_on(struct install *in, struct err *err)
 
 	pip_lend_get(&in->lend);
 	for (size_t i = 0; i < in->r->allow.n; i++)
-		template_strings_add(&in->allow, in->r->allow.items[i]);
-	if (in->r->pip.n)
-		for (size_t i = 0; i < in->lend.hosts.n; i++)
-			allow_trusted(in, in->lend.hosts.items[i]);
+		allow(in, &in->r->allow.items[i]);
+	for (size_t i = 0; i < in->lend.hosts.n && in->r->pip.n; i++) {
+		rc = allow_index(in, in->lend.hosts.items[i], true, err);
+		if (rc) {
+			err_prefix(err, "the host's pip configuration");
+			return rc;
+		}
+	}
 	rc = proxy_on(in, err);
 	if (rc)
 		return rc;
@@ -233,7 +249,7 @@ static int network_on(struct install *in, struct err *err)
 	for (size_t i = 0; i < sizeof(direct) / sizeof(*direct); i++)
 		add_env(in, direct[i], "127.0.0.1,localhost");
 	for (size_t i = 0; i < in->lend.env.n; i++)
-		template_strings_add(&in->env, in->lend.env.items[i]);
+		strings_add(&in->env, in->lend.env.items[i]);
 	return lend_ca(in, err);
 }
 
@@ -283,7 +299,7 @@ static int allow_index_hosts(struct install *in, struct err *err)
 				? "\n[install] pip needs python3-pip among [root] packages"
 				: "");
 	for (char *w = strtok_r(res.out, "\n", &save); w; w = strtok_r(NULL, "\n", &save))
-		allow_trusted(in, w);
+		allow_index(in, w, false, NULL); /* what is no host is not allowed */
 	return proxy_on(in, err);
 }
 
@@ -348,7 +364,7 @@ static int run_steps(struct install *in, struct err *err)
 	cleanup_free const char **env = guest_env(in->r, &in->env);
 
 	for (size_t i = 0; i < in->r->install.n; i++) {
-		const struct template_step *s = &in->r->install.items[i];
+		const struct recipe_step *s = &in->r->install.items[i];
 		cleanup_free char *label = str_printf("[install] %u", s->number);
 		int rc = oven_shell(in->o, label, s->text, env, err);
 
@@ -383,7 +399,7 @@ int guest_install(struct oven *o, const struct recipe *r, struct err *err)
 	if (!rc)
 		progress_done(o->progress, "%zu steps", r->install.n + (r->pip.n ? 1 : 0));
 	pip_lend_clear(&in.lend);
-	template_strings_clear(&in.allow);
-	template_strings_clear(&in.env);
+	free(in.allow);
+	strings_clear(&in.env);
 	return rc;
 }

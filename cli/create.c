@@ -15,6 +15,19 @@ struct request {
 	bool auto_pause, json;
 };
 
+/* "HOST", or "HOST private". */
+static void add_allow(json_t *allow, const char *text)
+{
+	static const char word[] = " private";
+	size_t len = strlen(text), n = sizeof(word) - 1;
+
+	if (len > n && !strcmp(text + len - n, word))
+		json_array_append_new(allow,
+			json_pack("{s:o, s:b}", "host", json_lossy(text, len - n), "private", 1));
+	else
+		json_array_append_new(allow, json_lossy(text, len));
+}
+
 static int take_option(int opt, struct request *rq, struct err *err)
 {
 	switch (opt) {
@@ -27,7 +40,7 @@ static int take_option(int opt, struct request *rq, struct err *err)
 	case 'a':
 		if (json_array_size(rq->allow) == LIMIT_POOL_ALLOW)
 			return err_set(err, E2BIG, "--allow: at most %d hosts", LIMIT_POOL_ALLOW);
-		json_array_append_new(rq->allow, json_string(optarg));
+		add_allow(rq->allow, optarg);
 		return 0;
 	case 'p':
 		rq->auto_pause = true;

@@ -3,10 +3,12 @@
  * The INI side of recipes and configurations, by inih.
  *
  * inih reads through a stream reader of ours, which knows what inih does not tell: the number of
- * the line and its text as written, so that a continued value (a shell loop, Python code) keeps its
- * inner indentation. Everything that inih would cut or misread without a word is refused before it
- * sees the text (long lines, NUL and control bytes) or switched off (comments inside a line: `a ;
- * b` is shell).
+ * the line and its text as written. Lines that carry a value on never reach inih, which would drop
+ * those that look like comments and those that are blank: the reader keeps them, and inih sees an
+ * empty line in their place. When the value is over, its lines are joined less the indent that they
+ * have in common, so that a shell loop, a here-document or Python code is what was written.
+ * Everything else that inih would cut or misread without a word is refused before it sees the text
+ * (long lines, NUL and control bytes) or switched off (comments inside a line: `a ; b` is shell).
  */
 #include "common/inifile.h"
 
@@ -15,6 +17,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +25,7 @@
 #include "common/json.h"
 #include "common/limits.h"
 #include "common/nearest.h"
+#include "common/str.h"
 
 #define INI_ENTRIES_MAX 8192
 #define INIH_SECTION 49 /* bytes that inih keeps of a section's name */
@@ -29,11 +33,12 @@
 struct reading {
 	struct inifile *ini;
 	const char *text, *end; /* what is still to be read */
-	const char *line; /* the one inih works on, as written */
-	size_t line_len;
-	unsigned number;
-	size_t indent; /* of the first continuation of the entry at hand */
-	bool continued; /* the entry at hand has a continuation */
+	unsigned number; /* of the line that inih works on */
+	bool crlf; /* every line of the file ends in CR LF */
+	bool open; /* the last entry's value may be carried on */
+	const char *value_end; /* of the line of its key */
+	const char *more; /* from the first line that carries it on … */
+	size_t more_len; /* … to the end of the last; 0: there is none */
 	bool failed;
 	struct err *err;
 };
@@ -54,45 +59,7 @@ static void add_entry(struct inifile_entry **list, size_t *n, const char *sectio
 	};
 }
 
-/* inih's reader, as fgets(3). The lines are known to fit. */
-static char *read_line(char *str, int num, void *stream)
-{
-	struct reading *r = stream;
-	const char *stop;
-	size_t len;
-
-	if (r->text == r->end || num <= 0 || r->failed)
-		return NULL;
-	stop = memchr(r->text, '\n', (size_t)(r->end - r->text));
-	len = stop ? (size_t)(stop - r->text) : (size_t)(r->end - r->text);
-	if (len + 2 > (size_t)num) {
-		err_set(r->err, EINVAL, "%s:%u: line is longer than %d bytes", r->ini->path,
-			r->number + 1, num - 2);
-		r->failed = true;
-		return NULL;
-	}
-	r->line = r->text;
-	r->line_len = len;
-	r->number++;
-	memcpy(str, r->text, len);
-	str[len] = '\n';
-	str[len + 1] = '\0';
-	r->text += len + (stop ? 1 : 0);
-	if (len && r->line[0] == '[') {
-		const char *close = memchr(r->line, ']', len);
-
-		if (close) {
-			char *name = strndup(r->line + 1, (size_t)(close - r->line - 1));
-
-			if (!name)
-				abort();
-			add_entry(&r->ini->sections, &r->ini->n_sections, name, NULL, NULL,
-				r->number);
-			free(name);
-		}
-	}
-	return str;
-}
+/* ---- values of several lines --------------------------------------------------------------- */
 
 static size_t blank_prefix(const char *s, size_t len)
 {
@@ -103,23 +70,151 @@ static size_t blank_prefix(const char *s, size_t len)
 	return n;
 }
 
-/* A line that begins with blanks carries on the value before it. */
-static int append_line(struct reading *r)
+/* The line at @at: its length without its end, which is LF, or CR LF in a file of such lines; *@ret_next is
+ * the next one's beginning. */
+static size_t line_at(
+	const struct reading *r, const char *at, const char *end, const char **ret_next)
 {
-	struct inifile_entry *e = &r->ini->entries[r->ini->n - 1];
-	size_t blanks = blank_prefix(r->line, r->line_len), skip, len = r->line_len;
-	char *joined;
+	const char *stop = memchr(at, '\n', (size_t)(end - at));
+	size_t len = stop ? (size_t)(stop - at) : (size_t)(end - at);
 
-	if (!r->continued)
-		r->indent = blanks;
-	r->continued = true;
-	skip = blanks < r->indent ? blanks : r->indent;
-	while (len > skip && strchr(" \t\r", r->line[len - 1]))
-		len--;
-	joined = str_printf("%s\n%.*s", e->value, (int)(len - skip), r->line + skip);
+	*ret_next = stop ? stop + 1 : end;
+	return len && r->crlf && at[len - 1] == '\r' ? len - 1 : len;
+}
+
+/* Comments stand in the first column, also between the lines of a value. */
+static bool is_comment(const char *line, size_t len)
+{
+	return len && (*line == '#' || *line == ';');
+}
+
+/* The indent that all lines but blank ones have in common. */
+static size_t common_indent(const struct reading *r, const char *text, const char *end)
+{
+	const char *first = NULL, *next;
+	size_t indent = 0;
+
+	for (const char *p = text; p < end; p = next) {
+		size_t len = line_at(r, p, end, &next), blanks = blank_prefix(p, len);
+
+		if (blanks == len || is_comment(p, len))
+			continue;
+		if (!first) {
+			first = p;
+			indent = blanks;
+		}
+		while (indent > blanks || memcmp(first, p, indent) != 0)
+			indent--;
+	}
+	return indent;
+}
+
+/* The value at hand is over: what carried it on is joined to it. */
+static void close_value(struct reading *r)
+{
+	const char *end = r->more + r->more_len, *next;
+	struct inifile_entry *e = r->ini->n ? &r->ini->entries[r->ini->n - 1] : NULL;
+	size_t len = 0, indent;
+	char *joined;
+	FILE *f;
+
+	if (!r->open || !r->more_len) {
+		r->open = false;
+		return;
+	}
+	f = open_memstream(&joined, &len);
+	if (!f)
+		abort();
+	fputs(e->value, f);
+	indent = common_indent(r, r->more, end);
+	for (const char *p = r->more; p < end; p = next) {
+		size_t n = line_at(r, p, end, &next), skip = blank_prefix(p, n);
+
+		if (is_comment(p, n))
+			continue;
+		skip = skip < indent ? skip : indent;
+		fputc('\n', f);
+		fwrite(p + skip, 1, n - skip, f);
+	}
+	if (fclose(f))
+		abort();
 	free(e->value);
 	e->value = joined;
-	return 1;
+	r->more_len = 0;
+	r->open = false;
+}
+
+/* Does the line (with its LF, at r->text) carry the value at hand on, or may it? It is kept then. */
+static bool keep_line(struct reading *r, const char *line, size_t len, const char *next)
+{
+	size_t blanks = blank_prefix(line, len);
+	bool blank = blanks == len || (blanks + 1 == len && line[blanks] == '\r');
+
+	if (!r->open || (len && !blank && !blanks))
+		return false;
+	if (blank)
+		return true; /* kept if more follows */
+	if (!r->crlf && line[len - 1] == '\r') {
+		err_set(r->err, EINVAL,
+			"%s:%u: a line of a value ends in a carriage return, and others of the "
+			"file do not: end all alike; where the value is to have one, write "
+			"printf '\\r'",
+			r->ini->path, r->number);
+		r->failed = true;
+	}
+	if (!r->more_len)
+		r->more = r->value_end;
+	r->more_len = (size_t)(next - r->more);
+	return true;
+}
+
+/* ---- inih's side --------------------------------------------------------------------------- */
+
+static void note_section(struct reading *r, const char *line, size_t len)
+{
+	const char *close = memchr(line, ']', len);
+	char *name;
+
+	if (!close)
+		return;
+	name = strndup(line + 1, (size_t)(close - line - 1));
+	if (!name)
+		abort();
+	add_entry(&r->ini->sections, &r->ini->n_sections, name, NULL, NULL, r->number);
+	free(name);
+}
+
+/* inih's reader, as fgets(3). The lines are known to fit. */
+static char *read_line(char *str, int num, void *stream)
+{
+	struct reading *r = stream;
+	const char *line = r->text, *stop;
+	size_t len;
+
+	if (r->text == r->end || num <= 0 || r->failed)
+		return NULL;
+	stop = memchr(line, '\n', (size_t)(r->end - line));
+	len = stop ? (size_t)(stop - line) : (size_t)(r->end - line);
+	r->number++;
+	if (len + 2 > (size_t)num) {
+		err_set(r->err, EINVAL, "%s:%u: line is longer than %d bytes", r->ini->path,
+			r->number, num - 2);
+		r->failed = true;
+		return NULL;
+	}
+	r->text += len + (stop ? 1 : 0);
+	if (keep_line(r, line, len, r->text))
+		len = 0;
+	else if (len && !is_comment(line, len))
+		close_value(r);
+	if (r->failed)
+		return NULL;
+	memcpy(str, line, len);
+	str[len] = '\n';
+	str[len + 1] = '\0';
+	if (len && line[0] == '[')
+		note_section(r, line, len);
+	return str;
 }
 
 /* inih cuts the name of a section; we have the whole. */
@@ -138,10 +233,6 @@ static int handle(void *user, const char *section, const char *name, const char 
 	struct inifile *ini = r->ini;
 
 	section = whole_section(r, section);
-	if (r->line_len && strchr(" \t", r->line[0]) && ini->n && r->number > 1 &&
-		!strcmp(ini->entries[ini->n - 1].section, section) &&
-		ini->entries[ini->n - 1].line < r->number)
-		return append_line(r);
 	if (!*name) {
 		err_set(r->err, EINVAL, "%s:%u: no key before the '='", ini->path, r->number);
 		r->failed = true;
@@ -162,7 +253,8 @@ static int handle(void *user, const char *section, const char *name, const char 
 		return 0;
 	}
 	add_entry(&ini->entries, &ini->n, section, name, value, r->number);
-	r->continued = false;
+	r->open = true;
+	r->value_end = r->text;
 	return 1;
 }
 
@@ -196,6 +288,18 @@ static int check_lines(const char *path, const char *text, size_t len, struct er
 	return 0;
 }
 
+static bool all_crlf(const char *text, size_t len)
+{
+	for (const char *p = text, *stop; p < text + len; p = stop + 1) {
+		stop = memchr(p, '\n', (size_t)(text + len - p));
+		if (!stop)
+			break;
+		if (stop == p || stop[-1] != '\r')
+			return false;
+	}
+	return true;
+}
+
 int inifile_parse(
 	const char *path, const char *text, size_t len, struct inifile *ret, struct err *err)
 {
@@ -208,7 +312,8 @@ int inifile_parse(
 	rc = check_lines(path, text, len, err);
 	if (rc)
 		return rc;
-	ini_allow_multiline = true;
+	r.crlf = all_crlf(text, len);
+	ini_allow_multiline = false; /* read_line() does it */
 	ini_allow_inline_comments = false;
 	ini_allow_no_value = false;
 	ini_stop_on_first_error = true;
@@ -219,6 +324,7 @@ int inifile_parse(
 	rc = ini_parse_stream(read_line, &r, handle, &r);
 	if (r.failed)
 		return -EINVAL;
+	close_value(&r);
 	if (rc > 0)
 		return err_set(err, EINVAL, "%s:%d: neither a [section] nor key = value", path, rc);
 	if (rc < 0)

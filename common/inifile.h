@@ -11,7 +11,10 @@
  * something. */
 struct inifile_entry {
 	char *section, *key;
-	char *value; /* lines of a continued value joined by '\n', their common indent removed */
+	/* Lines of a continued value are joined by '\n', less the blanks that all of them begin with;
+	 * blank ones, and those that begin with # or ; behind blanks, are lines as any other. Blank
+	 * lines at its end, and comments (# or ; in the first column), are none of it. */
+	char *value;
 	unsigned line; /* of the key, from 1 */
 };
 
@@ -27,7 +30,8 @@ struct inifile {
 /*
  * Parse @len bytes of @text; @path is what errors call it (copied). Refused, with file and line:
  * more than LIMIT_RECIPE_BYTES, lines longer than LIMIT_RECIPE_LINE, control characters, what is
- * not UTF-8, a line that is neither section nor `key = value`, a key that the section has already.
+ * not UTF-8, a line that is neither section nor `key = value`, a key that the section has already,
+ * a value whose lines end in CR LF where others of the file do not.
  * -EINVAL, -EFBIG. Caller calls inifile_clear(). One thread at a time: inih keeps its options in
  * globals.
  */

@@ -5,13 +5,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "egress/proxy.h"
 #include "common/cleanup.h"
 #include "common/err.h"
 #include "common/json.h"
 #include "pool/config.h"
-#include "pool/keeper.h"
-#include "pool/loop.h"
-#include "vmm/guest.h"
+#include "pool/keeper/keeper.h"
+#include "common/loop.h"
+#include "vmm/guest/guest.h"
 
 /*
  * The pool: which sandboxes there are, in what state, under whose lease, and how many shells and spares
@@ -22,7 +23,7 @@
  *                   └── fails      └────────── kill, lease, its own end ──► (gone)
  *
  * Whatever is at rest is in the state directory: a record, paused/ID.json or snapshots/ID.json, and the capture that it
- * speaks of, captures/ID-N or captures/ID. What runs is with its keeper (pool/keeper.h), notes included, so there is no
+ * speaks of, captures/ID-N or captures/ID. What runs is with its keeper (pool/keeper/keeper.h), notes included, so there is no
  * second book that could disagree with the machines.
  */
 enum pool_state {
@@ -67,8 +68,8 @@ struct pool_create {
 	const json_t *metadata; /* object of strings, or NULL */
 	const json_t *env; /* the same */
 	bool auto_pause;
-	const char *const
-		*allow; /* hosts it may reach (proxy_rule_parse()); NULL-terminated, NULL: none */
+	const struct proxy_rule *allow; /* what it may reach, n_allow ≤ LIMIT_POOL_ALLOW of them */
+	size_t n_allow;
 };
 void pool_create(struct pool *p, const struct pool_create *spec, pool_fn *fn, void *user);
 
@@ -115,7 +116,7 @@ struct pool_facts { /* borrowed strings, as long as the sandbox is not given bac
 	enum pool_state state;
 	int64_t started_ms, end_ms; /* since 1970, of the lease; paused: when it was paused */
 	const json_t *metadata, *env; /* objects */
-	const json_t *allow; /* array of hosts; NULL: no network */
+	const json_t *allow; /* array of rules (pool_rule_read()); NULL: no network */
 	bool auto_pause;
 	unsigned vcpus;
 	uint64_t memory_bytes, disk_bytes;
@@ -127,6 +128,10 @@ struct pool_facts { /* borrowed strings, as long as the sandbox is not given bac
 	const json_t *template_env; /* array of "K=V" */
 };
 void pool_facts(const struct pool_sandbox *sb, struct pool_facts *ret);
+/* A rule as records have it: {"host", "port", "subdomains", "prefix_bits" (of a network), "private"}. A new
+ * object; -EINVAL. */
+json_t *pool_rule_write(const struct proxy_rule *rule);
+int pool_rule_read(const json_t *rule, struct proxy_rule *ret, struct err *err);
 /* Its channel, to send requests on; NULL where it does not run. The pool dispatches it in the loop. Streams
  * end (ECONNRESET) when it is paused or ends. The caller's requests must take what may happen: the
  * pool never waits for them. */

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "bake/proxy_head.h"
+#include "egress/head.h"
 
 static void check_sent_on(const char *head, size_t len, const struct proxy_head *h)
 {
@@ -50,9 +50,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	proxy_head_status((const char *)data, size);
 	text = strndup((const char *)data, size);
-	if (text && proxy_rule_parse(text, &r, NULL) == 0 && !r.subdomains &&
-		!proxy_rule_match(&r, r.host, r.port ? r.port : 80))
-		abort();
+	if (text && proxy_rule_parse(text, &r, NULL) == 0) {
+		char again[PROXY_RULE_TEXT];
+		struct proxy_rule same;
+
+		if (r.private_ok ||
+			(!r.subdomains && !proxy_rule_match(&r, r.host, r.port ? r.port : 80)))
+			abort();
+		proxy_rule_text(&r, again);
+		if (proxy_rule_parse(again, &same, NULL) < 0 || strcmp(r.host, same.host) != 0 ||
+			r.port != same.port || r.subdomains != same.subdomains ||
+			r.literal != same.literal || r.network != same.network ||
+			r.prefix_bits != same.prefix_bits)
+			abort();
+	}
 	free(text);
 	return 0;
 }

@@ -2,8 +2,9 @@
 /* The control plane's parsers: bodies, queries, tokens, times. */
 #include <stdlib.h>
 
-#include "common/file.h"
-#include "pool/api_control_impl.h"
+#include "common/str.h"
+#include "egress/proxy.h"
+#include "pool/api/control_private.h"
 #include "tests/unit/tap.h"
 
 static struct err err;
@@ -46,14 +47,16 @@ static void creates(void)
 		      "\"*.example.org:8443\"],\"denyOut\":[\"0.0.0.0/0\"]}}",
 		       &e),
 		0, "hosts are allowed by name (%s)", err.text);
-	ok(e.allow && !strcmp(e.allow[0], "example.org") && e.allow[1] && !e.allow[2], "both");
+	ok(e.n_allow == 2 && !strcmp(e.allow[0].host, "example.org") && e.allow[1].subdomains &&
+			e.allow[1].port == 8443 && !e.allow[0].private_ok && !e.allow[1].private_ok,
+		"both, as they are");
 }
 
 static void inside(void)
 {
 	static const char *const hosts[] = {"169.254.169.254", "10.1.2.3:8080", "127.0.0.1",
-		"[::1]:80", "[fe80::1]", "[::ffff:10.0.0.1]", "internal.example.org private"};
-	cleanup_control_create struct control_create out;
+		"[::1]:80", "[fe80::1]", "[::ffff:10.0.0.1]"};
+	cleanup_control_create struct control_create out, said;
 
 	for (size_t i = 0; i < sizeof(hosts) / sizeof(hosts[0]); i++) {
 		cleanup_control_create struct control_create c;
@@ -69,6 +72,41 @@ static void inside(void)
 		       &out),
 		0, "public hosts too");
 	ok(!out.inside, "which do not");
+	is_int(create("{\"templateID\":\"a\",\"network\":{\"allowOut\":[{\"host\":\"db.example.org:"
+		      "5432\","
+		      "\"private\":true}]}}",
+		       &said),
+		0, "a host's addresses may be allowed whatever they are, by a field of their own");
+	is_str(said.inside, "db.example.org:5432", "which is known to lead inside");
+	ok(said.allow[0].private_ok, "and is taken");
+}
+
+/* Whatever a list of hosts says, no check is switched off by its text: each entry is a host or refused. */
+static void options_in_hosts(void)
+{
+	static const char *const hosts[] = {"private", "PRIVATE", "allow", "subdomains",
+		"0.0.0.0/0", "10.0.0.0/8", "localhost:3200"};
+	static const char *const refused[] = {"localhost private", "localhost:3200\\tprivate",
+		"localhost\\nprivate", "localhost,private", "localhost\\u0000private", "private=1",
+		"", " ", "*", "a b", "http://localhost/"};
+
+	for (size_t i = 0; i < sizeof(hosts) / sizeof(hosts[0]); i++) {
+		cleanup_control_create struct control_create c;
+		cleanup_free char *text = str_printf("{\"templateID\":\"a\",\"network\":"
+						     "{\"allowOut\":[\"localhost:3200\",\"%s\"]}}",
+			hosts[i]);
+
+		is_int(create(text, &c), 0, "\"%s\" is a host (%s)", hosts[i], err.text);
+		ok(c.n_allow == 2 && !c.allow[0].private_ok && !c.allow[1].private_ok && !c.inside,
+			"and opens nothing of the host before it");
+	}
+	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+		cleanup_free char *text = str_printf("{\"templateID\":\"a\",\"network\":"
+						     "{\"allowOut\":[\"%s\"]}}",
+			refused[i]);
+
+		refuses(text, "", "what is no host alone is refused");
+	}
 }
 
 static void refused_creates(void)
@@ -94,8 +132,13 @@ static void refused_creates(void)
 	refuses("{\"templateID\":\"a\",\"autoResume\":{\"enabled\":true}}", "autoResume",
 		"waking by traffic");
 	refuses("{\"templateID\":\"a\",\"mcp\":{\"x\":{}}}", "mcp", "what is not done here");
-	refuses("{\"templateID\":\"a\",\"network\":{\"allowOut\":[\"10.0.0.0/8\"]}}", "allowOut",
-		"a block of addresses");
+	refuses("{\"templateID\":\"a\",\"network\":{\"allowOut\":[\"10.0.0.1/8\"]}}", "allowOut",
+		"a network with bits behind its prefix");
+	refuses("{\"templateID\":\"a\",\"network\":{\"allowOut\":[{\"private\":true}]}}",
+		"allowOut", "an option without its host");
+	refuses("{\"templateID\":\"a\",\"network\":{\"allowOut\":[{\"host\":\"a.example.org\","
+		"\"private\":\"yes\"}]}}",
+		"private", "an option as text");
 	refuses("{\"templateID\":\"a\",\"network\":{\"allowOut\":[3]}}", "allowOut",
 		"a host as a number");
 	refuses("{\"templateID\":\"a\",\"network\":{\"allowPublicTraffic\":false}}",
@@ -214,6 +257,7 @@ int main(void)
 {
 	creates();
 	inside();
+	options_in_hosts();
 	refused_creates();
 	changes();
 	queries();

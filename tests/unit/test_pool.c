@@ -2,7 +2,8 @@
 /* The pool's pure parts: rates and targets, token buckets, ids, records. */
 #include <stdlib.h>
 
-#include "pool/pool_impl.h"
+#include "egress/proxy.h"
+#include "pool/pool_private.h"
 #include "tests/unit/tap.h"
 
 #define DIGEST "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
@@ -111,6 +112,43 @@ static void records(void)
 	is_int(pool_record_check(record, &err), 0, "it is short enough");
 }
 
+/* What may be reached comes back as it was; records of the version before have it as text. */
+static void rules(void)
+{
+	static const struct {
+		const char *text;
+		bool private_ok;
+	} t[] = {{"example.org", false}, {"*.example.org:8443", false}, {"[2001:db8::1]:80", true},
+		{"10.0.0.0/8", true}, {"10.0.0.8", false}, {"private", false}};
+	struct proxy_rule rule, back;
+	struct err err;
+
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		cleanup_json json_t *obj = NULL;
+
+		proxy_rule_parse(t[i].text, &rule, NULL);
+		rule.private_ok = t[i].private_ok;
+		obj = pool_rule_write(&rule);
+		is_int(pool_rule_read(obj, &back, &err), 0, "%s is read from a record", t[i].text);
+		ok(!strcmp(rule.host, back.host) && rule.port == back.port &&
+				rule.subdomains == back.subdomains &&
+				rule.literal == back.literal && rule.network == back.network &&
+				rule.prefix_bits == back.prefix_bits &&
+				rule.private_ok == back.private_ok,
+			"and is what it was");
+	}
+	for (int old = 0; old < 4; old++) {
+		static const char *const texts[] = {
+			"db.example.org:99", "db.example.org:99 private", "private", "a b"};
+		cleanup_json json_t *text = json_string(texts[old]);
+
+		is_int(pool_rule_read(text, &back, &err), old == 3 ? -EINVAL : 0,
+			"version 1's \"%s\" (%s)", texts[old], old == 3 ? "refused" : "read");
+		if (old < 3)
+			ok(back.private_ok == (old == 1), "opens what it opened");
+	}
+}
+
 /* A record with one field replaced (@value is taken), of the record or of its template. */
 static int damaged(const char *in, const char *key, json_t *value, struct err *err)
 {
@@ -168,6 +206,7 @@ int main(void)
 	tokens();
 	ids();
 	records();
+	rules();
 	damage();
 	egress();
 	return tap_done();

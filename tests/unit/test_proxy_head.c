@@ -6,8 +6,8 @@
 #include <sched.h>
 #include <sys/ioctl.h>
 
-#include "bake/proxy.h"
-#include "bake/proxy_head.h"
+#include "egress/proxy.h"
+#include "egress/head.h"
 #include "tests/unit/tap.h"
 
 /* ---- rules ------------------------------------------------------------------------------ */
@@ -17,23 +17,39 @@ static void test_rules(void)
 	static const struct {
 		const char *text, *host; /* NULL: refused */
 		unsigned port;
-		bool sub, literal, private_ok;
+		bool sub, literal;
+		const char *again; /* its text; NULL: as it was */
 	} t[] = {
-		{"mirror.example.org", "mirror.example.org", 0, false, false, false},
-		{"Mirror.Example.ORG.", "mirror.example.org", 0, false, false, false},
-		{"mirror.example.org:8080", "mirror.example.org", 8080, false, false, false},
-		{"mirror.example.org.:8080 private", "mirror.example.org", 8080, false, false,
-			true},
-		{"  mirror.example.org  private ", "mirror.example.org", 0, false, false, true},
-		{"*.example.org", "example.org", 0, true, false, false},
-		{"*.example.org:81", "example.org", 81, true, false, false},
-		{"localhost", "localhost", 0, false, false, false},
-		{"10.0.0.8:8080", "10.0.0.8", 8080, false, true, false},
-		{"2001:DB8:0::1", "2001:db8::1", 0, false, true, false},
-		{"[2001:db8::1]:443", "2001:db8::1", 443, false, true, false},
-		{"[::1]", "::1", 0, false, true, false},
-		{"private", "private", 0, false, false, false},
+		{"mirror.example.org", "mirror.example.org", 0, false, false, NULL},
+		{"Mirror.Example.ORG.", "mirror.example.org", 0, false, false,
+			"mirror.example.org"},
+		{"mirror.example.org:8080", "mirror.example.org", 8080, false, false, NULL},
+		{"*.example.org", "example.org", 0, true, false, NULL},
+		{"*.example.org:81", "example.org", 81, true, false, NULL},
+		{"localhost", "localhost", 0, false, false, NULL},
+		{"10.0.0.8:8080", "10.0.0.8", 8080, false, true, NULL},
+		{"2001:DB8:0::1", "2001:db8::1", 0, false, true, "[2001:db8::1]"},
+		{"[2001:db8::1]:443", "2001:db8::1", 443, false, true, NULL},
+		{"[::1]", "::1", 0, false, true, NULL},
+		{"192.0.2.0/24", "192.0.2.0", 0, false, true, NULL},
+		{"0.0.0.0/0", "0.0.0.0", 0, false, true, NULL},
+		{"2001:DB8::/32", "2001:db8::", 0, false, true, "2001:db8::/32"},
+		{"private", "private", 0, false, false, NULL},
 		{.text = ""},
+		{.text = "example.org private"},
+		{.text = "private example.org"},
+		{.text = " example.org"},
+		{.text = "example.org "},
+		{.text = "example.org\tprivate"},
+		{.text = "example.org,private"},
+		{.text = "example.org\nprivate"},
+		{.text = "192.0.2.1/24"},
+		{.text = "192.0.2.0/33"},
+		{.text = "192.0.2.0/"},
+		{.text = "192.0.2.0/+8"},
+		{.text = "192.0.2.0/24:80"},
+		{.text = "*.192.0.2.0/24"},
+		{.text = "example.org/24"},
 		{.text = "*"},
 		{.text = "*."},
 		{.text = "*.10.0.0.1"},
@@ -58,6 +74,7 @@ static void test_rules(void)
 		{.text = "b\303\274cher.example"},
 	};
 	struct proxy_rule r;
+	char text[PROXY_RULE_TEXT];
 	struct err err;
 
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
@@ -69,8 +86,10 @@ static void test_rules(void)
 		}
 		ok(rc == 0 && !strcmp(r.host, t[i].host) && r.port == t[i].port &&
 				r.subdomains == t[i].sub && r.literal == t[i].literal &&
-				r.private_ok == t[i].private_ok,
+				!r.private_ok,
 			"rule \"%s\"", t[i].text);
+		proxy_rule_text(&r, text);
+		is_str(text, t[i].again ? t[i].again : t[i].text, "and its text");
 	}
 }
 
@@ -94,6 +113,13 @@ static void test_match(void)
 		{"*.example.org", "badexample.org", 443, false},
 		{"*.example.org", ".example.org", 443, false},
 		{"127.0.0.1:99", "127.0.0.1", 99, true},
+		{"192.0.2.0/25", "192.0.2.127", 80, true},
+		{"192.0.2.0/25", "192.0.2.128", 80, false},
+		{"192.0.2.0/25", "192.0.2.1", 81, false},
+		{"192.0.2.0/25", "2001:db8::1", 80, false},
+		{"2001:db8::/33", "2001:db8:7fff::1", 443, true},
+		{"2001:db8::/33", "2001:db8:8000::1", 443, false},
+		{"0.0.0.0/0", "203.0.113.9", 443, true},
 		{"[::1]:99", "::1", 99, true},
 	};
 	struct proxy_rule r;

@@ -8,10 +8,12 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "bake/template.h"
+#include "bake/recipe/recipe.h"
 #include "common/inifile.h"
 #include "common/file.h"
 #include "common/limits.h"
+#include "common/str.h"
+#include "common/units.h"
 #include "tests/unit/tap.h"
 
 #define HOSTILE "tests/hostile/recipes"
@@ -117,15 +119,17 @@ static void test_text(void)
 {
 	struct recipe *a = parse("[template]\nname = x\n" ROOT
 				 "packages = bb aa\n[files]\n/f = f 600\n[env]\nK = v\n"
-				 "[network]\nallow = z.example.org a.example.org\n"
+				 "[network]\nallow = z.example.org a.example.org 10.0.0.1\n"
+				 "  B.example.org:99 private\n"
 				 "[install]\n7 = seven\n3 = a\n  b\n[start]\nready = python: 1\n"
 				 "[warm]\n1 = python:\n  x\n  y\n[limits]\ntimeout = 1s\n");
-	struct recipe *b =
-		parse("[limits]\ntimeout = 1000ms\n[warm]\n1 = python:\n\tx\n\ty\n"
-		      "[network]\nallow = a.example.org\n  z.example.org\n"
-		      "[start]\nready = python:   1\n[env]\nK = v\n[files]\n/f = f 0600\n"
-		      "[install]\n1 = a\n\tb\n2 = seven\n[root]\npackages = aa bb\n"
-		      "source = debian\nsuite = bookworm\n[template]\nname = x\n");
+	struct recipe *b = parse(
+		"[limits]\ntimeout = 1000ms\n[warm]\n1 = python:\n\tx\n\ty\n"
+		"[network]\nallow = b.example.org.:99 private a.example.org\n  10.0.0.1 private\n"
+		"  z.example.org z.example.org\n"
+		"[start]\nready = python:   1\n[env]\nK = v\n[files]\n/f = f 0600\n"
+		"[install]\n1 = a\n\tb\n2 = seven\n[root]\npackages = aa bb\n"
+		"source = debian\nsuite = bookworm\n[template]\nname = x\n");
 	cleanup_free char *text_a = a ? recipe_text(a) : NULL, *text_b = b ? recipe_text(b) : NULL;
 	cleanup_free char *again = NULL;
 	struct recipe *c = text_a ? parse(text_a) : NULL;
@@ -134,6 +138,9 @@ static void test_text(void)
 	is_str(text_a, text_b, "one meaning, one text");
 	is_str(again, text_a, "the text read again gives itself");
 	ok(text_a && !strstr(text_a, "dir/"), "no host path stands in it");
+	ok(c && c->allow.n == 4 && c->allow.items[0].private_ok && !c->allow.items[1].private_ok &&
+			c->allow.items[2].private_ok && !c->allow.items[3].private_ok,
+		"\"private\" is of the host before it, and an address means itself");
 	recipe_free(a);
 	a = parse("[template]\nname = x\n[root]\nsource = tar\n"
 		  "url = https://me:secret@example.org:8443/a.tar?sign=secret\n"
@@ -146,6 +153,51 @@ static void test_text(void)
 	recipe_free(a);
 	recipe_free(b);
 	recipe_free(c);
+}
+
+/* Lines of a value are the value's, whatever they look like. */
+static void test_lines(void)
+{
+	struct recipe *r =
+		parse("[template]\nname = x\n" ROOT "[install]\n"
+		      "1 = case x in\n    x) echo one >/root/o\n    ;;\n    esac\n"
+		      "    cat >/root/s <<'X'\n    #!/bin/sh\n    # kept  \n\n"
+		      "; of the recipe\n    \n    X\n"
+		      "  \n# of the recipe\n"
+		      "2 = for i in 1; do\n\t\techo $i\n\tdone\n"
+		      "[start]\nready = python:\n    assert True\n\n    # b\n\n"
+		      "[warm]\n1 = python:\n\n\tx = \"\"\"\n\t# x\n\n\t  ; y\n\t\"\"\"\n\n");
+	struct recipe *b = NULL;
+	struct inifile ini = {0};
+	struct err err = {0};
+	cleanup_free char *text = NULL, *again = NULL;
+	static const char mixed[] = "[install]\n1 = a\n\tb\r\n",
+			  alike[] = "[install]\r\n1 = a\r\n\tb\r\n";
+
+	if (!r)
+		return;
+	is_str(r->install.items[0].text,
+		"case x in\nx) echo one >/root/o\n;;\nesac\ncat >/root/s <<'X'\n#!/bin/sh\n# kept  "
+		"\n\n\nX",
+		"a step keeps lines that begin with # or ;, blank ones, and blanks at their ends");
+	is_str(r->install.items[1].text, "for i in 1; do\n\techo $i\ndone",
+		"what is indented deeper than the least stays so, the first line too");
+	is_str(r->ready, "assert True\n\n# b", "Python code likewise, to its last line");
+	is_str(r->warm.items[0].text, "x = \"\"\"\n# x\n\n  ; y\n\"\"\"",
+		"a string of several lines has each of them");
+	is_int(r->warm.items[0].line, 30, "and lines are still counted right");
+	text = recipe_text(r);
+	b = parse(text);
+	again = b ? recipe_text(b) : NULL;
+	is_str(again, text, "the text read again gives itself");
+	recipe_free(b);
+	recipe_free(r);
+	ok(inifile_parse("m.ini", mixed, strlen(mixed), &ini, &err) == -EINVAL,
+		"a carriage return in one line of a value is refused");
+	has_str(err.text, "m.ini:3: a line of a value ends in a carriage return", "by its line");
+	ok(!inifile_parse("m.ini", alike, strlen(alike), &ini, &err), "a file of CR LF is read");
+	is_str(ini.n ? ini.entries[0].value : "", "a\nb", "as one of LF");
+	inifile_clear(&ini);
 }
 
 static void put(const char *dir, const char *name, const char *text)
@@ -215,16 +267,16 @@ static void test_units(void)
 {
 	uint64_t v = 0;
 
-	ok(!recipe_parse_size("16K", &v) && v == 16384, "16K");
-	ok(!recipe_parse_size("3T", &v) && v == 3ULL << 40, "3T");
-	ok(!recipe_parse_time_ms("500ms", &v) && v == 500, "500ms");
-	ok(!recipe_parse_time_ms("2h", &v) && v == 7200000, "2h");
+	ok(!units_parse_size("16K", &v) && v == 16384, "16K");
+	ok(!units_parse_size("3T", &v) && v == 3ULL << 40, "3T");
+	ok(!units_parse_time_ms("500ms", &v) && v == 500, "500ms");
+	ok(!units_parse_time_ms("2h", &v) && v == 7200000, "2h");
 	static const char *const bad[] = {"", "M", "1", "1.5M", " 1M", "1 M", "+1M", "0x1M", "1m",
 		"18446744073709551616K", "18446744073709551615K"};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
-		is_int(recipe_parse_size(bad[i], &v), -EINVAL, "'%s' is no size", bad[i]);
-	is_int(recipe_parse_time_ms("5", &v), -EINVAL, "a time without unit");
-	is_int(recipe_parse_time_ms("-5s", &v), -EINVAL, "a negative time");
+		is_int(units_parse_size(bad[i], &v), -EINVAL, "'%s' is no size", bad[i]);
+	is_int(units_parse_time_ms("5", &v), -EINVAL, "a time without unit");
+	is_int(units_parse_time_ms("-5s", &v), -EINVAL, "a negative time");
 }
 
 /* The longest line there may be, and one byte more, inside inih's own buffer. */
@@ -251,6 +303,7 @@ int main(void)
 {
 	test_units();
 	test_meaning();
+	test_lines();
 	test_text();
 	test_chain();
 	test_long();
