@@ -11,7 +11,7 @@
 
 #include "common/clock.h"
 #include "common/proc.h"
-#include "restore/capture_impl.h"
+#include "restore/checkpoint_private.h"
 #include "tests/unit/pager_image.h"
 #include "tests/unit/tap.h"
 #include "vmm/machine.h"
