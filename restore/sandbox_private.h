@@ -26,8 +26,8 @@ const char *template_store(const struct template *t);
 /* What a machine's memory differs in from the template's, in the two forms that it is needed in. Borrowed. */
 struct template_own {
 	int image_fd;
-	const struct snapshot_wset *ranges;
-	struct difference *difference;
+	const struct snapshot_ranges *ranges;
+	struct memory_delta *difference;
 };
 /*
  * Memory for one more machine: a memfd, and a socket for it to attach by (-1: the private way),
@@ -65,8 +65,8 @@ struct sandbox {
 	int state_fd; /* -1: the template's */
 	bool keep_identity; /* machine_id and hostname are told again as they are */
 	bool spare; /* it has been restored, and is itself, since it was prepared */
-	struct snapshot_wset own; /* these pages are not the template's, touched or not */
-	int own_in; /* pagerd_attach(): does it have them? -1: it does */
+	struct snapshot_ranges own; /* these pages are not the template's, touched or not */
+	int own_in; /* pager_client_attach(): does it have them? -1: it does */
 };
 
 #endif

@@ -10,7 +10,7 @@
  *
  * A page of its own does not go away again but by removal, so when all are given the difference is let
  * go; the map of these pages stays, and a fault in one that was on its way is woken. Whoever made the machine is
- * told then (own_in): until that moment its memory is not all there, and what it was captured in is still
+ * told then (own_in): until that moment its memory is not all there, and the checkpoint it came from is still
  * needed.
  *
  * Where the host has no memory for a page just now, that may pass: it is tried again for a while.
@@ -25,10 +25,11 @@
 #include "restore/pager/pager_private.h"
 #include "restore/pager/uffd.h"
 
-#define STUCK_MS 5000 /* no page can be given for so long: its removals do not end, or the host has no memory */
+#define STUCK_MS                                                                                   \
+	5000 /* no page can be given for so long: its removals do not end, or the host has no memory */
 #define PAUSE_NS 50000 /* what is in the way has to run before the next try */
 
-int pager_own_set(struct pager *p, struct pager_machine *m, struct difference *d, struct err *err)
+int pager_own_set(struct pager *p, struct pager_machine *m, struct memory_delta *d, struct err *err)
 {
 	m->own = d;
 	m->own_pages = calloc(p->bytes / IMAGE_PAGE / 64 + 1, sizeof(*m->own_pages));
@@ -44,7 +45,7 @@ int pager_own_set(struct pager *p, struct pager_machine *m, struct difference *d
 
 void pager_own_clear(struct pager_machine *m)
 {
-	difference_free(m->own);
+	memory_delta_free(m->own);
 	m->own = NULL;
 	free(m->own_frame);
 	m->own_frame = NULL;
@@ -56,7 +57,7 @@ int pager_own_answer(struct pager *p, struct pager_machine *m, uint64_t addr, ui
 	uint64_t at, start, len, done;
 	int r;
 
-	if (!m->own || !difference_find(m->own, offset, &at)) {
+	if (!m->own || !memory_delta_find(m->own, offset, &at)) {
 		*ret = uffd_wake(m->uffd, addr, IMAGE_PAGE);
 		return 0;
 	}
@@ -182,13 +183,13 @@ int pager_own_install(
 
 	if (!m->own)
 		return 0;
-	r = difference_walk(m->own, install_run, &in, err);
+	r = memory_delta_walk(m->own, install_run, &in, err);
 	if (r < 0) {
 		err_prefix(err, "the machine's own pages");
 		return r;
 	}
 	for (size_t i = 0; i < m->own->n; i++) {
-		const struct difference_piece *piece = &m->own->pieces[i];
+		const struct memory_delta_piece *piece = &m->own->pieces[i];
 
 		for (uint64_t at = piece->start; at < piece->end; at += IMAGE_PAGE) {
 			if (!is_given(m, at))

@@ -186,7 +186,7 @@ int pager_machine_serve(struct pager *p, struct pager_machine *m, struct err *er
 	return r < 0 ? err_sys(err, -r, "pager: wait for a machine's faults") : 0;
 }
 
-int pager_attach(struct pager *p, int sock, struct difference *own, int own_in, struct err *err)
+int pager_attach(struct pager *p, int sock, struct memory_delta *own, int own_in, struct err *err)
 {
 	struct pager_machine *m = NULL;
 	int r = 0;
@@ -198,7 +198,7 @@ int pager_attach(struct pager *p, int sock, struct difference *own, int own_in, 
 	if (r < 0) {
 		close(sock);
 		close_fd(&own_in);
-		difference_free(own);
+		memory_delta_free(own);
 		return r;
 	}
 	m->own_in = own_in;
@@ -378,7 +378,7 @@ static int check_options(struct pager *p, const struct pager_options *opt, struc
 	return 0;
 }
 
-int pager_new(struct image *img, const struct snapshot_wset *wset, enum pager_way way,
+int pager_new(struct image *img, const struct snapshot_ranges *wset, enum pager_way way,
 	const struct pager_options *opt, struct pager **ret, struct err *err)
 {
 	struct pager *p = calloc(1, sizeof(*p));

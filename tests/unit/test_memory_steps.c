@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A machine that is captured as soon as it runs again, while a slow pager still gives it the pages of its own.
- * The guest is a process that steps one byte a page, so that every page says how often it was stepped; each capture
- * is compared byte for byte with an oracle that counted along. Over chains of resume, step, capture at once, and
+ * A machine that is checkpointed as soon as it runs again, while a slow pager still gives it the pages of its own.
+ * The guest is a process that steps one byte a page, so that every page says how often it was stepped; each checkpoint
+ * is compared byte for byte with an oracle that counted along. Over chains of resume, step, checkpoint at once, and
  * forks of forks, PARBAKE_STEPS times (200).
  */
 #include <signal.h>
@@ -19,16 +19,16 @@
 #define PAGES 512ul
 #define STEPPED 128 /* of these */
 #define FRAME 32768
-#define CHAIN 6 /* captures, one of the other; then it begins anew */
+#define CHAIN 6 /* checkpoints, one of the other; then it begins anew */
 #define DEADLINE_MS 60000
 
 static struct err err;
 static struct image *img;
 
-/* A capture's memory, and how often each of its pages was stepped. */
-struct capture_of {
+/* A checkpoint's memory, and how often each of its pages was stepped. */
+struct checkpoint_of {
 	int image; /* -1: no page differs */
-	struct snapshot_wset ranges;
+	struct snapshot_ranges ranges;
 	uint8_t steps[PAGES];
 };
 
@@ -58,8 +58,7 @@ static _Noreturn void guest(const char *seed)
 	static struct child c = {.sock = 4, .news = 5, .uffd = -1, .early = true, .pages = PAGES};
 
 	alarm(120);
-	c.map = mmap(
-		NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, 3, 0);
+	c.map = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, 3, 0);
 	if (c.map == MAP_FAILED)
 		child_die("memory");
 	child_attach(&c);
@@ -81,12 +80,13 @@ struct running {
 };
 
 /* False: it did not live to step. */
-static bool resume(struct running *m, struct pager *p, const struct capture_of *from, uint64_t seed)
+static bool resume(
+	struct running *m, struct pager *p, const struct checkpoint_of *from, uint64_t seed)
 {
 	char text[24];
 	const char *argv[] = {"/proc/self/exe", "machine", text, NULL};
 	struct proc_spec spec = {.argv = argv, .keep_stderr = true, .die_with_parent = true};
-	struct difference *own = NULL;
+	struct memory_delta *own = NULL;
 	int pair[2], news[2], in[2] = {-1, -1};
 	struct pollfd pfd;
 	bool stepped;
@@ -97,7 +97,7 @@ static bool resume(struct running *m, struct pager *p, const struct capture_of *
 	must(sock_pair(pair, &err));
 	must(sock_pair(news, &err));
 	if (from->ranges.n) {
-		must(difference_open(from->image, &from->ranges, PAGES * PAGE, &own, &err));
+		must(memory_delta_open(from->image, &from->ranges, PAGES * PAGE, &own, &err));
 		must(snapshot_ranges_copy(&from->ranges, &m->sb.own, &err));
 		must(sock_pair(in, &err));
 	}
@@ -122,23 +122,23 @@ static void end(struct running *m)
 {
 	proc_kill(&m->machine.proc);
 	close_fd(&m->sb.own_in);
-	snapshot_wset_clear(&m->sb.own);
+	snapshot_ranges_clear(&m->sb.own);
 }
 
-static void clear(struct capture_of *c)
+static void clear(struct checkpoint_of *c)
 {
 	close_fd(&c->image);
-	snapshot_wset_clear(&c->ranges);
+	snapshot_ranges_clear(&c->ranges);
 }
 
 /*
- * Capture it as a sandbox is captured. Either way alone has to be enough: that all of its pages are waited for,
+ * Checkpoint it as a sandbox is checkpointed. Either way alone has to be enough: that all of its pages are waited for,
  * or (@at_once) that those it was made with count as its own whether they are there yet or not.
  */
-static int capture(struct running *m, struct pager *p, bool at_once, struct capture_of *ret)
+static int checkpoint(struct running *m, struct pager *p, bool at_once, struct checkpoint_of *ret)
 {
-	const struct snapshot_wset none = {0};
-	struct capture_memory take = {.machine = &m->machine,
+	const struct snapshot_ranges none = {0};
+	struct checkpoint_memory take = {.machine = &m->machine,
 		.file = &m->sb.memory,
 		.bytes = PAGES * PAGE,
 		.image = img,
@@ -150,14 +150,14 @@ static int capture(struct running *m, struct pager *p, bool at_once, struct capt
 	struct image_stats stats;
 	int raw = memfd_create("raw", MFD_CLOEXEC), r = 0;
 
-	ret->image = memfd_create("capture", MFD_CLOEXEC);
-	ret->ranges = (struct snapshot_wset){0};
+	ret->image = memfd_create("checkpoint", MFD_CLOEXEC);
+	ret->ranges = (struct snapshot_ranges){0};
 	if (!at_once)
 		r = sandbox_wait_memory(&m->sb, clock_deadline(DEADLINE_MS), &err);
 	if (r == 0)
 		kill(m->machine.proc.pid, SIGSTOP);
 	if (r == 0)
-		r = capture_memory_take(&take, raw, &ret->ranges, &err);
+		r = checkpoint_memory_take(&take, raw, &ret->ranges, &err);
 	if (r == 0)
 		r = image_write(raw, (uint64_t)lseek(raw, 0, SEEK_END), &opt, ret->image, NULL,
 			&stats, &err);
@@ -166,9 +166,9 @@ static int capture(struct running *m, struct pager *p, bool at_once, struct capt
 }
 
 /* Pages of @c that are not as the oracle has them. */
-static unsigned wrong_pages(const struct capture_of *c)
+static unsigned wrong_pages(const struct checkpoint_of *c)
 {
-	struct difference *d;
+	struct memory_delta *d;
 	int memory = memfd_create("memory", MFD_CLOEXEC);
 	uint8_t want[PAGE], *got;
 	unsigned wrong = 0;
@@ -178,9 +178,9 @@ static unsigned wrong_pages(const struct capture_of *c)
 	got = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
 	for (uint64_t page = 0; page < PAGES; page++)
 		oracle_page(page, got + page * PAGE);
-	must(difference_open(c->image, &c->ranges, PAGES * PAGE, &d, &err));
-	must(difference_apply(d, memory, &err));
-	difference_free(d);
+	must(memory_delta_open(c->image, &c->ranges, PAGES * PAGE, &d, &err));
+	must(memory_delta_apply(d, memory, &err));
+	memory_delta_free(d);
 	for (uint64_t page = 0; page < PAGES; page++) {
 		oracle_page(page, want);
 		want[stepped_byte(page)] += c->steps[page];
@@ -191,16 +191,16 @@ static unsigned wrong_pages(const struct capture_of *c)
 	return wrong;
 }
 
-static void count_steps(const struct capture_of *from, uint64_t seed, struct capture_of *ret)
+static void count_steps(const struct checkpoint_of *from, uint64_t seed, struct checkpoint_of *ret)
 {
 	for (uint64_t page = 0; page < PAGES; page++)
 		ret->steps[page] = from->steps[page] + is_stepped(seed, page);
 }
 
-/* One link of a chain: @from is resumed twice (it and a fork), each captured at once. The fork's is the next. */
-static unsigned link_of(struct pager *p, struct capture_of *from, uint64_t seed)
+/* One link of a chain: @from is resumed twice (it and a fork), each checkpointed at once. The fork's is the next. */
+static unsigned link_of(struct pager *p, struct checkpoint_of *from, uint64_t seed)
 {
-	struct capture_of next[2];
+	struct checkpoint_of next[2];
 	struct running m[2];
 	unsigned wrong = 0;
 
@@ -209,7 +209,7 @@ static unsigned link_of(struct pager *p, struct capture_of *from, uint64_t seed)
 			child_die("the guest ended");
 	}
 	for (unsigned i = 0; i < 2; i++) {
-		must(capture(&m[i], p, (seed / 2 + i) % 2, &next[i]));
+		must(checkpoint(&m[i], p, (seed / 2 + i) % 2, &next[i]));
 		count_steps(from, seed + i, &next[i]);
 		wrong += wrong_pages(&next[i]);
 		end(&m[i]);
@@ -223,7 +223,7 @@ static unsigned link_of(struct pager *p, struct capture_of *from, uint64_t seed)
 static void test_steps(unsigned times)
 {
 	struct pager_options opt = {.threads = 2};
-	struct capture_of c = {.image = -1};
+	struct checkpoint_of c = {.image = -1};
 	struct pager_stats s;
 	cleanup_pager struct pager *p = NULL;
 	unsigned wrong = 0;
@@ -232,7 +232,7 @@ static void test_steps(unsigned times)
 	for (unsigned i = 0; i < times; i++) {
 		if (i % CHAIN == 0) {
 			clear(&c);
-			c = (struct capture_of){.image = -1};
+			c = (struct checkpoint_of){.image = -1};
 		}
 		wrong += link_of(p, &c, 2 * i);
 	}
@@ -240,24 +240,25 @@ static void test_steps(unsigned times)
 	pager_get_stats(p, &s);
 	printf("# %u machines, %" PRIu64 " own pages given\n", 2 * times, s.pages_own);
 	ok(s.pages_own > times, "machines were given pages of their own");
-	is_int(wrong, 0, "captured as soon as they ran, %u times, no page lost a step", 2 * times);
+	is_int(wrong, 0, "checkpointed as soon as they ran, %u times, no page lost a step",
+		2 * times);
 }
 
 /* The host has no memory for one of its pages, and does not get it: it is told, and the machine ends. */
 static void test_refused(void)
 {
 	struct pager_options opt = {.threads = 2};
-	struct capture_of none = {.image = -1}, first, second;
+	struct checkpoint_of none = {.image = -1}, first, second;
 	cleanup_pager struct pager *p = NULL;
 	struct running m;
 	int status = -1;
 
 	must(pager_new(img, NULL, PAGER_UFFD, &opt, &p, &err));
 	ok(resume(&m, p, &none, 1), "a machine steps");
-	is_int(capture(&m, p, false, &first), 0, "and is captured");
+	is_int(checkpoint(&m, p, false, &first), 0, "and is checkpointed");
 	end(&m);
 	resume(&m, p, &first, 2);
-	is_int(capture(&m, p, false, &second), -ECONNABORTED,
+	is_int(checkpoint(&m, p, false, &second), -ECONNABORTED,
 		"one that does not get them all is not");
 	ok(err.text[0], "with a reason");
 	is_int(proc_wait(&m.machine.proc, clock_deadline(DEADLINE_MS), &status), 0, "it ended");
@@ -288,7 +289,8 @@ static void in_fork(const char *fault, void (*test)(void))
 		_exit(tap_failed ? 1 : 0);
 	}
 	waitpid(pid, &status, 0);
-	is_int(status, 0, "a machine whose pages cannot all be given is ended and not captured");
+	is_int(status, 0,
+		"a machine whose pages cannot all be given is ended and not checkpointed");
 }
 
 int main(int argc, char **argv)
