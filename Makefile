@@ -35,7 +35,7 @@ BASE_CFLAGS = -std=gnu11 $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -I. \
 LIBS := -larchive -lext2fs -lcom_err -lzstd -lcurl -linih -ljansson -lcrypto -lmicrohttpd -lpthread -lm
 LDFLAGS += $(if $(SAN),-fsanitize=$(SAN))
 
-LIB_PARTS := common store vmm vmm/guest vmm/qemu egress restore restore/pager bake bake/plan bake/ext4 bake/fetch bake/recipe \
+LIB_PARTS := common store vmm vmm/guest vmm/qemu vmm/kvm egress restore restore/pager bake bake/plan bake/ext4 bake/fetch bake/recipe \
 	bake/source pool pool/http pool/envd pool/api pool/keeper pool/daemon benches
 LIB_SRC := $(filter-out vmm/qemu/preload_%.c,$(wildcard $(LIB_PARTS:%=%/*.c)))
 CLI_SRC := $(wildcard cli/*.c)
@@ -44,7 +44,8 @@ UNIT_SRC := $(wildcard tests/unit/test_*.c)
 PEERS_SRC := $(wildcard benches/peers/*.c)
 DRIVE_SRC := $(wildcard tests/e2e/*_driver.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
-HEADERS := $(wildcard $(LIB_PARTS:%=%/*.h) agent/*.h benches/peers/*.h cli/*.h)
+VMM_SRC := $(wildcard vmm/kvm/program/*.c)
+HEADERS := $(wildcard $(LIB_PARTS:%=%/*.h) vmm/kvm/program/*.h agent/*.h benches/peers/*.h cli/*.h)
 
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o)
@@ -58,9 +59,10 @@ PEERS := $(B)/bench_peers
 PRELOAD := $(B)/libparbake-uffd.so
 AGENT := $(B)/agent/parbake-agent
 INITRD := $(B)/initramfs.cpio
+VMM := $(B)/parbake-vmm
 
 .PHONY: all
-all: $(PARBAKE) $(PRELOAD) $(INITRD)
+all: $(PARBAKE) $(PRELOAD) $(INITRD) $(VMM)
 
 .PHONY: help
 help:
@@ -103,6 +105,20 @@ $(PRELOAD): vmm/qemu/preload_uffd.c
 	$(call say,SO,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(filter-out -fsanitize=%,$(BASE_CFLAGS)) -O2 -g -fPIC -shared -MF $(B)/preload.d -o $@ $< -ldl -lpthread
+
+# The monitor for KVM is static, with nothing but libc: it starts for each machine. What it shares with parbake is compiled for it.
+VMM_CFLAGS = $(filter-out -fsanitize=%,$(BASE_CFLAGS)) -O2 -g -fPIE -ffunction-sections -fdata-sections
+VMM_OBJ := $(patsubst %.c,$(B)/static/%.o,$(VMM_SRC) common/err.c common/file.c common/fault.c common/sock.c common/str.c)
+
+$(B)/static/%.o: %.c
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(VMM_CFLAGS) -c -o $@ $<
+
+$(VMM): $(VMM_OBJ)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(VMM_CFLAGS) -static-pie -Wl,--gc-sections,-z,relro,-z,now,--build-id=none -o $@.debug $^ -lpthread
+	$(Q)objcopy --strip-all $@.debug $@
 
 # The agent is static and runs in the guest: no sanitizer, no host library.
 AGENT_CFLAGS = $(filter-out -fsanitize=%,$(BASE_CFLAGS)) -O2 -g -static
@@ -242,7 +258,7 @@ $(PEERS): $(LIB_OBJ) $(PEERS_OBJ)
 install: all kernel
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/templates
 	install -m 755 parbake $(DESTDIR)$(PREFIX)/bin/parbake
-	install -m 755 $(PRELOAD) $(DESTDIR)$(LIBDIR)/
+	install -m 755 $(PRELOAD) $(VMM) $(DESTDIR)$(LIBDIR)/
 	install -m 644 $(INITRD) $(DESTDIR)$(LIBDIR)/
 	install -m 644 $(B)/vmlinux $(DESTDIR)$(LIBDIR)/vmlinux
 	if [ -x $(B)/parbake-qemu ]; then dir=$$(dirname "$$(readlink -f $(B)/parbake-qemu)") && \
@@ -262,4 +278,4 @@ install: all kernel
 clean:
 	rm -rf build build-* parbake
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(PEERS_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d) $(DRIVE_BIN:%=%.d) $(B)/preload.d
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(PEERS_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d) $(DRIVE_BIN:%=%.d) $(B)/preload.d $(VMM_OBJ:.o=.d)

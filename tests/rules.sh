@@ -47,7 +47,7 @@ library 'ini\.h' 'common/inifile' inih
 library 'jansson' 'common/json\.h' jansson
 library 'microhttpd' 'pool/http/' libmicrohttpd
 library 'openssl/' 'common/digest' libcrypto
-library 'linux/userfaultfd' 'restore/pager/|vmm/qemu/preload_uffd' userfaultfd
+library 'linux/userfaultfd' 'restore/pager/|vmm/qemu/preload_uffd|vmm/kvm/program/pager' userfaultfd
 
 ok "headers compile alone" make --no-print-directory headercheck
 is "$(grep -LE 'SPDX-License-Identifier: Apache-2.0' $(git ls-files '*.c' '*.h' '*.sh' '*.py') | tr '\n' ' ')" "" \

@@ -41,6 +41,8 @@ struct kvm_setup {
 };
 
 #define KVM_CONTROL_VERSION 1u
+/* Of state records and of all that a snapshot's guest sees of its machine: a change of either is another. */
+#define KVM_STATE_VERSION 1
 
 enum kvm_command {
 	KVM_READY, /* the answer to the setup */

@@ -237,6 +237,7 @@ int qemu_probe(unsigned i, struct monitor_facts *ret, struct err *err)
 	}
 	if (r < 0)
 		return r;
+	ret->emulates = true;
 	ret->hands_over = strstr(a.version, BUILT_MARK) != NULL;
 	if (kvm_try_device(&why) < 0) {
 		ret->has_kvm = false;

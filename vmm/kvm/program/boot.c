@@ -150,6 +150,8 @@ static int load_initrd(
 	if (fstat(fd, &st) < 0)
 		return err_sys(err, errno, "the initramfs");
 	bytes = (uint64_t)st.st_size;
+	if (!bytes)
+		return 0;
 	if (bytes > low || (low - bytes) / MEMORY_PAGE * MEMORY_PAGE < kernel_end)
 		return err_set(err, ENOMEM, "the initramfs does not fit into the memory");
 	*ret = (struct module){.at = (low - bytes) / MEMORY_PAGE * MEMORY_PAGE, .bytes = bytes};
@@ -180,7 +182,7 @@ static void put_tables(struct vm *vm, const struct module *initrd)
 	*t = (struct tables){
 		.info = {.magic = START_MAGIC,
 			.version = 1,
-			.n_modules = 1,
+			.n_modules = initrd->bytes ? 1 : 0,
 			.modules = START_INFO + offsetof(struct tables, module),
 			.cmdline = CMDLINE,
 			.map = START_INFO + offsetof(struct tables, map),

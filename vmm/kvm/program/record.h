@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "common/err.h"
+#include "vmm/kvm/control.h"
 
 /*
  * A state record: all of a machine but its memory and disk. Little-endian, as the processor has it.
@@ -17,7 +18,7 @@
  * have written the record is its owner's to know (docs/format.md).
  */
 #define RECORD_MAGIC "PBKVMREC"
-#define RECORD_VERSION 1u
+#define RECORD_VERSION ((uint32_t)KVM_STATE_VERSION)
 #define RECORD_MAX (1u << 20)
 #define RECORD_SECTIONS_MAX 512
 
