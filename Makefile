@@ -35,14 +35,16 @@ BASE_CFLAGS = -std=gnu11 $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -I. \
 LIBS := -larchive -lext2fs -lcom_err -lzstd -lcurl -linih -ljansson -lcrypto -lmicrohttpd -lpthread -lm
 LDFLAGS += $(if $(SAN),-fsanitize=$(SAN))
 
-LIB_SRC := $(filter-out vmm/preload_%.c,$(wildcard common/*.c store/*.c vmm/*.c bake/*.c restore/*.c pool/*.c benches/*.c))
+LIB_PARTS := common store vmm vmm/guest vmm/qemu egress restore restore/pager bake bake/plan bake/ext4 bake/fetch bake/recipe \
+	bake/source pool pool/http pool/envd pool/api pool/keeper pool/daemon benches
+LIB_SRC := $(filter-out vmm/qemu/preload_%.c,$(wildcard $(LIB_PARTS:%=%/*.c)))
 CLI_SRC := $(wildcard cli/*.c)
 AGENT_SRC := $(wildcard agent/*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 PEERS_SRC := $(wildcard benches/peers/*.c)
 DRIVE_SRC := $(wildcard tests/e2e/*_driver.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
-HEADERS := $(wildcard common/*.h agent/*.h store/*.h vmm/*.h bake/*.h restore/*.h pool/*.h benches/*.h benches/peers/*.h cli/*.h)
+HEADERS := $(wildcard $(LIB_PARTS:%=%/*.h) agent/*.h benches/peers/*.h cli/*.h)
 
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o)
@@ -97,7 +99,7 @@ $(PARBAKE): $(LIB_OBJ) $(CLI_OBJ)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 # The preload library gets no sanitizer: it runs inside the monitor.
-$(PRELOAD): vmm/preload_uffd.c
+$(PRELOAD): vmm/qemu/preload_uffd.c
 	$(call say,SO,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(filter-out -fsanitize=%,$(BASE_CFLAGS)) -O2 -g -fPIC -shared -MF $(B)/preload.d -o $@ $< -ldl -lpthread
@@ -133,7 +135,7 @@ kernel:
 .PHONY: monitor
 monitor:
 	@mkdir -p $(B)
-	@path=$$(bash vmm/qemu/build.sh) && ln -sfn "$$path" $(B)/parbake-qemu
+	@path=$$(bash vmm/qemu/trimmed/build.sh) && ln -sfn "$$path" $(B)/parbake-qemu
 
 # ---- tests ------------------------------------------------------------------------------
 
@@ -251,10 +253,10 @@ install: all kernel
 	install -m 644 docs/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	install -m 644 docs/*.5 $(DESTDIR)$(PREFIX)/share/man/man5/
 	install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONFDIR)/parbake
-	sed 's|@BINDIR@|$(PREFIX)/bin|' pool/parbake-pool.service >$(B)/parbake-pool.service
+	sed 's|@BINDIR@|$(PREFIX)/bin|' pool/daemon/parbake-pool.service >$(B)/parbake-pool.service
 	install -m 644 $(B)/parbake-pool.service $(DESTDIR)$(UNITDIR)/
 	[ -e $(DESTDIR)$(SYSCONFDIR)/parbake/pool.conf ] || \
-		install -m 600 pool/pool.conf $(DESTDIR)$(SYSCONFDIR)/parbake/pool.conf
+		install -m 600 pool/daemon/pool.conf $(DESTDIR)$(SYSCONFDIR)/parbake/pool.conf
 
 .PHONY: clean
 clean:

@@ -15,11 +15,12 @@
 #include "bake/guest_install.h"
 #include "bake/oven.h"
 #include "bake/root.h"
-#include "bake/stage.h"
+#include "bake/plan/stage.h"
+#include "bake/trial.h"
 #include "bake/warm.h"
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/paths.h"
+#include "common/str.h"
 
 #define TAG_DEFAULT "latest"
 
@@ -172,18 +173,15 @@ static int bake_guest(struct baking *b, const struct root_disk *root, struct cap
 
 static int try_candidate(struct baking *b, struct capture *c, int64_t created, struct err *err)
 {
-	const struct bake_hooks *hooks = &b->opt->hooks;
 	cleanup_manifest struct store_manifest candidate = {0};
 	cleanup_with(snapshot_wset_clear) struct snapshot_wset wset = {0};
 	int rc;
 
-	if (!hooks->try_restore)
-		return 0;
 	progress_stage(b->opt->progress, "trial", NULL, 0);
 	rc = store_put_manifest(b->store, b->r->name, b->tag, c->config, c->layers, c->n_layers,
 		created, &candidate, err);
 	if (!rc)
-		rc = hooks->try_restore(hooks->user, b->store, &candidate, &wset, err);
+		rc = trial_restore(b->store, &candidate, &wset, err);
 	if (rc)
 		return rc;
 	progress_done(b->opt->progress, "restored; a working set of %zu ranges", wset.n);

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "bake/plan.h"
-#include "bake/template.h"
+#include "bake/plan/plan.h"
+#include "bake/recipe/recipe.h"
 #include "common/progress.h"
 #include "store/snapshot.h"
 #include "store/store.h"
@@ -18,24 +18,12 @@
  * bake that fails or is killed leaves the version before as it was. One bake of a recipe at a
  * time on a host; another waits.
  */
-struct bake_hooks {
-	/*
-	 * Restore the candidate (in the store, without a tag), see that it is ready, and return
-	 * the pages that it touched. An error keeps it from being published. NULL: it is
-	 * published untried, without a working set. bake/ knows nothing of restoring.
-	 */
-	int (*try_restore)(void *user, struct store *s, const struct store_manifest *candidate,
-		struct snapshot_wset *ret, struct err *err);
-	void *user;
-};
-
 struct bake_options {
 	const char *tag; /* NULL: "latest" */
 	/* this stage and those after it are done anew; PLAN_STAGES: what is cached is used */
 	enum plan_stage from;
 	enum machine_accel accel;
 	struct progress *progress; /* may be NULL */
-	struct bake_hooks hooks;
 };
 
 struct bake_result {

@@ -14,13 +14,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bake/stage.h"
+#include "bake/plan/stage.h"
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/limits.h"
+#include "common/str.h"
 #include "store/image.h"
 #include "vmm/cpu.h"
-#include "vmm/delta.h"
+#include "vmm/disk_delta.h"
 
 #define MACHINE_MS 120000
 

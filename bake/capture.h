@@ -3,9 +3,9 @@
 #define PARBAKE_BAKE_CAPTURE_H
 
 #include "bake/oven.h"
-#include "bake/plan.h"
+#include "bake/plan/plan.h"
 #include "bake/root.h"
-#include "bake/template.h"
+#include "bake/recipe/recipe.h"
 #include "store/snapshot.h"
 #include "store/store.h"
 

@@ -18,10 +18,10 @@
 #include <sys/stat.h>
 
 #include "bake/pip_lend.h"
-#include "bake/proxy.h"
-#include "bake/template_parts.h"
+#include "common/str.h"
+#include "egress/proxy.h"
+#include "bake/recipe/recipe.h"
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/limits.h"
 
 #define LENT_DIR "/run/parbake-bake"
@@ -84,7 +84,7 @@ struct install {
 	struct pip_lend lend;
 	struct proxy_rule *allow;
 	size_t n_allow;
-	struct template_strings env; /* on top of the recipe's */
+	struct strings env; /* on top of the recipe's */
 	struct proxy *proxy;
 	uint64_t lent_bytes; /* of the CA bundle in the guest */
 };
@@ -101,7 +101,7 @@ static size_t add_unless_there(const char **env, size_t n, const char *pair)
 	return 1;
 }
 
-const char **guest_env(const struct recipe *r, const struct template_strings *more)
+const char **guest_env(const struct recipe *r, const struct strings *more)
 {
 	size_t n = 0, n_more = more ? more->n : 0;
 	const char **env = calloc(r->env.n + N_QUIET + n_more + 1, sizeof(*env));
@@ -121,7 +121,7 @@ static void add_env(struct install *in, const char *name, const char *value)
 {
 	cleanup_free char *pair = str_printf("%s=%s", name, value);
 
-	template_strings_add(&in->env, pair);
+	strings_add(&in->env, pair);
 }
 
 /* ---- the way out ------------------------------------------------------------------------ */
@@ -149,8 +149,7 @@ static int proxy_on(struct install *in, struct err *err)
 	int rc = proxy_off(in, err);
 
 	if (!rc)
-		rc = proxy_new(
-			in->o->guest, in->allow, in->n_allow, note, in, &in->proxy, err);
+		rc = proxy_new(in->o->guest, in->allow, in->n_allow, note, in, &in->proxy, err);
 	if (!rc)
 		rc = proxy_listen(
 			in->proxy, PROXY_PORT, clock_deadline(CALL_MS), in->o->alive_fd, err);
@@ -250,7 +249,7 @@ static int network_on(struct install *in, struct err *err)
 	for (size_t i = 0; i < sizeof(direct) / sizeof(*direct); i++)
 		add_env(in, direct[i], "127.0.0.1,localhost");
 	for (size_t i = 0; i < in->lend.env.n; i++)
-		template_strings_add(&in->env, in->lend.env.items[i]);
+		strings_add(&in->env, in->lend.env.items[i]);
 	return lend_ca(in, err);
 }
 
@@ -365,7 +364,7 @@ static int run_steps(struct install *in, struct err *err)
 	cleanup_free const char **env = guest_env(in->r, &in->env);
 
 	for (size_t i = 0; i < in->r->install.n; i++) {
-		const struct template_step *s = &in->r->install.items[i];
+		const struct recipe_step *s = &in->r->install.items[i];
 		cleanup_free char *label = str_printf("[install] %u", s->number);
 		int rc = oven_shell(in->o, label, s->text, env, err);
 
@@ -401,6 +400,6 @@ int guest_install(struct oven *o, const struct recipe *r, struct err *err)
 		progress_done(o->progress, "%zu steps", r->install.n + (r->pip.n ? 1 : 0));
 	pip_lend_clear(&in.lend);
 	free(in.allow);
-	template_strings_clear(&in.env);
+	strings_clear(&in.env);
 	return rc;
 }

@@ -3,8 +3,9 @@
 #define PARBAKE_BAKE_GUEST_INSTALL_H
 
 #include "bake/oven.h"
-#include "bake/template.h"
+#include "bake/recipe/recipe.h"
 #include "common/err.h"
+#include "common/str.h"
 
 /*
  * [install]: pip's requirements, then the numbered steps, parents' first. With [network] allow
@@ -18,6 +19,6 @@ int guest_install(struct oven *o, const struct recipe *r, struct err *err);
  * Environment of every step: [env], and what keeps tools from asking. NULL-terminated; the
  * strings are borrowed from @r, the array is the caller's to free.
  */
-const char **guest_env(const struct recipe *r, const struct template_strings *more);
+const char **guest_env(const struct recipe *r, const struct strings *more);
 
 #endif

@@ -15,6 +15,7 @@
 #include "common/file.h"
 #include "common/paths.h"
 #include "common/proc.h"
+#include "common/str.h"
 #include "vmm/boot.h"
 #include "vmm/cmdline.h"
 

@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "bake/template.h"
+#include "bake/recipe/recipe.h"
 #include "common/progress.h"
-#include "vmm/guest.h"
+#include "vmm/guest/guest.h"
 #include "vmm/monitor.h"
 
 /*

@@ -9,7 +9,6 @@
 
 #include "bake/oven.h"
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/limits.h"
 
 #define TAIL_LINES 12

@@ -12,9 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bake/template_parts.h"
-#include "common/file.h"
+#include "bake/recipe/recipe.h"
 #include "common/proc.h"
+#include "common/str.h"
 
 #define CONFIG_MAX (256 << 10)
 
@@ -95,7 +95,7 @@ static void add_hosts(struct pip_lend *l, const char *urls)
 		cleanup_free char *host = pip_url_host(w);
 
 		if (host)
-			template_strings_add(&l->hosts, host);
+			strings_add(&l->hosts, host);
 	}
 }
 
@@ -103,7 +103,7 @@ static void add_env(struct pip_lend *l, const char *name, const char *value)
 {
 	cleanup_free char *pair = str_printf("%s=%s", name, value);
 
-	template_strings_add(&l->env, pair);
+	strings_add(&l->env, pair);
 }
 
 void pip_lend_parse(const char *config, struct pip_lend *ret)
@@ -176,8 +176,8 @@ void pip_lend_get(struct pip_lend *ret)
 
 void pip_lend_clear(struct pip_lend *l)
 {
-	template_strings_clear(&l->env);
-	template_strings_clear(&l->hosts);
+	strings_clear(&l->env);
+	strings_clear(&l->hosts);
 	free(l->index);
 	free(l->ca_path);
 	*l = (struct pip_lend){0};

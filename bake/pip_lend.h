@@ -2,8 +2,9 @@
 #ifndef PARBAKE_BAKE_PIP_LEND_H
 #define PARBAKE_BAKE_PIP_LEND_H
 
-#include "bake/template.h"
+#include "bake/recipe/recipe.h"
 #include "common/err.h"
+#include "common/str.h"
 
 /*
  * What of the host's pip configuration the guest is lent while packages are installed: the
@@ -11,9 +12,8 @@
  * variables and one file on a tmpfs.
  */
 struct pip_lend {
-	struct template_strings env; /* "PIP_INDEX_URL=…", … */
-	struct template_strings
-		hosts; /* host[:port] of the configured indexes; none: pip's own default */
+	struct strings env; /* "PIP_INDEX_URL=…", … */
+	struct strings hosts; /* host[:port] of the configured indexes; none: pip's own default */
 	char *index; /* the configured index, NULL: pip's own default */
 	char *ca_path; /* on the host; NULL: none found */
 };

@@ -13,10 +13,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "bake/ext4.h"
-#include "bake/source.h"
-#include "bake/stage.h"
-#include "bake/unpack.h"
+#include "bake/ext4/ext4.h"
+#include "bake/source/source.h"
+#include "bake/plan/stage.h"
+#include "bake/source/unpack.h"
 #include "common/file.h"
 #include "common/limits.h"
 
@@ -72,7 +72,7 @@ static int add_mount_points(struct ext4 *fs, int64_t epoch, struct err *err)
 }
 
 /* @ret_sum: of what was read. */
-static int add_file(struct ext4 *fs, const struct template_file *f, int64_t epoch,
+static int add_file(struct ext4 *fs, const struct recipe_file *f, int64_t epoch,
 	char ret_sum[static DIGEST_TEXT_SIZE], struct err *err)
 {
 	struct ext4_meta meta = {.mode = S_IFREG | f->mode, .mtime_s = epoch};
@@ -115,7 +115,7 @@ static int check_inputs(const struct recipe *r, const struct plan *plan, int64_t
 	if (strcmp(got, plan->key[PLAN_ROOT]))
 		return err_set(err, ESTALE,
 			"a file of [files] was changed while it was baked: bake again");
-	if (r->source != TEMPLATE_TAR || !r->path)
+	if (r->source != RECIPE_TAR || !r->path)
 		return 0;
 	rc = digest_fd(source, got, err);
 	if (!rc && strcmp(got, plan->source_digest))

@@ -2,8 +2,8 @@
 #ifndef PARBAKE_BAKE_ROOT_H
 #define PARBAKE_BAKE_ROOT_H
 
-#include "bake/plan.h"
-#include "bake/template.h"
+#include "bake/plan/plan.h"
+#include "bake/recipe/recipe.h"
 #include "common/progress.h"
 
 /*

@@ -11,8 +11,8 @@
 
 #include "bake/guest_install.h"
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/limits.h"
+#include "common/str.h"
 
 #define CALL_MS 120000
 #define SLOW_CALL_MS 1200000 /* of what touches all memory or the whole disk */
@@ -127,7 +127,7 @@ static int run_steps(struct oven *o, const struct recipe *r, struct err *err)
 	cleanup_free const char **env = guest_env(r, NULL);
 
 	for (size_t i = 0; i < r->warm.n; i++) {
-		const struct template_step *s = &r->warm.items[i];
+		const struct recipe_step *s = &r->warm.items[i];
 		cleanup_free char *label = str_printf("[warm] %u", s->number);
 		int rc = s->python ? oven_python(o, label, s->text, err)
 				   : oven_shell(o, label, s->text, env, err);

@@ -3,7 +3,7 @@
 #define PARBAKE_BAKE_WARM_H
 
 #include "bake/oven.h"
-#include "bake/template.h"
+#include "bake/recipe/recipe.h"
 #include "common/err.h"
 
 /*

@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/paths.h"
+#include "common/str.h"
 #include "vmm/boot.h"
 #include "vmm/cmdline.h"
 

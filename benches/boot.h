@@ -2,7 +2,7 @@
 #ifndef PARBAKE_BENCHES_BOOT_H
 #define PARBAKE_BENCHES_BOOT_H
 
-#include "vmm/smaps.h"
+#include "common/smaps.h"
 #include "common/err.h"
 #include "restore/sandbox.h"
 #include "store/store.h"

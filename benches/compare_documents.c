@@ -10,8 +10,8 @@
 
 #include "benches/compare.h"
 #include "benches/series.h"
-#include "common/file.h"
 #include "common/limits.h"
+#include "common/str.h"
 
 static const char *const verdict_names[] = {
 	[COMPARE_OK] = "ok",

@@ -11,6 +11,7 @@
 
 #include "common/file.h"
 #include "common/limits.h"
+#include "common/str.h"
 #include "vmm/monitor.h"
 
 /* ---- the host ------------------------------------------------------------------------------ */

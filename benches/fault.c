@@ -21,8 +21,8 @@
 #include "common/file.h"
 #include "common/limits.h"
 #include "common/sock.h"
-#include "restore/pager.h"
-#include "restore/uffd_impl.h"
+#include "restore/pager/pager.h"
+#include "restore/pager/uffd.h"
 #include "store/image.h"
 
 #define CHILD_SECONDS 120

@@ -3,7 +3,7 @@
 #define PARBAKE_BENCHES_FIRST_H
 
 #include "common/err.h"
-#include "vmm/guest.h"
+#include "vmm/guest/guest.h"
 
 /* What a machine is made for, once, and its result checked. @also_fd: its pidfd. */
 /* A command's output. */

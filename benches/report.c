@@ -14,7 +14,7 @@
 #include "benches/chart.h"
 #include "benches/compare.h"
 #include "benches/document.h"
-#include "benches/report_impl.h"
+#include "benches/report_private.h"
 #include "common/limits.h"
 
 #define TILES_MAX 6

@@ -8,9 +8,8 @@
 #include <string.h>
 
 #include "benches/chart.h"
-#include "benches/report_impl.h"
+#include "benches/report_private.h"
 #include "benches/svg.h"
-#include "common/file.h"
 
 #define SERIES_MAX 16
 #define POINTS_MAX 64

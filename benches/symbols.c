@@ -17,6 +17,7 @@
 #include "common/file.h"
 #include "common/limits.h"
 #include "common/paths.h"
+#include "common/str.h"
 
 #define KERNEL_MAP 0xffffffff80000000u
 

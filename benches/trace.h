@@ -8,7 +8,7 @@
 #include "benches/series.h"
 #include "benches/symbols.h"
 #include "benches/text.h"
-#include "restore/pager.h"
+#include "restore/pager/pager.h"
 
 /*
  * One create, taken apart: its parts one after the other, what the pager did beside them, and

@@ -8,11 +8,12 @@
 #include <sys/stat.h>
 
 #include "bake/bake.h"
+#include "bake/trial.h"
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/json.h"
 #include "common/paths.h"
 #include "common/progress.h"
+#include "common/str.h"
 
 #define DIRS_MAX 4
 
@@ -70,7 +71,6 @@ static int parse_options(struct args *a, int argc, char **argv, struct err *err)
 	int c;
 
 	a->bake.from = PLAN_STAGES;
-	a->bake.hooks.try_restore = trial_restore;
 	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
 		switch (c) {
 		case 't':

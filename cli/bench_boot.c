@@ -5,8 +5,8 @@
 #include "benches/boot.h"
 #include "benches/series.h"
 #include "cli/bench.h"
-#include "common/file.h"
 #include "common/progress.h"
+#include "common/str.h"
 
 static void run_boots(struct store *s, const struct store_manifest *m, struct template *t,
 	uint64_t n, struct progress *progress, struct bench_series *series)

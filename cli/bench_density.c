@@ -12,11 +12,11 @@
 #include <string.h>
 
 #include "benches/boot.h"
-#include "vmm/smaps.h"
+#include "common/smaps.h"
 #include "cli/bench.h"
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/progress.h"
+#include "common/str.h"
 
 #define STEPS_MAX 16
 #define CLONES_MAX 1000

@@ -17,6 +17,7 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/progress.h"
+#include "common/str.h"
 
 #define CALL_MS 60000
 #define WARM_UP 5

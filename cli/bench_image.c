@@ -11,8 +11,8 @@
 
 #include "benches/image.h"
 #include "cli/bench.h"
-#include "common/file.h"
 #include "common/progress.h"
+#include "common/str.h"
 #include "store/image.h"
 
 #define SIZES_MAX 16

@@ -19,8 +19,8 @@
 #include "cli/bench.h"
 #include "cli/client.h"
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/progress.h"
+#include "common/str.h"
 
 #define KINDS 8 /* of failures that are told apart */
 #define CREATE_MS (LIMIT_CREATE_MS + 30000)

@@ -19,7 +19,6 @@
 
 #include "benches/first.h"
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/limits.h"
 
 const char *const bench_mode_names[] = {"cold", "shell", "spare"};

@@ -89,13 +89,4 @@ int cli_lease(const char *option, const char *text, uint64_t *ret_s, struct err 
 int cli_resolve(const char *store_dir, const char *ref, struct store **ret_store,
 	struct store_manifest *ret, struct err *err);
 
-/* cli/trial.c: restore a candidate that is not published yet, run its ready check, record what it
- * touched: the hook that bake/ calls (struct bake_hooks). */
-int trial_restore(void *user, struct store *s, const struct store_manifest *candidate,
-	struct snapshot_wset *ret, struct err *err);
-/* Restore @m once to keep what its monitor translates on the way (sandbox_train()). Nothing to be kept here is 0. */
-int trial_train(struct store *s, const struct store_manifest *m, struct err *err);
-/* Run a snapshot's ready check once in @sb: 0, or an error with what the check said. Nothing to check is 0. */
-int trial_ready(struct sandbox *sb, const struct snapshot_config *config, struct err *err);
-
 #endif

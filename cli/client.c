@@ -14,9 +14,9 @@
 #include <strings.h>
 
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/limits.h"
 #include "common/paths.h"
+#include "common/str.h"
 
 #define CONNECT_MS 5000L
 #define MAX_NEXT 1024 /* bytes of a page's token */

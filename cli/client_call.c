@@ -5,8 +5,8 @@
 
 #include "cli/client.h"
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/limits.h"
+#include "common/str.h"
 
 #define PAGE 100 /* sandboxes of one answer */
 

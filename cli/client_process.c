@@ -13,8 +13,8 @@
 #include "cli/terminal.h"
 #include "common/base64.h"
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/limits.h"
+#include "common/str.h"
 
 #define INPUT_BYTES (64 * KIB) /* of one call */
 

@@ -12,8 +12,8 @@
 
 #include "common/base64.h"
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/limits.h"
+#include "common/str.h"
 
 #define FRAME_HEAD 5
 

@@ -15,6 +15,7 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/limits.h"
+#include "common/str.h"
 
 struct code {
 	const char *sandbox, *text, *context;

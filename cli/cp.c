@@ -16,6 +16,7 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/limits.h"
+#include "common/str.h"
 
 /* "ID:PATH", where ID has no slash; else a path here. */
 struct place {

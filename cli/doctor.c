@@ -13,7 +13,7 @@
 #include "common/json.h"
 #include "common/paths.h"
 #include "common/progress.h"
-#include "pool/pool_cgroup.h"
+#include "pool/cgroup.h"
 
 /* good: all is well; worse: it works, another way; bad: it does not. */
 enum verdict { GOOD, WORSE, BAD };

@@ -17,9 +17,9 @@
 
 #include "common/cleanup.h"
 #include "common/digest.h"
-#include "common/file.h"
 #include "common/json.h"
 #include "common/paths.h"
+#include "common/str.h"
 #include "restore/disk.h"
 #include "restore/translations.h"
 

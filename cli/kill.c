@@ -8,8 +8,8 @@
 
 #include "cli/client.h"
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/limits.h"
+#include "common/str.h"
 
 #define AT_ONCE 32
 

@@ -13,13 +13,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "bake/template.h"
-#include "common/file.h"
+#include "bake/recipe/recipe.h"
 #include "common/limits.h"
 #include "common/nearest.h"
-#include "pool/keeper.h"
+#include "common/str.h"
+#include "common/units.h"
+#include "pool/keeper/keeper.h"
 #include "pool/publish.h"
-#include "restore/pager.h"
+#include "restore/pager/pager.h"
 
 static const struct command {
 	const char *name;
@@ -278,7 +279,7 @@ int cli_duration(const char *option, const char *text, uint64_t *ret, struct err
 {
 	uint64_t ms;
 
-	if (recipe_parse_time_ms(text, &ms) < 0 || ms == 0 || ms > LIMIT_TIMEOUT_MS)
+	if (units_parse_time_ms(text, &ms) < 0 || ms == 0 || ms > LIMIT_TIMEOUT_MS)
 		return err_set(err, EINVAL,
 			"%s %s: not a duration up to a year; write 500ms, 30s or 5m", option, text);
 	*ret = ms;

@@ -11,7 +11,7 @@
 #include "common/limits.h"
 #include "common/nearest.h"
 #include "pool/config.h"
-#include "pool/daemon.h"
+#include "pool/daemon/daemon.h"
 
 /* --config FILE of serve and check; NULL: none. */
 static int take_config(int argc, char **argv, const char **ret)

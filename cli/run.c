@@ -14,13 +14,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "bake/template.h"
+#include "bake/recipe/recipe.h"
 #include "cli/terminal.h"
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/json.h"
 #include "common/limits.h"
 #include "common/progress.h"
+#include "common/str.h"
+#include "common/units.h"
 
 #define MAX_FILES 64
 #define MAX_ENV 256
@@ -99,7 +101,7 @@ static int take_option(void *user, int opt, struct err *err)
 	case 'M':
 		if (cli_number("--max-output", optarg, 1, LIMIT_ARCHIVE_BYTES, &rq->max_output,
 			    NULL) < 0 &&
-			(recipe_parse_size(optarg, &rq->max_output) < 0 || !rq->max_output))
+			(units_parse_size(optarg, &rq->max_output) < 0 || !rq->max_output))
 			return err_set(err, EINVAL,
 				"--max-output %s: not a size; write 1000, 64K or 16M", optarg);
 		return 0;

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "cli/client.h"
-#include "common/file.h"
 #include "common/limits.h"
+#include "common/str.h"
 
 #define LONG_MS (LIMIT_CAPTURE_MS + CLIENT_TIMEOUT_MS)
 

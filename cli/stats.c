@@ -12,9 +12,9 @@
 
 #include "cli/client.h"
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/limits.h"
 #include "common/progress.h"
+#include "common/str.h"
 
 #define ROUND_MS 1000
 #define METRICS_MS 2000 /* that one sandbox's may take */

@@ -36,7 +36,7 @@
 #include <sys/syscall.h>
 
 #include "common/cleanup.h"
-#include "common/confine_impl.h"
+#include "common/confine_private.h"
 #include "common/file.h"
 
 #define KILLED_FIRST "500" /* of 1000 */

@@ -31,7 +31,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-#include "common/confine_impl.h"
+#include "common/confine_private.h"
 
 #ifndef __x86_64__
 #error "the numbers of system calls are those of x86_64"

@@ -9,7 +9,6 @@
 
 #include <fcntl.h>
 #include <linux/fs.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +19,7 @@
 #include "common/cleanup.h"
 #include "common/fault.h"
 #include "common/limits.h"
+#include "common/str.h"
 
 #define COPY_BYTES (256 * KIB)
 #define COPY_STEP ((off_t)(16 * MIB))
@@ -437,30 +437,4 @@ int file_lock(const char *dir, const char *name, bool exclusive, bool wait, stru
 			return err_sys(err, errno, "lock %s", path);
 	}
 	return steal_fd(&fd);
-}
-
-char *str_printf(const char *fmt, ...)
-{
-	va_list args;
-	char *text;
-	int r;
-
-	va_start(args, fmt);
-	r = vasprintf(&text, fmt, args);
-	va_end(args);
-	if (r < 0)
-		abort();
-	return text;
-}
-
-char *str_dup(const char *s)
-{
-	char *copy;
-
-	if (!s)
-		return NULL;
-	copy = strdup(s);
-	if (!copy)
-		abort();
-	return copy;
 }

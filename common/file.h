@@ -82,9 +82,4 @@ int file_scratch(const char *dir, struct err *err);
  */
 int file_lock(const char *dir, const char *name, bool exclusive, bool wait, struct err *err);
 
-/* printf into fresh memory; aborts where memory is out. Caller frees. */
-char *str_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* strdup that aborts where memory is out. NULL stays NULL. */
-char *str_dup(const char *s);
-
 #endif

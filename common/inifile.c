@@ -25,6 +25,7 @@
 #include "common/json.h"
 #include "common/limits.h"
 #include "common/nearest.h"
+#include "common/str.h"
 
 #define INI_ENTRIES_MAX 8192
 #define INIH_SECTION 49 /* bytes that inih keeps of a section's name */

@@ -13,6 +13,7 @@
 
 #include "common/cleanup.h"
 #include "common/file.h"
+#include "common/str.h"
 
 #define N_PLACES (PATHS_RUN + 1)
 

@@ -27,7 +27,7 @@
 
 #include "common/cleanup.h"
 #include "common/clock.h"
-#include "common/file.h"
+#include "common/str.h"
 
 extern char **environ;
 

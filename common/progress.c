@@ -15,7 +15,6 @@
 
 #include "common/cleanup.h"
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/json.h"
 
 #define REDRAW_NS 100000000LL

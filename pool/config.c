@@ -17,11 +17,12 @@
 #include <string.h>
 #include <sys/un.h>
 
-#include "bake/template.h"
 #include "common/file.h"
 #include "common/inifile.h"
 #include "common/limits.h"
 #include "common/paths.h"
+#include "common/str.h"
+#include "common/units.h"
 #include "store/store.h"
 
 #define DEFAULT_TIMEOUT_MS 300000
@@ -89,7 +90,7 @@ static int read_time(struct reader *rd, uint64_t *ret)
 {
 	uint64_t v;
 
-	if (recipe_parse_time_ms(rd->e->value, &v))
+	if (units_parse_time_ms(rd->e->value, &v))
 		return bad(rd, "not a time; write 30s, 5m or 24h");
 	if (v < 1000 || v > LIMIT_LEASE_MS)
 		return bad(rd, "must be from 1s to 8760h, a year");
@@ -101,7 +102,7 @@ static int read_size(struct reader *rd, uint64_t min, uint64_t max, uint64_t *re
 {
 	uint64_t v;
 
-	if (recipe_parse_size(rd->e->value, &v))
+	if (units_parse_size(rd->e->value, &v))
 		return bad(rd, "not a size; write 512M or 16G");
 	if (v < min || v > max)
 		return bad(rd, "must be from %luM to %luG", (unsigned long)(min / MIB),

@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "common/file.h"
 #include "pool/config.h"
 
 int config_make_key(char ret[static CONFIG_KEY_SIZE], struct err *err)

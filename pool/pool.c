@@ -14,7 +14,7 @@
  * and the keepers' sockets in PATHS_RUN/pool/, in a directory that belongs to this state directory, so that
  * pools beside each other do not adopt each other's sandboxes.
  */
-#include "pool/pool_impl.h"
+#include "pool/pool_private.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -24,6 +24,7 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "common/paths.h"
+#include "common/str.h"
 
 #define TICK_MS 2000
 #define JOBS_PER_CPU 2

@@ -5,14 +5,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "bake/proxy.h"
+#include "egress/proxy.h"
 #include "common/cleanup.h"
 #include "common/err.h"
 #include "common/json.h"
 #include "pool/config.h"
-#include "pool/keeper.h"
-#include "pool/loop.h"
-#include "vmm/guest.h"
+#include "pool/keeper/keeper.h"
+#include "common/loop.h"
+#include "vmm/guest/guest.h"
 
 /*
  * The pool: which sandboxes there are, in what state, under whose lease, and how many shells and spares
@@ -23,7 +23,7 @@
  *                   └── fails      └────────── kill, lease, its own end ──► (gone)
  *
  * Whatever is at rest is in the state directory: a record, paused/ID.json or snapshots/ID.json, and the capture that it
- * speaks of, captures/ID-N or captures/ID. What runs is with its keeper (pool/keeper.h), notes included, so there is no
+ * speaks of, captures/ID-N or captures/ID. What runs is with its keeper (pool/keeper/keeper.h), notes included, so there is no
  * second book that could disagree with the machines.
  */
 enum pool_state {

@@ -20,6 +20,7 @@
 #include "common/file.h"
 #include "common/limits.h"
 #include "common/paths.h"
+#include "common/str.h"
 #include "store/image.h"
 
 #define COPY_BYTES (256 * KIB)

@@ -23,7 +23,7 @@
 #include "common/fault.h"
 #include "common/file.h"
 #include "common/paths.h"
-#include "restore/capture_impl.h"
+#include "restore/checkpoint_private.h"
 #include "restore/translations.h"
 
 #define BODY_BYTES 512

@@ -7,9 +7,9 @@
 
 #include "common/cleanup.h"
 #include "common/err.h"
-#include "restore/pager.h"
+#include "restore/pager/pager.h"
 #include "store/store.h"
-#include "vmm/guest.h"
+#include "vmm/guest/guest.h"
 #include "vmm/monitor.h"
 
 /*

@@ -18,9 +18,10 @@
 
 #include "common/file.h"
 #include "common/limits.h"
-#include "restore/difference.h"
+#include "common/str.h"
+#include "restore/pager/memory_delta.h"
 #include "restore/disk.h"
-#include "restore/sandbox_impl.h"
+#include "restore/sandbox_private.h"
 #include "restore/translations.h"
 #include "vmm/cmdline.h"
 #include "vmm/cpu.h"

@@ -14,7 +14,9 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/file.h"
 #include "common/paths.h"
+#include "common/str.h"
 
 #define DIRECTORY "translations"
 

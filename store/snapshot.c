@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "common/file.h"
 #include "common/limits.h"
+#include "common/str.h"
 
 #define FIELD(f) #f, offsetof(struct snapshot_config, f)
 #define FIELD_SIZE(f) sizeof(((struct snapshot_config *)0)->f)

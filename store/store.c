@@ -23,6 +23,7 @@
 #include "common/log.h"
 #include "common/nearest.h"
 #include "common/paths.h"
+#include "common/str.h"
 #include "store/store_private.h"
 
 static const char layout_text[] = "{\"imageLayoutVersion\":\"1.0.0\"}\n";

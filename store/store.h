@@ -143,7 +143,7 @@ int store_verify(struct store *s, const struct store_manifest *m, struct progres
 /* Remove the tag. Blobs go at gc. */
 int store_remove(struct store *s, const char *ref, struct err *err);
 /*
- * Captures (restore/capture.h) need a template version though it may have no name any more: gc keeps what
+ * Captures (restore/checkpoint.h) need a template version though it may have no name any more: gc keeps what
  * the captures in these directories name.
  */
 #define STORE_CAPTURE_FILE "capture.json"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Captures: directories elsewhere that need a template version of this store (restore/capture.h). A
+ * Captures: directories elsewhere that need a template version of this store (restore/checkpoint.h). A
  * collection of garbage keeps what they name.
  *
  * There is no second book of them: STORE/captures holds a link to each directory that captures were
@@ -16,6 +16,7 @@
 
 #include "common/file.h"
 #include "common/log.h"
+#include "common/str.h"
 #include "store/store_private.h"
 
 #define LINKS "captures"

@@ -17,7 +17,6 @@
 #include <time.h>
 
 #include "common/fault.h"
-#include "common/file.h"
 #include "common/log.h"
 #include "store/store_private.h"
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/file.h"
+#include "common/str.h"
 #include "store/image.h"
 #include "store/store_private.h"
 

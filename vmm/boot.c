@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/limits.h"
+#include "common/str.h"
 #include "vmm/machine.h"
 
 #define SLICE_MS 500 /* between two looks */

@@ -3,7 +3,7 @@
 #define PARBAKE_VMM_BOOT_H
 
 #include "common/progress.h"
-#include "vmm/guest.h"
+#include "vmm/guest/guest.h"
 #include "vmm/monitor.h"
 
 /*

@@ -16,6 +16,7 @@
 #include "common/file.h"
 #include "common/json.h"
 #include "common/paths.h"
+#include "common/str.h"
 
 #define MEASURE_NS 50000000LL
 #define CACHE_NAME "tsc.json"

@@ -16,9 +16,9 @@
 
 #include "common/clock.h"
 #include "common/confine.h"
-#include "common/file.h"
 #include "common/limits.h"
 #include "common/log.h"
+#include "common/str.h"
 #include "vmm/machine.h"
 
 #ifndef P_PIDFD

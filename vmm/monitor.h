@@ -39,7 +39,7 @@ struct machine_spec {
 	 * read the memory it captured), restore maps it privately. Borrowed during start. */
 	int memory_fd;
 	/* restore only: connected unix socket over which the monitor hands its userfaultfd and
-	 * regions to the pager (restore/pager.h); -1: no userfaultfd, plain private mapping. Borrowed. */
+	 * regions to the pager (restore/pager/pager.h); -1: no userfaultfd, plain private mapping. Borrowed. */
 	int pager_fd;
 	/* which monitor; NULL: the one that monitor_probe() tells. Borrowed during start. */
 	const struct monitor_facts *monitor;
@@ -126,7 +126,7 @@ int machine_pause(struct machine *m, int64_t deadline, struct err *err);
 /*
  * PAUSED: write the device state, without memory, to @state_fd (a regular file, emptied first). A booted
  * machine's memory is what lies in the file it shares with its owner; a restored one's is that of
- * its process: see restore/capture.h. What it wrote to its disk is in the overlay, all of it. The machine may be
+ * its process: see restore/checkpoint.h. What it wrote to its disk is in the overlay, all of it. The machine may be
  * resumed afterwards.
  */
 int machine_capture(struct machine *m, int state_fd, int64_t deadline, struct err *err);

@@ -18,6 +18,7 @@
 #include "common/limits.h"
 #include "common/paths.h"
 #include "common/proc.h"
+#include "common/str.h"
 
 #define DISK_FD 3
 #define EXTRACT_MS 300000

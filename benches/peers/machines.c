@@ -19,7 +19,7 @@
 #include "common/file.h"
 #include "common/limits.h"
 #include "common/paths.h"
-#include "restore/sandbox_impl.h"
+#include "restore/sandbox_private.h"
 #include "store/image.h"
 #include "vmm/machine.h"
 

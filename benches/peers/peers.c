@@ -23,8 +23,8 @@
 #include "benches/document.h"
 #include "benches/peers/peers.h"
 #include "benches/text.h"
-#include "common/file.h"
 #include "common/progress.h"
+#include "common/str.h"
 
 static const struct peer *const peers[] = {
 	&peer_parbake, &peer_file, &peer_eager, &peer_boot, &peer_crun};

@@ -20,9 +20,8 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/log.h"
-#include "restore/capture.h"
+#include "restore/checkpoint.h"
 
 #define SANDBOXES 16
 #define SOON clock_deadline(60000)

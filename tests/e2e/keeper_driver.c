@@ -6,7 +6,9 @@
  */
 #include "tests/e2e/keeper_driver.h"
 
-#include "vmm/smaps.h"
+#include "common/file.h"
+#include "common/smaps.h"
+#include "common/str.h"
 
 /* ---- a whole life -------------------------------------------------------------------------- */
 

@@ -14,12 +14,12 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/limits.h"
-#include "pool/keeper.h"
-#include "restore/pager.h"
+#include "common/str.h"
+#include "pool/keeper/keeper.h"
+#include "restore/pager/pager.h"
 #include "tests/unit/tap.h"
-#include "vmm/guest.h"
+#include "vmm/guest/guest.h"
 
 #define PATIENCE_MS 60000
 

@@ -46,6 +46,6 @@ mkdir "$scratch/lib"
 for f in libparbake-uffd.so initramfs.cpio vmlinux; do ln -s "$(readlink -f "$top/build/$f")" "$scratch/lib/$f"; done
 like "$(PARBAKE_LIBDIR=$scratch/lib "$parbake" doctor)" "worse +other monitor .*make monitor" "where it is not built, doctor says how"
 is "$(PARBAKE_LIBDIR=$scratch/lib run tiny:packaged -- echo fourth)" fourth "and the distribution's does all"
-is "$(timeout 60 bash "$top/vmm/qemu/build.sh")" "$(bash "$top/vmm/qemu/build.sh" --print-path)" "make monitor finds it in its cache"
+is "$(timeout 60 bash "$top/vmm/qemu/trimmed/build.sh")" "$(bash "$top/vmm/qemu/trimmed/build.sh" --print-path)" "make monitor finds it in its cache"
 "$parbake" rm tiny:packaged >/dev/null
 finish

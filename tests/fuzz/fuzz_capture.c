@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "restore/capture_impl.h"
-#include "vmm/qemu_state.h"
+#include "restore/checkpoint_private.h"
+#include "vmm/qemu/state_private.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

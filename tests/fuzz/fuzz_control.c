@@ -3,9 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/file.h"
-#include "pool/api_control_impl.h"
-#include "pool/pool_impl.h"
+#include "pool/api/control_private.h"
+#include "pool/pool_private.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

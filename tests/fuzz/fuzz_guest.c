@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <sys/socket.h>
 
-#include "vmm/guest.h"
+#include "vmm/guest/guest.h"
 
 struct reader {
 	size_t take;

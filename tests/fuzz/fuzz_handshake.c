@@ -3,7 +3,7 @@
  * must be whole pages within the memory, apart from each other. */
 #include <stdlib.h>
 
-#include "restore/pager_impl.h"
+#include "restore/pager/pager_private.h"
 
 #define MEMORY (64 * MIB)
 

@@ -11,6 +11,7 @@
 
 #include "common/file.h"
 #include "common/log.h"
+#include "common/str.h"
 #include "store/store.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pool/keeper_impl.h"
+#include "pool/keeper/keeper_private.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "bake/proxy_head.h"
+#include "egress/head.h"
 
 static void check_sent_on(const char *head, size_t len, const struct proxy_head *h)
 {

@@ -8,7 +8,7 @@
 
 #include "common/clock.h"
 #include "common/sock.h"
-#include "vmm/qmp.h"
+#include "vmm/qemu/qmp.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -11,8 +11,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "bake/ext4.h"
-#include "bake/unpack.h"
+#include "bake/ext4/ext4.h"
+#include "bake/source/unpack.h"
 #include "common/file.h"
 #include "common/limits.h"
 

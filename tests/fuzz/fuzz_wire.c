@@ -9,8 +9,8 @@
 
 #include "common/base64.h"
 #include "common/utf8.h"
-#include "pool/wire_context.h"
-#include "pool/wire_text.h"
+#include "pool/envd/context_private.h"
+#include "pool/envd/text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

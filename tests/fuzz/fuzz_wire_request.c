@@ -16,8 +16,8 @@
 
 #include "common/clock.h"
 #include "common/sock.h"
-#include "pool/wire.h"
-#include "pool/wire_text.h"
+#include "pool/envd/envd.h"
+#include "pool/envd/text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 
 #include "common/cleanup.h"
-#include "common/file.h"
+#include "common/str.h"
 #include "tests/unit/tap.h"
 
 static char dir[] = "/tmp/parbake-ext4-XXXXXX";

@@ -13,7 +13,7 @@
 
 #include "common/clock.h"
 #include "common/sock.h"
-#include "pool/loop.h"
+#include "common/loop.h"
 
 #pragma GCC diagnostic ignored "-Wunused-function" /* a test that uses a part of it is no fault */
 

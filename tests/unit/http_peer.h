@@ -17,10 +17,10 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/limits.h"
 #include "common/sock.h"
-#include "pool/http_impl.h"
+#include "common/str.h"
+#include "pool/http/http_private.h"
 #include "tests/unit/http_client.h"
 #include "tests/unit/tap.h"
 

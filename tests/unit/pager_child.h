@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 #include "common/sock.h"
-#include "restore/uffd_impl.h"
+#include "restore/pager/uffd.h"
 
 #define PAGE 4096ul
 #define CHILD_BLOCK 4 /* pages that one thread has to itself */

@@ -14,7 +14,7 @@
 
 #include "common/clock.h"
 #include "tests/unit/tap.h"
-#include "vmm/guest.h"
+#include "vmm/guest/guest.h"
 
 #define PEER_DEADLINE_MS 20000
 

@@ -5,7 +5,7 @@
 /* A stream's callbacks that note what they see. */
 #include <stdio.h>
 
-#include "vmm/guest.h"
+#include "vmm/guest/guest.h"
 
 /* What a stream's callbacks saw. */
 struct seen {

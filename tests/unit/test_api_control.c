@@ -2,9 +2,9 @@
 /* The control plane's parsers: bodies, queries, tokens, times. */
 #include <stdlib.h>
 
-#include "common/file.h"
-#include "bake/proxy.h"
-#include "pool/api_control_impl.h"
+#include "common/str.h"
+#include "egress/proxy.h"
+#include "pool/api/control_private.h"
 #include "tests/unit/tap.h"
 
 static struct err err;
@@ -72,7 +72,8 @@ static void inside(void)
 		       &out),
 		0, "public hosts too");
 	ok(!out.inside, "which do not");
-	is_int(create("{\"templateID\":\"a\",\"network\":{\"allowOut\":[{\"host\":\"db.example.org:5432\","
+	is_int(create("{\"templateID\":\"a\",\"network\":{\"allowOut\":[{\"host\":\"db.example.org:"
+		      "5432\","
 		      "\"private\":true}]}}",
 		       &said),
 		0, "a host's addresses may be allowed whatever they are, by a field of their own");
@@ -83,8 +84,8 @@ static void inside(void)
 /* Whatever a list of hosts says, no check is switched off by its text: each entry is a host or refused. */
 static void options_in_hosts(void)
 {
-	static const char *const hosts[] = {"private", "PRIVATE", "allow", "subdomains", "0.0.0.0/0",
-		"10.0.0.0/8", "localhost:3200"};
+	static const char *const hosts[] = {"private", "PRIVATE", "allow", "subdomains",
+		"0.0.0.0/0", "10.0.0.0/8", "localhost:3200"};
 	static const char *const refused[] = {"localhost private", "localhost:3200\\tprivate",
 		"localhost\\nprivate", "localhost,private", "localhost\\u0000private", "private=1",
 		"", " ", "*", "a b", "http://localhost/"};
@@ -133,8 +134,8 @@ static void refused_creates(void)
 	refuses("{\"templateID\":\"a\",\"mcp\":{\"x\":{}}}", "mcp", "what is not done here");
 	refuses("{\"templateID\":\"a\",\"network\":{\"allowOut\":[\"10.0.0.1/8\"]}}", "allowOut",
 		"a network with bits behind its prefix");
-	refuses("{\"templateID\":\"a\",\"network\":{\"allowOut\":[{\"private\":true}]}}", "allowOut",
-		"an option without its host");
+	refuses("{\"templateID\":\"a\",\"network\":{\"allowOut\":[{\"private\":true}]}}",
+		"allowOut", "an option without its host");
 	refuses("{\"templateID\":\"a\",\"network\":{\"allowOut\":[{\"host\":\"a.example.org\","
 		"\"private\":\"yes\"}]}}",
 		"private", "an option as text");

@@ -6,7 +6,8 @@
 #include <unistd.h>
 
 #include "common/file.h"
-#include "pool/api_impl.h"
+#include "common/str.h"
+#include "pool/api/api_private.h"
 #include "tests/unit/tap.h"
 
 int main(void)

@@ -9,12 +9,13 @@
 
 #include "common/clock.h"
 #include "common/file.h"
-#include "restore/capture_impl.h"
+#include "common/str.h"
+#include "restore/checkpoint_private.h"
 #include "tests/unit/store_fixture.h"
 #include "tests/unit/tap.h"
-#include "vmm/delta.h"
+#include "vmm/disk_delta.h"
 #include "vmm/machine.h"
-#include "vmm/qemu_state.h"
+#include "vmm/qemu/state_private.h"
 
 static struct err err;
 

@@ -26,6 +26,7 @@
 #include "common/proc.h"
 #include "common/progress.h"
 #include "common/sock.h"
+#include "common/str.h"
 #include "tests/unit/tap.h"
 
 static char dir[] = "/tmp/parbake-common-XXXXXX";

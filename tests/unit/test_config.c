@@ -9,6 +9,7 @@
 
 #include "common/file.h"
 #include "common/limits.h"
+#include "common/str.h"
 #include "tests/unit/tap.h"
 
 #define D1 "sha256:0000000000000000000000000000000000000000000000000000000000000001"

@@ -9,11 +9,12 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "bake/ext4.h"
+#include "bake/ext4/ext4.h"
 #include "common/clock.h"
 #include "common/digest.h"
 #include "common/file.h"
 #include "common/limits.h"
+#include "common/str.h"
 #include "tests/unit/ext4_images.h"
 
 #define BIG 20000

@@ -7,7 +7,7 @@
 #include "benches/image.h"
 #include "common/cleanup.h"
 #include "common/limits.h"
-#include "restore/pager.h"
+#include "restore/pager/pager.h"
 #include "tests/unit/tap.h"
 
 static void measure(enum fault_source source, uint32_t window, bool write, uint64_t want_faults)

@@ -15,12 +15,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "bake/fetch.h"
+#include "bake/fetch/fetch.h"
 #include "common/clock.h"
 #include "common/digest.h"
 #include "common/file.h"
 #include "common/limits.h"
 #include "common/proc.h"
+#include "common/str.h"
 #include "tests/unit/tap.h"
 
 #define SIZE 300000

@@ -5,7 +5,7 @@
  */
 #include "tests/unit/peer.h"
 #include "tests/unit/seen.h"
-#include "vmm/guest_internal.h"
+#include "vmm/guest/guest_private.h"
 
 struct breach {
 	const char *name;

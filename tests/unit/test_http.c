@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The daemon's HTTP server: answers, streams, its end. */
-#include "pool/http.h"
+#include "pool/http/http.h"
 
 #include "tests/unit/http_peer.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The daemon's HTTP server: bodies, collected and passed on; clients that mean harm, or are slow. */
-#include "pool/http.h"
+#include "pool/http/http.h"
 
+#include "common/str.h"
 #include "tests/unit/http_peer.h"
 
 static void test_collect(void)

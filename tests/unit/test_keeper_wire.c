@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/file.h"
-#include "pool/keeper_impl.h"
+#include "common/str.h"
+#include "pool/keeper/keeper_private.h"
 #include "tests/unit/tap.h"
 
 #define PATIENCE_MS 20000

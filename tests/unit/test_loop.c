@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "pool/loop.h"
+#include "common/loop.h"
 #include "tests/unit/tap.h"
 
 static struct loop *l;

@@ -23,11 +23,12 @@
 #include "common/limits.h"
 #include "common/proc.h"
 #include "common/sock.h"
+#include "common/str.h"
 #include "tests/unit/fake_pager.h"
 #include "tests/unit/tap.h"
-#include "vmm/qemu_state.h"
+#include "vmm/qemu/state_private.h"
 #include "vmm/boot.h"
-#include "vmm/guest.h"
+#include "vmm/guest/guest.h"
 #include "vmm/monitor.h"
 
 #define MEMORY (128 * MIB)

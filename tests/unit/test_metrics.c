@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The metrics page, to the byte. */
-#include "pool/metrics.h"
+#include "common/metrics.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -9,6 +9,7 @@
 #include "common/file.h"
 #include "common/limits.h"
 #include "common/proc.h"
+#include "common/str.h"
 #include "tests/unit/tap.h"
 #include "vmm/monitor.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Machines with pages of their own at the pager (restore/pager_own.c), which check every byte of their memory
+ * Machines with pages of their own at the pager (restore/pager/own.c), which check every byte of their memory
  * (pager_child.h) beside siblings without; and differences by themselves.
  */
 #include <sys/mman.h>
@@ -9,8 +9,8 @@
 
 #include "common/clock.h"
 #include "common/proc.h"
-#include "restore/difference.h"
-#include "restore/pager.h"
+#include "restore/pager/memory_delta.h"
+#include "restore/pager/pager.h"
 #include "tests/unit/pager_image.h"
 #include "tests/unit/tap.h"
 

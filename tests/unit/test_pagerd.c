@@ -8,7 +8,7 @@
 
 #include "common/clock.h"
 #include "common/proc.h"
-#include "restore/pager.h"
+#include "restore/pager/pager.h"
 #include "tests/unit/pager_image.h"
 #include "tests/unit/tap.h"
 

@@ -9,11 +9,12 @@
 #include <unistd.h>
 
 #include "bake/pip_lend.h"
-#include "bake/plan.h"
+#include "bake/plan/plan.h"
 #include "bake/root.h"
-#include "bake/source.h"
-#include "bake/stage.h"
+#include "bake/source/source.h"
+#include "bake/plan/stage.h"
 #include "common/file.h"
+#include "common/str.h"
 #include "tests/unit/tap.h"
 
 static char dir[] = "/tmp/parbake-test-XXXXXX";

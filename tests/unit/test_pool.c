@@ -2,8 +2,8 @@
 /* The pool's pure parts: rates and targets, token buckets, ids, records. */
 #include <stdlib.h>
 
-#include "bake/proxy.h"
-#include "pool/pool_impl.h"
+#include "egress/proxy.h"
+#include "pool/pool_private.h"
 #include "tests/unit/tap.h"
 
 #define DIGEST "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"

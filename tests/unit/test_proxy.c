@@ -8,8 +8,8 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 
-#include "bake/proxy.h"
-#include "bake/proxy_head.h"
+#include "egress/proxy.h"
+#include "egress/head.h"
 #include "common/limits.h"
 #include "tests/unit/peer.h"
 
@@ -352,7 +352,8 @@ static void test_private(struct server *web)
 	proxy_free(p);
 	proxy_for(g, allow, 2, false, NULL, &p);
 	a = ask(g, fd, request);
-	has_str(a, "HTTP/1.1 403 ", "a host called \"private\" opens nothing of the host before it");
+	has_str(a, "HTTP/1.1 403 ",
+		"a host called \"private\" opens nothing of the host before it");
 	has_str(a, "an address that is loopback", "its address is what is refused");
 	free(a);
 	proxy_free(p);

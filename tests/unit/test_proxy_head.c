@@ -6,8 +6,8 @@
 #include <sched.h>
 #include <sys/ioctl.h>
 
-#include "bake/proxy.h"
-#include "bake/proxy_head.h"
+#include "egress/proxy.h"
+#include "egress/head.h"
 #include "tests/unit/tap.h"
 
 /* ---- rules ------------------------------------------------------------------------------ */

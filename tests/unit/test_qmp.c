@@ -12,7 +12,7 @@
 #include "common/proc.h"
 #include "common/sock.h"
 #include "tests/unit/tap.h"
-#include "vmm/qmp.h"
+#include "vmm/qemu/qmp.h"
 
 #define GREETING "{\"QMP\": {\"version\": {}, \"capabilities\": [\"oob\"]}}\r\n"
 #define SOON clock_deadline(10000)

@@ -14,6 +14,7 @@
 #include "benches/svg.h"
 #include "common/file.h"
 #include "common/proc.h"
+#include "common/str.h"
 #include "tests/unit/tap.h"
 
 #define HOSTILE "<script>alert('x')</script> & \"q\" ]]> \xe2\x80\xae"

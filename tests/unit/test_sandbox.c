@@ -14,6 +14,7 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/proc.h"
+#include "common/str.h"
 #include "restore/sandbox.h"
 #include "store/image.h"
 #include "tests/unit/tap.h"

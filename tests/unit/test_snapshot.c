@@ -2,6 +2,7 @@
 /* Configs, working sets and deltas: there and back, and every field refused when it is wrong. */
 #include "store/snapshot.h"
 
+#include "common/str.h"
 #include "tests/unit/store_fixture.h"
 #include "tests/unit/tap.h"
 

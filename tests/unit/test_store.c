@@ -10,7 +10,9 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "common/file.h"
 #include "common/proc.h"
+#include "common/str.h"
 #include "tests/unit/store_fixture.h"
 #include "tests/unit/tap.h"
 

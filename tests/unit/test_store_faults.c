@@ -15,6 +15,8 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 
+#include "common/file.h"
+#include "common/str.h"
 #include "tests/unit/store_fixture.h"
 #include "tests/unit/tap.h"
 

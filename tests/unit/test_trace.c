@@ -6,12 +6,13 @@
 #include <fcntl.h>
 #include <stdlib.h>
 
-#include "vmm/smaps.h"
+#include "common/smaps.h"
 #include "benches/symbols.h"
 #include "benches/trace.h"
 #include "common/digest.h"
 #include "common/file.h"
-#include "restore/pager_impl.h"
+#include "common/str.h"
+#include "restore/pager/pager_private.h"
 #include "tests/unit/tap.h"
 
 static const char map[] = "0000000000000000 D __per_cpu_start\n"

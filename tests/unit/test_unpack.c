@@ -12,11 +12,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "bake/ext4.h"
-#include "bake/unpack.h"
+#include "bake/ext4/ext4.h"
+#include "bake/source/unpack.h"
 #include "common/digest.h"
 #include "common/file.h"
 #include "common/limits.h"
+#include "common/str.h"
 #include "tests/unit/ext4_images.h"
 
 static const struct ext4_options image = {

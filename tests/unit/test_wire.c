@@ -6,6 +6,7 @@
 
 #include "common/base64.h"
 #include "common/digest.h"
+#include "common/file.h"
 #include "common/limits.h"
 
 /* ---- /exec -------------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include "common/file.h"
 #include "common/limits.h"
 
 static char work[] = "/tmp/parbake-files-XXXXXX";

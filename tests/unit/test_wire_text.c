@@ -4,8 +4,8 @@
 
 #include "common/base64.h"
 #include "common/utf8.h"
-#include "pool/wire_context.h"
-#include "pool/wire_text.h"
+#include "pool/envd/context_private.h"
+#include "pool/envd/text.h"
 #include "tests/unit/tap.h"
 
 static void test_base64(void)

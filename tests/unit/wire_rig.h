@@ -14,10 +14,9 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/sock.h"
-#include "pool/wire.h"
-#include "pool/wire_text.h"
+#include "pool/envd/envd.h"
+#include "pool/envd/text.h"
 #include "tests/unit/http_client.h"
 #include "tests/unit/peer.h"
 

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_EGRESS_CONNECTION_PRIVATE_H
+#define PARBAKE_EGRESS_CONNECTION_PRIVATE_H
+
+#include "egress/proxy.h"
+#include "egress/head.h"
+#include "common/limits.h"
+
+/* What proxy.c (the proxy as a whole) and proxy_conn.c (its connections) share. */
+
+struct conn;
+
+struct proxy {
+	struct guest *g;
+	struct proxy_rule *rules;
+	size_t n_rules;
+	struct proxy_env env;
+	void (*note)(void *user, const char *text);
+	void *user;
+	struct proxy_stats stats;
+	struct conn *conns[LIMIT_PROXY_STREAMS];
+	char *noted[LIMIT_PROXY_NOTES];
+	unsigned n_noted;
+	uint8_t buf[PROTO_DATA_MAX];
+};
+
+/* A connection for the agent's stream @s, in its slot of @p->conns. */
+struct conn *proxy_conn_new(struct proxy *p, struct guest_stream *s);
+/* REPLY with @error (positive errno, or 0) and free it. */
+void proxy_conn_end(struct conn *c, int error, const char *text);
+/* The stream's callbacks; their user is the connection. */
+extern const struct guest_stream_ops proxy_conn_ops;
+
+/* Is the host allowed? Then also: whatever its addresses are? */
+bool proxy_allows(const struct proxy *p, const struct proxy_head *h, bool *ret_any);
+/* The first time for each host: tell that it was refused. */
+void proxy_note_refusal(struct proxy *p, const char *host, uint16_t port, const char *why);
+
+#endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The proxy as a whole: its rules, its slots for connections (proxy_conn.c), what it counts and
+ * what it tells.
+ */
+#include "common/str.h"
+#include "egress/connection_private.h"
+
+void proxy_note_refusal(struct proxy *p, const char *host, uint16_t port, const char *why)
+{
+	char authority[272], text[512];
+
+	if (!p->note || p->n_noted > LIMIT_PROXY_NOTES)
+		return;
+	proxy_authority_text(host, port, authority);
+	for (unsigned i = 0; i < p->n_noted; i++) {
+		if (!strcmp(p->noted[i], authority))
+			return;
+	}
+	if (p->n_noted++ == LIMIT_PROXY_NOTES) {
+		p->note(p->user, "more connections were refused");
+		return;
+	}
+	p->noted[p->n_noted - 1] = str_dup(authority);
+	snprintf(text, sizeof(text), "refused a connection to %s: %s", authority, why);
+	p->note(p->user, text);
+}
+
+bool proxy_allows(const struct proxy *p, const struct proxy_head *h, bool *ret_any)
+{
+	bool found = false;
+
+	*ret_any = false;
+	for (size_t i = 0; i < p->n_rules; i++) {
+		const struct proxy_rule *r = &p->rules[i];
+
+		if (r->literal != h->literal || !proxy_rule_match(r, h->host, h->port))
+			continue;
+		found = true;
+		*ret_any |= r->private_ok;
+	}
+	return found;
+}
+
+static const struct guest_stream_ops *proxy_open(
+	void *user, struct guest_stream *s, void **ret_user)
+{
+	struct proxy *p = user;
+	size_t slot = 0;
+
+	p->stats.connections++;
+	while (slot < LIMIT_PROXY_STREAMS && p->conns[slot])
+		slot++;
+	if (slot == LIMIT_PROXY_STREAMS) {
+		p->stats.failed++;
+		return NULL;
+	}
+	*ret_user = p->conns[slot] = proxy_conn_new(p, s);
+	return &proxy_conn_ops;
+}
+
+int proxy_new(struct guest *g, const struct proxy_rule *rules, size_t n_rules,
+	void (*note)(void *user, const char *text), void *user, struct proxy **ret, struct err *err)
+{
+	struct proxy *p;
+	int rc;
+
+	if (n_rules > LIMIT_PROXY_RULES)
+		return err_set(
+			err, E2BIG, "more than %d hosts in [network] allow", LIMIT_PROXY_RULES);
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		abort();
+	p->g = g;
+	p->note = note;
+	p->user = user;
+	p->rules = calloc(n_rules ? n_rules : 1, sizeof(*p->rules));
+	if (!p->rules)
+		abort();
+	if (n_rules)
+		memcpy(p->rules, rules, n_rules * sizeof(*rules));
+	p->n_rules = n_rules;
+	rc = proxy_env_read(&p->env, err);
+	if (rc < 0) {
+		free(p->rules);
+		free(p);
+		return rc;
+	}
+	guest_on_open(g, proxy_open, p);
+	*ret = p;
+	return 0;
+}
+
+void proxy_free(struct proxy *p)
+{
+	if (!p)
+		return;
+	guest_on_open(p->g, NULL, NULL);
+	for (size_t i = 0; i < LIMIT_PROXY_STREAMS; i++) {
+		if (p->conns[i])
+			proxy_conn_end(p->conns[i], ECONNABORTED, "the proxy has been stopped");
+	}
+	for (unsigned i = 0; i < p->n_noted && i < LIMIT_PROXY_NOTES; i++)
+		free(p->noted[i]);
+	proxy_env_free(&p->env);
+	free(p->rules);
+	free(p);
+}
+
+int proxy_listen(struct proxy *p, unsigned port, int64_t deadline, int also_fd, struct err *err)
+{
+	uint8_t buf[16];
+	struct proto_out o = {.buf = buf, .max = sizeof(buf)};
+
+	proto_put_u32(&o, PROTO_T_PORT, port);
+	return guest_call(p->g, PROTO_PROXY, &o, deadline, also_fd, NULL, NULL, err);
+}
+
+void proxy_get_stats(const struct proxy *p, struct proxy_stats *ret)
+{
+	*ret = p->stats;
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_EGRESS_PROXY_H
+#define PARBAKE_EGRESS_PROXY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/cleanup.h"
+#include "common/err.h"
+#include "vmm/guest/guest.h"
+
+/*
+ * A machine's way out while it is baked: an HTTP/1.1 forward proxy. Connections to a port on the
+ * guest's loopback come over the agent's channel (PROXY_OPEN); this end connects, and only to what
+ * the recipe allows. It lives in guest_wait()'s loop and never blocks it.
+ *
+ * The host's own upstream proxy is honoured (https_proxy for CONNECT, http_proxy for http://
+ * URLs, in lower case; HTTPS_PROXY too; no_proxy, NO_PROXY: "*", hosts with their subdomains,
+ * host:port). Only http:// upstream proxies, with user:password@ if need be. The upstream then
+ * resolves names, so that the addresses behind them are its own to check: here only names are.
+ */
+
+/*
+ * One thing that may be reached: a host by name, all below a domain, an address, or a network of
+ * addresses that are asked for as such.
+ *
+ * Whatever a rule names, loopback, link-local, private, shared (100.64/10), multicast and other special
+ * addresses, and the host's own, are not connected to (IPv4 in IPv6 included), unless private_ok is
+ * set. No text that proxy_rule_parse() takes sets it: each edge that may (a recipe's, an operator's)
+ * has a word or field of its own for it, and sets it itself. So what a tenant writes cannot.
+ */
+struct proxy_rule {
+	char host[256]; /* lower case, no dot at the end, no "*."; addresses as of inet_ntop(3) */
+	uint16_t port; /* 0: 80 and 443 */
+	uint8_t prefix_bits; /* of a network: the bits that its addresses share */
+	bool subdomains; /* any depth below host, not host itself */
+	bool literal; /* host is an address */
+	bool network; /* host is the first address of one; literal too */
+	bool private_ok;
+};
+
+#define PROXY_RULE_TEXT 288
+
+/*
+ * Parse "host", "host:port", "*.domain", "*.domain:port", an address ("10.0.0.8:8080",
+ * "[2001:db8::1]:443") or a network ("192.0.2.0/24", "2001:db8::/32"); nothing else, no space
+ * and no option. Upper and lower case are the same, a dot at the end is dropped; ASCII only (write
+ * xn-- names as such). private_ok becomes false. -EINVAL with what is wrong.
+ */
+int proxy_rule_parse(const char *text, struct proxy_rule *ret, struct err *err);
+/* The text that parses to it (but for private_ok). */
+void proxy_rule_text(const struct proxy_rule *r, char ret[static PROXY_RULE_TEXT]);
+/* Is it an address that is connected to with private_ok alone? */
+bool proxy_rule_inside(const struct proxy_rule *r);
+/* Does it allow @host (as in struct proxy_rule) at @port? */
+bool proxy_rule_match(const struct proxy_rule *r, const char *host, uint16_t port);
+
+struct proxy_stats {
+	uint64_t connections; /* asked for */
+	uint64_t refused; /* not allowed, by name or by address */
+	uint64_t failed; /* allowed, but broken requests, no such name, no answer */
+	uint64_t bytes_out; /* guest → network */
+	uint64_t bytes_in; /* network → guest */
+	unsigned open; /* now */
+};
+
+struct proxy;
+
+/*
+ * Serve @g's proxy connections from now on. @rules: @n_rules of them (≤ LIMIT_PROXY_RULES), copied.
+ * @note (may be NULL) gets a sentence the first time a host is refused. Takes guest_on_open(). Same
+ * thread as @g.
+ */
+int proxy_new(struct guest *g, const struct proxy_rule *rules, size_t n_rules,
+	void (*note)(void *user, const char *text), void *user, struct proxy **ret,
+	struct err *err);
+/* Ends its connections. Before guest_free(). NULL is allowed. */
+void proxy_free(struct proxy *p);
+DEFINE_CLEANUP(struct proxy *, proxy_free)
+#define cleanup_proxy cleanup_with(proxy_free_p_)
+
+/* Let the agent listen on loopback @port and send its connections here; 0: stop listening. */
+int proxy_listen(struct proxy *p, unsigned port, int64_t deadline, int also_fd, struct err *err);
+void proxy_get_stats(const struct proxy *p, struct proxy_stats *ret);
+
+#endif

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a daemon finds when it starts, whenever the one before it was killed.
+ *
+ * There are two places, and no third book: the sockets of keepers (what runs) and STATE (what rests). A
+ * keeper that answers has a lease and a record; one without a lease has no socket, and ended with the
+ * daemon. So at each instant of each change:
+ *
+ *   create   before the lease: nothing to find, and a keeper that is asked for one by a daemon that has gone
+ *            ends. With it: a running sandbox, whether or not its client was
+ *            told; its lease ends it. With auto_pause its record may be missing yet: written here.
+ *   kill     the keeper and its machine are killed together: a socket that nobody listens on, unlinked
+ *            here; a record without a whole capture, cleared. Of a paused one the record goes first: a
+ *            capture without one is litter.
+ *   pause    (1) paused/ID.json is there: the keeper answers, it runs; the record is cleared.
+ *            (2) its keeper is capturing into captures/ID-N: it does not answer until that is done, or
+ *            ends with it done: it is waited for, and what is its own left alone meanwhile.
+ *            (3) capture.json is there: the capture is whole, the keeper ends by itself. Paused.
+ *   resume   (1) the keeper has no lease yet: it ended with the daemon; still paused. (2) It runs, from
+ *            captures/ID-N; its record says generation N + 1: captures before that are cleared, and
+ *            what lies in paused/ is written anew where its lease pauses it, else cleared. (The keeper may
+ *            end, by its lease, before a daemon comes: then it is seen as paused in ID-N again, which is what
+ *            it was; nothing of it is lost that was not given up with the lease.)
+ *   a lease's end with auto_pause is a pause from (2) on, by the keeper alone. (After a resume whose
+ *            daemon was killed before it wrote the record anew, that one says N, and N + 1 is there.)
+ *   fork     its capture, whole or not, belongs to no record: litter, as who asked is gone. Keepers with a
+ *            lease run, and hold what they need open; the others ended.
+ *   snapshot a record without a whole capture, or with one to be published: litter, both.
+ *   removal  of a capture is a rename into trash/, then at leisure: what lies there is litter.
+ *
+ * A keeper that does not answer (stopped, or capturing for long) is waited for without holding up the
+ * start; if it says nothing for STUCK_MS, nobody can say whose it is or until when: it is killed.
+ */
+#include "pool/pool_private.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/log.h"
+#include "common/str.h"
+
+#define ADOPT_MS 3000 /* for all together, before the daemon goes on without the rest */
+#define STUCK_MS 60000
+
+/* ---- what rests ------------------------------------------------------------------------------- */
+
+static void trash(struct pool *p, const char *path)
+{
+	struct err err;
+
+	if (pool_trash(p, path, &err) < 0)
+		log_warn("%s", err.text);
+}
+
+static void noted(void *user, int error, const char *text)
+{
+	char *id = user;
+
+	if (error)
+		log_warn("sandbox %s: %s", id, text);
+	free(id);
+}
+
+/* When a capture became whole. */
+static int64_t paused_at(const char *capture)
+{
+	cleanup_free char *last = str_printf("%s/capture.json", capture);
+	struct stat st;
+
+	if (stat(last, &st) < 0)
+		return clock_realtime_ns() / 1000000;
+	return (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
+}
+
+/* The generation that it rests in, 0: none. */
+static unsigned rests_in(const struct pool_sandbox *sb)
+{
+	for (unsigned n = sb->notes.generation + 1; n && n >= sb->notes.generation; n--) {
+		cleanup_free char *capture = pool_capture_path(sb->pool, sb->notes.id, n);
+
+		if (pool_capture_whole(capture))
+			return n;
+	}
+	return 0;
+}
+
+/* The record of one that does not run: paused, or litter. */
+static void note_of_resting(struct pool *p, const char *id, const char *path)
+{
+	cleanup_free char *capture = NULL;
+	cleanup_json json_t *record = NULL;
+	struct pool_sandbox *sb = NULL;
+	struct err err = {0};
+
+	if (json_read_file(AT_FDCWD, path, &record, &err) == 0)
+		sb = pool_sandbox_new(p, record, POOL_PAUSED, &err);
+	if (!sb || strcmp(sb->notes.id, id)) {
+		log_error("%s cannot be read, and is left as it is: %s", path,
+			sb ? "it is another's" : err.text);
+		if (sb)
+			pool_sandbox_remove(sb);
+		return;
+	}
+	sb->capture = rests_in(sb);
+	if (!sb->capture) {
+		if (pool_rest_clear(sb, &err) < 0)
+			log_warn("%s", err.text);
+		pool_sandbox_remove(sb);
+		return;
+	}
+	capture = pool_capture_path(p, id, sb->capture);
+	sb->paused_ms = paused_at(capture);
+	pool_sandbox_list(sb);
+	log_info("sandbox %s: paused", id);
+}
+
+static bool adopting(const struct pool *p, const char *id)
+{
+	for (const struct pool_machine *m = p->machines; m; m = m->next) {
+		if (m->path && m->use == POOL_USE_ADOPTED && !strcmp(strrchr(m->path, '/') + 1, id))
+			return true;
+	}
+	return false;
+}
+
+/* Look at what STATE/paused has of @id. */
+static void note_look(struct pool *p, const char *id)
+{
+	cleanup_free char *path = pool_note_path(p, "paused", id);
+	struct pool_sandbox *sb = pool_sandbox_find(p, id);
+
+	if (sb && sb->machine && sb->notes.auto_pause)
+		pool_rest_note(sb, noted, str_dup(id));
+	else if (sb && sb->machine)
+		unlink(path);
+	else if (!sb && access(path, F_OK) == 0)
+		note_of_resting(p, id, path);
+}
+
+/* May the capture @name be needed? It is a snapshot's, or "ID-N" of a sandbox. */
+static bool capture_needed(struct pool *p, const char *name)
+{
+	char id[POOL_ID_SIZE], rest;
+	const struct pool_sandbox *sb;
+	unsigned n;
+
+	if (pool_id_valid(name)) {
+		cleanup_free char *note = pool_note_path(p, "snapshots", name);
+
+		return access(note, F_OK) == 0;
+	}
+	if (sscanf(name, "%20[a-z0-9]-%9u%c", id, &n, &rest) != 2 || !pool_id_valid(id))
+		return false;
+	sb = pool_sandbox_find(p, id);
+	if (!sb)
+		return adopting(p, id);
+	/* one that runs may just now be pausing, by its lease */
+	return sb->machine ? n >= sb->notes.generation : n == sb->capture;
+}
+
+/* Each name in a directory, which @fn may remove. */
+static void each(struct pool *p, const char *path,
+	void (*fn)(struct pool *p, const char *path, const char *name))
+{
+	cleanup_dir DIR *dir = opendir(path);
+	struct dirent *e;
+
+	while (dir && (e = readdir(dir))) {
+		cleanup_free char *one = str_printf("%s/%s", path, e->d_name);
+
+		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+			fn(p, one, e->d_name);
+	}
+}
+
+static void paused_look(struct pool *p, const char *path, const char *name)
+{
+	char id[POOL_ID_SIZE];
+
+	if (!pool_note_name(name, id))
+		trash(p, path); /* what a publish left behind */
+	else if (!adopting(p, id))
+		note_look(p, id);
+}
+
+static void litter(struct pool *p, const char *path, const char *name)
+{
+	(void)name;
+	trash(p, path);
+}
+
+static void snapshot_look(struct pool *p, const char *path, const char *name)
+{
+	cleanup_json json_t *record = NULL;
+	cleanup_free char *capture = NULL;
+	char id[POOL_ID_SIZE];
+
+	if (!pool_note_name(name, id) || pool_snapshot_find(p, id, &record, &capture, NULL) < 0 ||
+		json_object_get(record, "publish"))
+		trash(p, path);
+}
+
+static void capture_look(struct pool *p, const char *path, const char *name)
+{
+	if (!capture_needed(p, name))
+		trash(p, path);
+}
+
+/* What is known of @id, now that its machine is: its record, and its captures (of the generations there can
+ * be; others' are not looked at, they may be being made). */
+static void late_look(struct pool *p, const char *id)
+{
+	const struct pool_sandbox *sb;
+
+	note_look(p, id);
+	sb = pool_sandbox_find(p, id);
+	for (unsigned n = sb && sb->notes.generation ? sb->notes.generation - 1 : 0;
+		sb && n <= sb->notes.generation + 1; n++) {
+		cleanup_free char *path = pool_capture_path(p, id, n);
+
+		capture_look(p, path, strrchr(path, '/') + 1);
+	}
+}
+
+/* ---- what runs -------------------------------------------------------------------------------- */
+
+static int sandbox_adopt(struct pool_machine *m, const json_t *reply, int channel, struct err *err)
+{
+	struct pool *p = m->pool;
+	const json_t *record = json_object_get(reply, "record");
+	const char *name = strrchr(m->path, '/') + 1;
+	struct pool_sandbox *sb;
+	uint64_t end, monitor;
+	int r = json_get_u64(reply, "end_ns", 0, INT64_MAX, &end, err);
+
+	if (r == 0)
+		r = json_get_u64(reply, "monitor_pid", 0, INT32_MAX, &monitor, err);
+	sb = r == 0 ? pool_sandbox_new(p, (json_t *)record, POOL_RUNNING, err) : NULL;
+	if (sb && (strcmp(sb->notes.id, name) || pool_sandbox_find(p, name))) {
+		err_set(err, EINVAL, "its record is that of another sandbox");
+		pool_sandbox_remove(sb);
+		sb = NULL;
+	}
+	if (!sb) {
+		close(channel);
+		return -EINVAL;
+	}
+	sb->version = pool_version_of(p, &sb->notes);
+	sb->version->sandboxes++;
+	r = pool_guest_open(sb, channel, err);
+	if (r < 0) {
+		pool_sandbox_remove(sb);
+		return r;
+	}
+	m->version = sb->version;
+	m->use = POOL_USE_SANDBOX;
+	m->sb = sb;
+	sb->machine = m;
+	sb->cgroup = pool_cgroup_new(p->cgroups, sb->notes.id, (int)monitor, sb->notes.memory_bytes,
+		p->config->machine_pids, sb->notes.vcpus);
+	pool_sandbox_list(sb);
+	pool_lease_set(sb, (int64_t)end);
+	return 0;
+}
+
+struct stuck {
+	struct pool *pool;
+	char *path;
+};
+
+/* Nobody knows whose it was; what lies in STATE may say. */
+static void stuck_gone(void *user, int error, const char *text)
+{
+	struct stuck *l = user;
+
+	(void)error;
+	(void)text;
+	unlink(l->path);
+	late_look(l->pool, strrchr(l->path, '/') + 1);
+	free(l->path);
+	free(l);
+}
+
+static void stuck_kill(struct pool_machine *m, const char *why)
+{
+	struct stuck *l = malloc(sizeof(*l));
+
+	if (!l)
+		abort();
+	*l = (struct stuck){.pool = m->pool, .path = str_dup(m->path)};
+	log_warn("sandbox %s is ended: %s", strrchr(m->path, '/') + 1, why);
+	pool_machine_end(m, stuck_gone, l);
+}
+
+static void stuck_passed(void *user)
+{
+	struct pool_machine *m = user;
+
+	m->timer = NULL;
+	stuck_kill(m, "its keeper has not answered since the pool started");
+}
+
+static void described(
+	void *user, int error, const char *text, const json_t *reply, int *fds, unsigned n_fds)
+{
+	struct pool_machine *m = user;
+	struct pool *p = m->pool;
+	const char *id = strrchr(m->path, '/') + 1;
+	int channel = error == 0 && n_fds == 2 ? fds[1] : -1;
+	struct err err;
+
+	for (unsigned i = 0; i < n_fds; i++) {
+		if (fds[i] != channel)
+			close(fds[i]);
+	}
+	if (error == ECONNRESET || m->use != POOL_USE_ADOPTED) {
+		close_fd(&channel);
+		return; /* its end is about to be told */
+	}
+	loop_timer_cancel(m->timer);
+	m->timer = NULL;
+	if (error) {
+		stuck_kill(m, text);
+	} else if (channel < 0) {
+		stuck_kill(m, "its keeper gave no channel");
+	} else if (sandbox_adopt(m, reply, channel, &err) < 0) {
+		stuck_kill(m, err.text);
+	} else {
+		log_info("sandbox %s: adopted", id);
+		if (!p->opening)
+			late_look(p, id);
+	}
+}
+
+void pool_adopt_ended(struct pool_machine *m, const char *text)
+{
+	struct pool *p = m->pool;
+	const char *id = strrchr(m->path, '/') + 1;
+
+	log_info("sandbox %s: ended before it was adopted: %s", id, text);
+	unlink(m->path);
+	m->use = POOL_USE_DYING;
+	if (!p->opening)
+		late_look(p, id);
+}
+
+static void socket_look(struct pool *p, const char *path, const char *name)
+{
+	struct pool_machine *m;
+	struct err err;
+	int r;
+
+	r = pool_id_valid(name) ? pool_machine_adopt(p, path, &m, &err) : -ENOENT;
+	if (r == 0) {
+		keeper_describe(m->keeper, described, m);
+	} else if (r == -ECONNREFUSED || r == -ENOENT) {
+		unlink(path); /* nobody listens there */
+	} else {
+		log_warn("sandbox %s could not be adopted: %s", name, err.text);
+	}
+}
+
+static unsigned adopting_count(const struct pool *p)
+{
+	unsigned n = 0;
+
+	for (const struct pool_machine *m = p->machines; m; m = m->next)
+		n += m->use == POOL_USE_ADOPTED;
+	return n;
+}
+
+int pool_adopt(struct pool *p, struct err *err)
+{
+	cleanup_free char *paused = str_printf("%s/paused", p->state);
+	cleanup_free char *captures = str_printf("%s/captures", p->state);
+	cleanup_free char *snapshots = str_printf("%s/snapshots", p->state);
+	cleanup_free char *bin = str_printf("%s/trash", p->state);
+	int64_t deadline = clock_deadline(ADOPT_MS);
+	int r = 0;
+
+	each(p, bin, litter);
+	each(p, p->sockets, socket_look);
+	while (r == 0 && adopting_count(p) && clock_now_ns() < deadline)
+		r = loop_once(p->loop, deadline, err);
+	if (r < 0)
+		return r;
+	for (struct pool_machine *m = p->machines; m; m = m->next) {
+		if (m->use == POOL_USE_ADOPTED)
+			m->timer = loop_timer(p->loop, clock_deadline(STUCK_MS), stuck_passed, m);
+	}
+	if (adopting_count(p))
+		log_warn(
+			"%u sandboxes of the pool before have not answered yet", adopting_count(p));
+	each(p, paused, paused_look);
+	each(p, snapshots, snapshot_look);
+	each(p, captures, capture_look);
+	return 0;
+}

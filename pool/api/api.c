@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who asks, and for what.
+ *
+ * A key comes as X-API-Key or as Authorization: Bearer. Over TCP there must be one. At the unix
+ * socket the kernel says who connected: root and the daemon's own user may do all; others need a
+ * key where keys are configured, and where none are, who may open the socket may use it. A key that
+ * is wrong is refused wherever it comes from.
+ *
+ * What runs in a sandbox is asked for by its host name, by a header or below /sandboxes/ID/; the
+ * last has the control plane's routes before it. A key sees its own sandboxes alone. The inside of
+ * a sandbox is open to its token, too, which its create's answer has: SDKs send that there, no key.
+ */
+#include "pool/api/api.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/paths.h"
+#include "common/str.h"
+#include "pool/api/api_private.h"
+#include "pool/envd/envd.h"
+
+#define PORT_ENVD 49983 /* of the SDKs' host names: commands and files … */
+#define PORT_CODE 49999 /* … and code; both are the agent */
+
+/* Where things lie on the host is its operator's to know, and stands in the log: clients are told "…". One API a process. */
+static char *hidden[4];
+
+static void hide(size_t i, const char *path)
+{
+	free(hidden[i]);
+	hidden[i] = path && path[0] == '/' && path[1] ? str_dup(path) : NULL;
+}
+
+static void hide_places(const struct config *c)
+{
+	const char *place;
+
+	hide(0, c->state);
+	hide(1, c->store || paths_get(PATHS_STORE, &place, NULL) < 0 ? c->store : place);
+	hide(2, paths_get(PATHS_CACHE, &place, NULL) < 0 ? NULL : place);
+	hide(3, paths_get(PATHS_RUN, &place, NULL) < 0 ? NULL : place);
+}
+
+int api_new(struct loop *l, struct pool *p, const struct config *config, struct metrics *m,
+	struct api **ret, struct err *err)
+{
+	struct api *a = calloc(1, sizeof(*a));
+	int r;
+
+	if (!a)
+		return err_set(err, ENOMEM, "no memory for the API");
+	*a = (struct api){.loop = l, .pool = p, .config = config, .metrics = m};
+	a->started_ns = clock_now_ns();
+	r = api_token_open(a, err);
+	if (r < 0) {
+		free(a);
+		return r;
+	}
+	api_numbers_new(a);
+	hide_places(config);
+	*ret = a;
+	return 0;
+}
+
+void api_configure(struct api *a, const struct config *config)
+{
+	a->config = config;
+	hide_places(config);
+}
+
+void api_drain(struct api *a)
+{
+	a->draining = true;
+}
+
+void api_pool_gone(struct api *a)
+{
+	a->pool = NULL;
+	api_numbers_drop(a);
+}
+
+void api_free(struct api *a)
+{
+	if (!a)
+		return;
+	wire_free(a->wire);
+	api_numbers_free(a);
+	for (size_t i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++)
+		hide(i, NULL);
+	free(a);
+}
+
+/* ---- errors --------------------------------------------------------------------------------- */
+
+char *api_hide(const char *text)
+{
+	char *out = str_dup(text);
+
+	for (size_t i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++) {
+		char *at = out;
+
+		while (hidden[i] && (at = strstr(at, hidden[i]))) {
+			cleanup_free char *old = out;
+
+			out = str_printf("%.*s…%s", (int)(at - old), old, at + strlen(hidden[i]));
+			at = out + (at - old) + strlen("…");
+		}
+	}
+	return out;
+}
+
+void api_error(struct http_request *rq, unsigned status, const char *fmt, ...)
+{
+	char path[LOG_QUOTED], said[LOG_QUOTED];
+	cleanup_free char *text = NULL, *told = NULL;
+	json_t *message;
+	va_list args;
+
+	va_start(args, fmt);
+	if (vasprintf(&text, fmt, args) < 0)
+		abort();
+	va_end(args);
+	if (status >= 500)
+		log_warn("%s %s: %u %s", http_method(rq), log_quote(http_path(rq), path), status,
+			log_quote(text, said));
+	else
+		log_debug("%s %s: %u %s", http_method(rq), log_quote(http_path(rq), path), status,
+			log_quote(text, said));
+	told = api_hide(text);
+	message = json_lossy(told, strlen(told));
+	http_reply(rq, status, json_pack("{s:i, s:o}", "code", (int)status, "message", message));
+}
+
+unsigned api_status(int error)
+{
+	static const struct {
+		int error;
+		unsigned status;
+	} known[] = {
+		{0, 200},
+		{EINVAL, 400},
+		{E2BIG, 400},
+		{ENAMETOOLONG, 400},
+		{EPERM, 403},
+		{EACCES, 403},
+		{ENOENT, 404},
+		{EEXIST, 409},
+		{EBUSY, 409},
+		{EMSGSIZE, 413},
+		{EFBIG, 413},
+		{EDQUOT, 429},
+		{EAGAIN, 429},
+		{ENOTSUP, 501},
+		{ENOSYS, 501},
+		{ENOMEM, 503},
+		{ESHUTDOWN, 503},
+		{ETIMEDOUT, 504},
+		{ENOSPC, 507},
+	};
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
+		if (known[i].error == error)
+			return known[i].status;
+	return 500;
+}
+
+/* ---- who asks ------------------------------------------------------------------------------- */
+
+/* The key as it was sent; NULL: none. */
+static const char *sent_key(const struct http_request *rq)
+{
+	const char *text = http_header(rq, "X-API-Key");
+
+	if (text)
+		return text;
+	text = http_header(rq, "Authorization");
+	if (!text || strncasecmp(text, "Bearer ", 7))
+		return NULL;
+	text += 7;
+	return text + strspn(text, " ");
+}
+
+/* false: refused, and answered. */
+static bool authenticate(struct api *a, struct http_request *rq, struct api_caller *ret)
+{
+	const char *text = sent_key(rq);
+	bool tcp = http_from_tcp(rq);
+	uid_t uid = http_peer_uid(rq);
+
+	*ret = (struct api_caller){0};
+	if (text && strlen(text) <= LIMIT_POOL_KEY_TEXT)
+		ret->key = config_find_key(a->config, text);
+	if (ret->key || (!tcp && !a->config->n_keys))
+		return true;
+	if (!text && !tcp && (uid == 0 || uid == geteuid()))
+		return true;
+	http_add_header(rq, "WWW-Authenticate", "Bearer");
+	if (text)
+		api_error(rq, 401, "that key is not known here");
+	else
+		api_error(rq, 401,
+			"a key is needed: send it as X-API-Key, or as Authorization: Bearer");
+	return false;
+}
+
+/* ---- what of a sandbox ---------------------------------------------------------------------- */
+
+/* An id, as the pool makes them, of @len bytes at @text, into @ret. */
+static bool take_id(const char *text, size_t len, char ret[static LIMIT_NAME_SIZE])
+{
+	if (!len || len >= LIMIT_NAME_SIZE)
+		return false;
+	for (size_t i = 0; i < len; i++) {
+		if (!islower((unsigned char)text[i]) && !isdigit((unsigned char)text[i]))
+			return false;
+	}
+	memcpy(ret, text, len);
+	ret[len] = '\0';
+	return true;
+}
+
+/* PORT-ID.DOMAIN[:PORT] */
+static bool host_names(
+	const struct api *a, const char *host, char ret[static LIMIT_NAME_SIZE], unsigned *ret_port)
+{
+	size_t len = strcspn(host, ":"), domain = strlen(a->config->domain);
+	const char *dash = memchr(host, '-', len);
+	char *end;
+
+	if (!dash || len < domain + 2 || host[len - domain - 1] != '.' ||
+		strncasecmp(host + len - domain, a->config->domain, domain) ||
+		!isdigit((unsigned char)*host) || dash - host > 5)
+		return false;
+	*ret_port = (unsigned)strtoul(host, &end, 10);
+	return end == dash && take_id(dash + 1, len - domain - 1 - (size_t)(dash + 1 - host), ret);
+}
+
+/* Which sandbox's inside is meant, by host name or header? */
+static bool names_sandbox(const struct api *a, const struct http_request *rq,
+	char ret[static LIMIT_NAME_SIZE], unsigned *ret_port)
+{
+	const char *id = http_header(rq, "E2b-Sandbox-Id"),
+		   *port = http_header(rq, "E2b-Sandbox-Port");
+	const char *host = http_header(rq, "Host");
+
+	*ret_port = PORT_ENVD;
+	if (!id)
+		id = http_header(rq, "X-Sandbox-Id");
+	if (!id)
+		return host && host_names(a, host, ret, ret_port);
+	if (port)
+		*ret_port = (unsigned)strtoul(port, NULL, 10);
+	if (!take_id(id, strlen(id), ret))
+		strcpy(ret, "?"); /* the pool has none of that name */
+	return true;
+}
+
+/* The sandbox @id, where @who may see it; else the error is answered. */
+static struct pool_sandbox *visible(
+	struct api *a, const struct api_caller *who, struct http_request *rq, const char *id)
+{
+	struct pool_sandbox *sb = pool_find(a->pool, id);
+	struct pool_facts f;
+
+	if (sb)
+		pool_facts(sb, &f);
+	if (sb && (!who->key || !strcmp(f.key, who->key->name)))
+		return sb;
+	api_error(rq, 404, "there is no sandbox %s", id);
+	return NULL;
+}
+
+static void inside(struct api *a, const struct api_caller *who, struct http_request *rq,
+	const char *id, unsigned port, const char *path)
+{
+	struct pool_sandbox *sb = visible(a, who, rq, id);
+
+	if (!sb)
+		return;
+	if (port != PORT_ENVD && port != PORT_CODE)
+		api_error(rq, 502, "port %u of the sandbox %s cannot be reached from outside", port,
+			id);
+	else if (!api_wire(a, sb, rq, path))
+		api_error(rq, 404, "there is no %s %.200s in a sandbox", http_method(rq), path);
+}
+
+/* /sandboxes/ID/REST, also below /v1: REST with its slash, the id into @ret; NULL: no such. */
+static const char *below_sandbox(const char *path, char ret[static LIMIT_NAME_SIZE])
+{
+	static const char above[] = "/sandboxes/";
+	const char *id, *slash;
+
+	if (!strncmp(path, "/v1/", 4))
+		path += 3;
+	if (strncmp(path, above, sizeof(above) - 1))
+		return NULL;
+	id = path + sizeof(above) - 1;
+	slash = strchr(id, '/');
+	return slash && take_id(id, (size_t)(slash - id), ret) ? slash : NULL;
+}
+
+/* ---- the daemon's own ----------------------------------------------------------------------- */
+
+static void healthz(struct api *a, struct http_request *rq)
+{
+	(void)a;
+	http_reply(rq, 200, json_pack("{s:s}", "status", "ok"));
+}
+
+/* Asked every few seconds: no line of the log each time. */
+static void not_ready(struct http_request *rq, const char *why)
+{
+	http_reply(rq, 503, json_pack("{s:i, s:s}", "code", 503, "message", why));
+}
+
+/* Creates are answered, as fast as configured: what a load balancer asks. */
+static void readyz(struct api *a, struct http_request *rq)
+{
+	struct err why = {0};
+
+	if (a->draining)
+		not_ready(rq, "the daemon is ending");
+	else if (!pool_settled(a->pool, &why))
+		not_ready(rq, "shells and spares are still being made");
+	else if (why.text[0])
+		http_reply(rq, 200,
+			json_pack("{s:s, s:o}", "status", "degraded", "why",
+				json_lossy(why.text, strlen(why.text))));
+	else
+		http_reply(rq, 200, json_pack("{s:s}", "status", "ready"));
+}
+
+static const struct own_route {
+	const char *path;
+	void (*get)(struct api *a, struct http_request *rq);
+	bool open; /* needs no key: says nothing of anybody */
+} own_routes[] = {
+	{"/healthz", healthz, true},
+	{"/readyz", readyz, true},
+	{"/metrics", api_metrics, false},
+	{"/v1/pool", api_pool, false},
+};
+
+static const struct own_route *find_own(const char *path)
+{
+	for (size_t i = 0; i < sizeof(own_routes) / sizeof(*own_routes); i++)
+		if (!strcmp(own_routes[i].path, path))
+			return &own_routes[i];
+	return NULL;
+}
+
+static void own(struct api *a, struct http_request *rq, const struct own_route *r)
+{
+	const char *method = http_method(rq);
+
+	if (!strcmp(method, "GET") || !strcmp(method, "HEAD")) {
+		r->get(a, rq);
+		return;
+	}
+	http_add_header(rq, "Allow", "GET, HEAD");
+	api_error(rq, 405, "%s can only be read", r->path);
+}
+
+void api_handle(void *user, struct http_request *rq)
+{
+	struct api *a = user;
+	const char *path = http_path(rq), *rest;
+	char id[LIMIT_NAME_SIZE], shown[LOG_QUOTED];
+	const struct own_route *r;
+	struct api_caller who;
+	unsigned port;
+	bool sandbox;
+
+	log_debug("%s %s", http_method(rq), log_quote(path, shown));
+	sandbox = names_sandbox(a, rq, id, &port);
+	r = sandbox ? NULL : find_own(path);
+	if (r && r->open) {
+		own(a, rq, r);
+		return;
+	}
+	if (sandbox &&
+		(api_token_is(a, id, http_header(rq, "X-Access-Token")) ||
+			api_token_is(a, id, http_header(rq, "E2b-Traffic-Access-Token")))) {
+		inside(a, &(struct api_caller){0}, rq, id, port, path);
+		return;
+	}
+	if (!authenticate(a, rq, &who))
+		return;
+	if (sandbox) {
+		inside(a, &who, rq, id, port, path);
+	} else if (r) {
+		own(a, rq, r);
+	} else if (!api_control(a, &who, rq)) {
+		rest = below_sandbox(path, id);
+		if (rest)
+			inside(a, &who, rq, id, PORT_ENVD, rest);
+		else
+			api_error(rq, 404, "there is no %s %.200s", http_method(rq), path);
+	}
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_POOL_API_API_PRIVATE_H
+#define PARBAKE_POOL_API_API_PRIVATE_H
+
+#include "common/digest.h"
+#include "pool/api/api.h"
+
+#define API_SECRET_BYTES 32
+
+/* What the parts of the API share. */
+struct api {
+	struct loop *loop;
+	struct pool *pool;
+	const struct config *config;
+	struct metrics *metrics;
+	struct api_numbers *numbers; /* api_numbers.c: what /metrics shows */
+	int64_t started_ns; /* CLOCK_MONOTONIC */
+	bool draining;
+	uint8_t secret[API_SECRET_BYTES]; /* api_token.c */
+	struct wire *wire; /* wire.h; made by api_wire(), api_free() frees it; NULL: not used yet */
+};
+
+/* Who asks: the key found in X-API-Key or Authorization: Bearer; NULL where no keys are
+ * configured. */
+struct api_caller {
+	const struct config_key *key;
+};
+
+/* {"code": status, "message": text}, as E2B's control plane has it. */
+void api_error(struct http_request *rq, unsigned status, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* A text for a client: the host's own directories (store, state, cache, run) are "…" in it. Caller frees. */
+char *api_hide(const char *text);
+/* The status for an errno of struct pool's. */
+unsigned api_status(int error);
+
+/* api_numbers.c: /metrics, GET /v1/pool. */
+void api_numbers_new(struct api *a);
+/* The pool is gone, and with it the answers that pages waited for: they are dropped. */
+void api_numbers_drop(struct api *a);
+void api_numbers_free(struct api *a);
+void api_metrics(struct api *a, struct http_request *rq);
+void api_pool(struct api *a, struct http_request *rq);
+
+/* api_token.c: the secret in the state directory, made where there is none. */
+int api_token_open(struct api *a, struct err *err);
+/* The token for the inside of the sandbox @id. */
+void api_token_of(const struct api *a, const char *id, char ret[static DIGEST_TEXT_SIZE]);
+/* Is @text (NULL: no) that token? Takes the same time whichever. */
+bool api_token_is(const struct api *a, const char *id, const char *text);
+
+/* api_control.c and its kin: false: no such route (404 is the caller's). */
+bool api_control(struct api *a, const struct api_caller *who, struct http_request *rq);
+/* wire.c and its kin: a request for what runs in @sb. @path: without a /sandboxes/ID in front. */
+bool api_wire(struct api *a, struct pool_sandbox *sb, struct http_request *rq, const char *path);
+
+#endif

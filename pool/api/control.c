@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The control plane: routes, and the create. Paths are those of E2B's public description; what is not
+ * here is not known, and the caller says 404.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "pool/api/control_private.h"
+
+static void created(void *user, struct pool_sandbox *sb, int error, const char *text)
+{
+	struct control_call *c = user;
+	struct pool_facts f;
+
+	if (error == ENOENT) {
+		api_error(c->rq, 404, "template \"%.64s\" not found: %s", c->id, text);
+	} else if (error || !sb) {
+		api_error(c->rq, api_status(error ? error : EIO), "%s", text);
+	} else {
+		pool_facts(sb, &f);
+		http_reply(c->rq, 201, control_sandbox(c->api, &f));
+	}
+	control_call_free(c);
+}
+
+static void create_read(void *user, struct http_request *rq, const char *body, size_t len)
+{
+	struct control_call *c = user;
+	cleanup_control_create struct control_create body_of = {0};
+	struct pool_create spec;
+	struct err err;
+
+	if (control_create_parse(body, len, &body_of, &err) < 0) {
+		api_error(rq, 400, "%s", err.text);
+		control_call_free(c);
+		return;
+	}
+	if (c->key[0] && body_of.inside) {
+		api_error(rq, 403,
+			"network.allowOut: %.200s leads to the host or its networks; holders of a "
+			"key "
+			"may allow public hosts alone",
+			body_of.inside);
+		control_call_free(c);
+		return;
+	}
+	snprintf(c->id, sizeof(c->id), "%s", body_of.template);
+	spec = (struct pool_create){
+		.template = body_of.template,
+		.key = c->key,
+		.timeout_ms = body_of.timeout_ms,
+		.metadata = body_of.metadata,
+		.env = body_of.env,
+		.auto_pause = body_of.auto_pause,
+		.allow = body_of.allow,
+		.n_allow = body_of.n_allow,
+	};
+	pool_create(c->api->pool, &spec, created, c);
+}
+
+/* "/sandboxes/ID…": the id into @id; what is behind it, or NULL where that is no id. */
+static const char *split_id(const char *path, const char *prefix, char id[static LIMIT_NAME_SIZE])
+{
+	size_t n = strlen(prefix), len;
+
+	if (strncmp(path, prefix, n))
+		return NULL;
+	len = strcspn(path + n, "/");
+	if (!len || len >= LIMIT_NAME_SIZE)
+		return NULL;
+	memcpy(id, path + n, len);
+	id[len] = '\0';
+	return path + n + len;
+}
+
+static bool v2_logs(struct api *a, const struct api_caller *who, struct http_request *rq)
+{
+	char id[LIMIT_NAME_SIZE];
+	const char *rest = split_id(http_path(rq), "/v2/sandboxes/", id);
+	struct pool_sandbox *sb;
+	struct pool_facts f;
+
+	if (!rest || strcmp(rest, "/logs") || strcmp(http_method(rq), "GET"))
+		return false;
+	sb = pool_find(a->pool, id);
+	if (sb)
+		pool_facts(sb, &f);
+	if (!sb || !control_owns(who, f.key))
+		control_not_found(rq, id);
+	else
+		control_logs(a, rq, id, true);
+	return true;
+}
+
+bool api_control(struct api *a, const struct api_caller *who, struct http_request *rq)
+{
+	const char *path = http_path(rq), *method = http_method(rq), *rest;
+	bool get = !strcmp(method, "GET");
+	char id[LIMIT_NAME_SIZE];
+
+	if ((!strcmp(path, "/sandboxes") || !strcmp(path, "/v2/sandboxes")) &&
+		!strcmp(method, "POST")) {
+		http_collect(rq, LIMIT_HTTP_BODY, create_read, control_call_free,
+			control_call_new(a, who, rq, ""));
+		return true;
+	}
+	if (get && (!strcmp(path, "/sandboxes") || !strcmp(path, "/v2/sandboxes"))) {
+		control_list(a, who, rq, path[1] == 'v');
+		return true;
+	}
+	if (get && !strcmp(path, "/snapshots")) {
+		control_snapshots(a, who, rq);
+		return true;
+	}
+	if (!strncmp(path, "/templates", 10))
+		return control_templates(a, who, rq, path + 10);
+	rest = split_id(path, "/sandboxes/", id);
+	if (rest)
+		return control_one(a, who, rq, id, rest);
+	return v2_logs(a, who, rq);
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The wire on the pool: where a sandbox's guest and limits are found. The wire itself knows no
+ * pool.
+ */
+#include <stdlib.h>
+
+#include "pool/api/api_private.h"
+#include "pool/envd/envd.h"
+
+static bool api_wire_find(void *user, const char *id, struct wire_target *ret)
+{
+	struct api *a = user;
+	struct pool_sandbox *sb = a->pool ? pool_find(a->pool, id) : NULL;
+	struct pool_facts f;
+
+	if (!sb)
+		return false;
+	pool_facts(sb, &f);
+	*ret = (struct wire_target){
+		.id = f.id,
+		.template_name = f.template_name,
+		.guest = pool_guest(sb),
+		.state = pool_state_name(f.state),
+		.template_env = f.template_env,
+		.env = f.env,
+		.exec_timeout_ms = f.exec_timeout_ms,
+		.output_bytes = f.output_bytes,
+		.exec_memory_bytes = f.exec_memory_bytes,
+		.exec_pids = f.exec_pids,
+	};
+	return true;
+}
+
+static void api_wire_kick(void *user, const char *id)
+{
+	struct api *a = user;
+	struct pool_sandbox *sb = a->pool ? pool_find(a->pool, id) : NULL;
+
+	if (sb && pool_guest(sb))
+		pool_guest_kick(sb);
+}
+
+static const struct wire_ops api_wire_ops = {.find = api_wire_find, .kick = api_wire_kick};
+
+bool api_wire(struct api *a, struct pool_sandbox *sb, struct http_request *rq, const char *path)
+{
+	struct pool_facts f;
+
+	if (!a->wire)
+		a->wire = wire_new(a->loop, &api_wire_ops, a);
+	pool_facts(sb, &f);
+	return wire_handle(a->wire, f.id, rq, path);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the control plane tells of sandboxes and templates, in the shapes that SDKs know. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "egress/proxy.h"
+#include "common/clock.h"
+#include "common/str.h"
+#include "pool/api/control_private.h"
+
+bool control_owns(const struct api_caller *who, const char *key)
+{
+	return !who->key || !strcmp(who->key->name, key);
+}
+
+char *control_template_id(const char *name, const char *tag)
+{
+	return strcmp(tag, "latest") ? str_printf("%s:%s", name, tag) : str_dup(name);
+}
+
+void control_time_text(int64_t ms, char ret[static 32])
+{
+	time_t s = (time_t)(ms / 1000);
+	struct tm tm;
+	size_t n;
+
+	gmtime_r(&s, &tm);
+	n = strftime(ret, 32, "%Y-%m-%dT%H:%M:%S", &tm);
+	snprintf(ret + n, 32 - n, ".%03dZ", (int)(ms % 1000));
+}
+
+static bool is_paused(const struct pool_facts *f)
+{
+	return f->state == POOL_PAUSED || f->state == POOL_PAUSING;
+}
+
+static json_t *copy(const json_t *value)
+{
+	json_t *c = value ? json_deep_copy(value) : json_object();
+
+	if (!c)
+		abort();
+	return c;
+}
+
+json_t *control_sandbox(const struct api *a, const struct pool_facts *f)
+{
+	cleanup_free char *template = control_template_id(f->template_name, f->template_tag);
+	char token[DIGEST_TEXT_SIZE];
+
+	api_token_of(a, f->id, token);
+	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "sandboxID", f->id,
+		"templateID", template, "alias", f->template_name, "clientID", CONTROL_CLIENT,
+		"envdVersion", CONTROL_ENVD_VERSION, "domain", a->config->domain, "envdAccessToken",
+		token, "trafficAccessToken", token);
+}
+
+json_t *control_listed(const struct pool_facts *f)
+{
+	cleanup_free char *template = control_template_id(f->template_name, f->template_tag);
+	char started[32], end[32];
+
+	control_time_text(f->started_ms, started);
+	control_time_text(f->end_ms, end);
+	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:s, s:s}",
+		"sandboxID", f->id, "templateID", template, "alias", f->template_name, "clientID",
+		CONTROL_CLIENT, "startedAt", started, "endAt", end, "cpuCount",
+		(json_int_t)f->vcpus, "memoryMB", (json_int_t)(f->memory_bytes / MIB), "diskSizeMB",
+		(json_int_t)(f->disk_bytes / MIB), "metadata", copy(f->metadata), "state",
+		is_paused(f) ? "paused" : "running", "envdVersion", CONTROL_ENVD_VERSION);
+}
+
+/* What may be reached, in the form that a create takes. */
+static json_t *allowed(const json_t *rules)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < json_array_size(rules); i++) {
+		struct proxy_rule rule;
+		char text[PROXY_RULE_TEXT];
+
+		if (pool_rule_read(json_array_get(rules, i), &rule, NULL) < 0)
+			continue; /* records were read before */
+		proxy_rule_text(&rule, text);
+		if (rule.private_ok && (!rule.literal || rule.network))
+			json_array_append_new(
+				list, json_pack("{s:s, s:b}", "host", text, "private", 1));
+		else
+			json_array_append_new(list, json_string(text));
+	}
+	return list;
+}
+
+json_t *control_detail(const struct api *a, const struct pool_facts *f)
+{
+	json_t *obj = control_listed(f);
+
+	json_object_set_new(obj, "domain", json_string(a->config->domain));
+	json_object_set_new(obj, "allowInternetAccess", json_boolean(f->allow != NULL));
+	if (f->allow)
+		json_object_set_new(
+			obj, "network", json_pack("{s:o}", "allowOut", allowed(f->allow)));
+	json_object_set_new(obj, "lifecycle",
+		json_pack("{s:b, s:s}", "autoResume", 0, "onTimeout",
+			f->auto_pause ? "pause" : "kill"));
+	/* of ours, beside what SDKs know */
+	json_object_set_new(obj, "mode", json_string(f->mode));
+	json_object_set_new(obj, "createMs", json_real((double)f->create_ns / 1e6));
+	json_object_set_new(obj, "templateDigest", json_string(f->template_digest));
+	return obj;
+}
+
+json_t *control_template(const struct pool_template_facts *t)
+{
+	cleanup_free char *id = control_template_id(t->name, t->tag);
+	const char *created = t->created && *t->created ? t->created : "1970-01-01T00:00:00Z";
+	uint64_t spawned = t->hits_spare + t->hits_shell + t->misses;
+
+	return json_pack(
+		"{s:s, s:s, s:I, s:I, s:I, s:b, s:[s], s:[s], s:s, s:s, s:n, s:n, s:I, s:i, s:s, "
+		"s:s}",
+		"templateID", id, "buildID", t->digest, "cpuCount", (json_int_t)t->vcpus,
+		"memoryMB", (json_int_t)(t->memory_bytes / MIB), "diskSizeMB",
+		(json_int_t)(t->disk_bytes / MIB), "public", 0, "aliases", id, "names", id,
+		"createdAt", created, "updatedAt", created, "createdBy", "lastSpawnedAt",
+		"spawnCount", (json_int_t)spawned, "buildCount", 1, "envdVersion",
+		CONTROL_ENVD_VERSION, "buildStatus", *t->digest ? "ready" : "error");
+}

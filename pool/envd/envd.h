@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_POOL_ENVD_ENVD_H
+#define PARBAKE_POOL_ENVD_ENVD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/cleanup.h"
+#include "common/json.h"
+#include "pool/http/http.h"
+#include "common/loop.h"
+#include "vmm/guest/guest.h"
+
+/*
+ * Using a sandbox over HTTP: commands, files and code. The routes are those that the ecosystem's
+ * SDKs speak (E2B's envd and code interpreter, with JSON) and a plain one for people: POST /exec.
+ * All of it is carried to the sandbox's agent as frames, in the loop's thread; nothing blocks,
+ * nothing is gathered without a bound.
+ *
+ * What is behind it is asked by functions, so that a test needs no pool.
+ */
+struct wire;
+
+/* A sandbox; borrowed until the caller returns to the loop. */
+struct wire_target {
+	const char *id, *template_name;
+	struct guest *guest; /* NULL: it does not run */
+	const char *state; /* in words, for errors */
+	const json_t *template_env; /* array of "K=V", or NULL */
+	const json_t *env; /* object of strings, or NULL */
+	uint64_t exec_timeout_ms, output_bytes, exec_memory_bytes, exec_pids; /* 0: the default */
+};
+
+struct wire_ops {
+	/* false: no such sandbox */
+	bool (*find)(void *user, const char *id, struct wire_target *ret);
+	/* something was queued for its guest */
+	void (*kick)(void *user, const char *id);
+};
+
+/* @ops and @user are borrowed until wire_free(). Aborts without memory. */
+struct wire *wire_new(struct loop *l, const struct wire_ops *ops, void *user);
+/* No request may be open any more (free the http server first). The guests may be: what still
+ * runs in them is forgotten, and the rest goes with them. */
+void wire_free(struct wire *w);
+DEFINE_CLEANUP(struct wire *, wire_free)
+#define cleanup_wire cleanup_with(wire_free_p_)
+
+/* Answer @rq, a request for @path in the sandbox @id. false: no such route; nothing was done. */
+bool wire_handle(struct wire *w, const char *id, struct http_request *rq, const char *path);
+
+#endif

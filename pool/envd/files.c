@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * GET and POST /files: a file out of and into a sandbox, byte for byte, as fast as the slower end
+ * takes it and with one window of it in memory.
+ *
+ * A download's answer begins with the file's first bytes (or with its end): until then an error is
+ * a status, after it the answer is cut, so that no client takes a part for the whole. An upload is
+ * a file when the agent has said so: it writes beside the target and renames; where the client goes
+ * away in the middle, what was there before still is.
+ */
+#include "pool/envd/envd_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define MODE_ASIS UINT32_MAX
+
+struct file_call {
+	struct wire_call call;
+	struct guest_stream *s; /* NULL: none, or it is done */
+	char user[LIMIT_USER + 1], path[PROTO_PATH_MAX + 1];
+	uint32_t mode; /* of an upload; MODE_ASIS: the agent's own */
+	bool stalled; /* the guest's bytes wait for the client */
+	bool blocked; /* the client's bytes wait for the guest */
+	bool named; /* the path is known */
+	uint64_t moved, moved_then;
+};
+
+static void file_stall(struct wire_call *c)
+{
+	struct file_call *f = (struct file_call *)c;
+
+	if (f->moved != f->moved_then) {
+		f->moved_then = f->moved;
+		wire_call_limit(c, LIMIT_WIRE_STALL_MS, file_stall);
+		return;
+	}
+	if (f->s)
+		guest_stream_cancel(f->s);
+	wire_fail(c, WIRE_DEADLINE, "%s: no byte has moved for %d s", f->path,
+		LIMIT_WIRE_STALL_MS / 1000);
+	wire_kick(c->w, c->id);
+}
+
+static void file_gone(struct wire_call *c)
+{
+	struct file_call *f = (struct file_call *)c;
+
+	if (!f->s)
+		return;
+	guest_stream_cancel(f->s);
+	wire_kick(c->w, c->id);
+}
+
+static int file_where(struct wire_call *c, const char *path)
+{
+	struct file_call *f = (struct file_call *)c;
+
+	if (wire_path(c, path, f->user, f->path) < 0)
+		return -EINVAL;
+	f->named = true;
+	return 0;
+}
+
+/* Does the reply count @total bytes? */
+static bool bytes_agree(const struct guest_reply *reply, uint64_t total)
+{
+	struct proto_in in = {.buf = reply->body, .len = reply->body_len};
+	struct proto_field f;
+	uint64_t bytes = 0;
+	int rc;
+
+	while ((rc = proto_next(&in, &f)) == 1) {
+		if (f.tag == PROTO_T_BYTES && proto_u64(&f, &bytes) < 0)
+			return false;
+	}
+	return rc == 0 && bytes == total;
+}
+
+/* ---- GET ---------------------------------------------------------------------------------- */
+
+static void get_begin(struct wire_call *c)
+{
+	if (!c->begun)
+		wire_begin(c, 200, "application/octet-stream");
+}
+
+static size_t get_data(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
+{
+	struct file_call *f = user;
+	struct wire_call *c = &f->call;
+	size_t at = 0;
+
+	if (channel != PROTO_OUT || !wire_call_open(c))
+		return len;
+	get_begin(c);
+	while (at < len) {
+		size_t n = len - at < LIMIT_WIRE_CHUNK ? len - at : LIMIT_WIRE_CHUNK;
+
+		f->stalled = wire_call_full(c);
+		if (f->stalled)
+			break;
+		wire_write(c, bytes + at, n);
+		at += n;
+	}
+	f->moved += at;
+	return at;
+}
+
+static void get_done(void *user, const struct guest_reply *reply)
+{
+	struct file_call *f = user;
+	struct wire_call *c = &f->call;
+
+	f->s = NULL;
+	if (reply->error == EINVAL || reply->error == EISDIR) {
+		wire_fail(c, WIRE_INVALID, "%s", reply->text);
+	} else if (reply->error) {
+		wire_fail_errno(c, reply->error, reply->text);
+	} else if (!bytes_agree(reply, f->moved)) {
+		wire_abort(c);
+	} else {
+		get_begin(c);
+		wire_finish(c);
+	}
+	wire_call_release(c);
+}
+
+static void get_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+{
+	static const struct guest_stream_ops ops = {.data = get_data, .done = get_done};
+	struct file_call *f = (struct file_call *)c;
+	const char *path = http_query(c->rq, "path");
+	uint8_t buf[PROTO_PATH_MAX + 64];
+	struct proto_out o = {.buf = buf, .max = sizeof(buf)};
+
+	(void)t;
+	(void)body;
+	if (!path || !*path) {
+		wire_fail(c, WIRE_INVALID, "?path= is needed: the file to read");
+		return;
+	}
+	if (wire_user(c, f->user) < 0 || file_where(c, path) < 0)
+		return;
+	proto_put_str(&o, PROTO_T_PATH, f->path);
+	f->s = wire_request(c, PROTO_FILE_GET, &o, &ops, f);
+	if (f->s)
+		wire_call_limit(c, LIMIT_WIRE_STALL_MS, file_stall);
+}
+
+static void file_writable(struct wire_call *c)
+{
+	struct file_call *f = (struct file_call *)c;
+
+	if (!f->s || !f->stalled)
+		return;
+	f->stalled = false;
+	guest_stream_resume(f->s);
+	wire_kick(c->w, c->id);
+}
+
+/* ---- POST --------------------------------------------------------------------------------- */
+
+static void put_done(void *user, const struct guest_reply *reply)
+{
+	struct file_call *f = user;
+	struct wire_call *c = &f->call;
+	const char *name = strrchr(f->path, '/');
+
+	f->s = NULL;
+	if (reply->error)
+		wire_fail_errno(c, reply->error, reply->text);
+	else if (!bytes_agree(reply, f->moved))
+		wire_fail(c, WIRE_INTERNAL, "%s: fewer bytes arrived than were sent", f->path);
+	else
+		wire_reply(c, 200,
+			json_pack("[{s:o,s:s,s:o}]", "name", json_lossy(name + 1, strlen(name + 1)),
+				"type", "file", "path", json_lossy(f->path, strlen(f->path))));
+	/* the rest of the body is dropped, should there be any */
+	if (f->blocked && c->rq) {
+		f->blocked = false;
+		http_upload_resume(c->rq);
+	}
+	wire_call_release(c);
+}
+
+static void put_writable(void *user, enum proto_channel channel)
+{
+	struct file_call *f = user;
+
+	if (channel != PROTO_IN || !f->blocked || !f->call.rq)
+		return;
+	f->blocked = false;
+	http_upload_resume(f->call.rq);
+}
+
+static void put_request(struct wire_call *c)
+{
+	static const struct guest_stream_ops ops = {.writable = put_writable, .done = put_done};
+	struct file_call *f = (struct file_call *)c;
+	uint8_t buf[PROTO_PATH_MAX + LIMIT_USER + 64];
+	struct proto_out o = {.buf = buf, .max = sizeof(buf)};
+
+	proto_put_str(&o, PROTO_T_PATH, f->path);
+	proto_put_bool(&o, PROTO_T_PARENTS, 1);
+	if (f->mode != MODE_ASIS)
+		proto_put_u32(&o, PROTO_T_MODE, f->mode);
+	if (*f->user)
+		proto_put_str(&o, PROTO_T_USER, f->user);
+	f->s = wire_request(c, PROTO_FILE_PUT, &o, &ops, f);
+	if (f->s)
+		wire_call_limit(c, LIMIT_WIRE_STALL_MS, file_stall);
+}
+
+static size_t put_data(void *user, const char *bytes, size_t len)
+{
+	struct file_call *f = user;
+	struct wire_call *c = &f->call;
+	size_t n;
+
+	if (!f->s || !wire_call_open(c))
+		return len;
+	if (len > LIMIT_HTTP_UPLOAD - f->moved) {
+		guest_stream_cancel(f->s);
+		wire_kick(c->w, c->id);
+		wire_fail(c, WIRE_FULL, "more than the %llu bytes that a file may have",
+			(unsigned long long)LIMIT_HTTP_UPLOAD);
+		return len;
+	}
+	n = guest_stream_send(f->s, PROTO_IN, bytes, len);
+	f->moved += n;
+	f->blocked = n < len;
+	if (n)
+		wire_kick(c->w, c->id);
+	return n;
+}
+
+static void put_end(void *user)
+{
+	struct file_call *f = user;
+	struct wire_call *c = &f->call;
+
+	if (!f->named) {
+		wire_fail(c, WIRE_INVALID, "there is no file in the form");
+		return;
+	}
+	if (!f->s)
+		return;
+	guest_stream_eof(f->s, PROTO_IN);
+	wire_kick(c->w, c->id);
+}
+
+static void put_part(void *user, const char *field, const char *filename)
+{
+	struct file_call *f = user;
+	struct wire_call *c = &f->call;
+
+	if (f->s || !wire_call_open(c))
+		return;
+	if (field && strcmp(field, "file") != 0) {
+		wire_fail(c, WIRE_INVALID, "the form's field is called %.60s; \"file\" is expected",
+			field);
+		return;
+	}
+	if (!f->named && (!filename || !*filename)) {
+		wire_fail(c, WIRE_INVALID, "?path= or the file's name is needed: where it goes");
+		return;
+	}
+	if (!f->named && file_where(c, filename) < 0)
+		return;
+	put_request(c);
+}
+
+/* ?mode=, octal: permission bits alone. */
+static int put_mode(struct wire_call *c)
+{
+	struct file_call *f = (struct file_call *)c;
+	const char *text = http_query(c->rq, "mode");
+	char *end;
+	unsigned long mode;
+
+	f->mode = MODE_ASIS;
+	if (!text)
+		return 0;
+	mode = strtoul(text, &end, 8);
+	if (*text < '0' || *text > '7' || *end || mode > 0777) {
+		wire_fail(c, WIRE_INVALID, "mode: permission bits are needed, in octal: 644");
+		return -EINVAL;
+	}
+	f->mode = (uint32_t)mode;
+	return 0;
+}
+
+static void put_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+{
+	static const struct http_upload_ops ops = {.data = put_data, .end = put_end};
+	struct file_call *f = (struct file_call *)c;
+	const char *type = http_header(c->rq, "Content-Type"), *path = http_query(c->rq, "path");
+
+	(void)t;
+	(void)body;
+	if (wire_user(c, f->user) < 0 || put_mode(c) < 0 ||
+		(path && *path && file_where(c, path) < 0))
+		return;
+	if (type && !strncasecmp(type, "multipart/form-data", 19)) {
+		http_upload_form(c->rq, &ops, put_part, f);
+		return;
+	}
+	if (!type || strncasecmp(type, "application/octet-stream", 24) != 0) {
+		wire_fail(c, WIRE_INVALID,
+			"send the file as multipart/form-data (field \"file\") or as Content-Type: "
+			"application/octet-stream (got %.100s)",
+			type ? type : "none");
+		return;
+	}
+	if (!f->named) {
+		wire_fail(c, WIRE_INVALID, "?path= is needed: where the file goes");
+		return;
+	}
+	put_request(c);
+	if (f->s)
+		http_upload(c->rq, &ops, f);
+}
+
+const struct wire_route wire_routes_files[] = {
+	{.method = "GET",
+		.path = "/files",
+		.style = WIRE_PLAIN,
+		.size = sizeof(struct file_call),
+		.start = get_start,
+		.writable = file_writable,
+		.gone = file_gone},
+	{.method = "POST",
+		.path = "/files",
+		.style = WIRE_PLAIN,
+		.size = sizeof(struct file_call),
+		.start = put_start,
+		.gone = file_gone},
+	{0},
+};

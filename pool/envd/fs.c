@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * filesystem.Filesystem: Stat, ListDir, MakeDir, Move, Remove, as Connect's plain requests.
+ *
+ * Each is a few requests to the agent one after the other; `next` is what comes when one is done.
+ * An owner is told by name where it is root, else by number: names are the guest's business. A
+ * listing goes below as deep as it is asked to, directory by directory, up to LIMIT_WIRE_ENTRIES;
+ * it tells a link from a file but not where it leads (Stat does).
+ */
+#include "pool/envd/envd_private.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* A directory still to be listed. */
+struct fs_dir {
+	unsigned depth; /* of what is in it, from 1 */
+	struct fs_dir *next;
+	char path[];
+};
+
+struct fs_call {
+	struct wire_call call;
+	struct guest_stream *s; /* NULL: none, or it is done */
+	void (*next)(struct fs_call *f, int error, const char *text);
+	char user[LIMIT_USER + 1], path[PROTO_PATH_MAX + 1], path2[PROTO_PATH_MAX + 1];
+	/* STAT's answer */
+	struct proto_stat stat;
+	char link[PROTO_PATH_MAX + 1];
+	/* the listing */
+	unsigned max_depth;
+	bool too_many;
+	struct fs_dir *dirs; /* the first is being listed */
+	json_t *entries;
+	struct wire_buf part; /* of an entry that runs on in the next frame */
+};
+
+/* ---- asking the agent --------------------------------------------------------------------- */
+
+static bool stat_parse(struct fs_call *f, const struct guest_reply *reply)
+{
+	struct proto_in in = {.buf = reply->body, .len = reply->body_len};
+	struct proto_field field;
+	bool found = false;
+	int rc;
+
+	f->link[0] = '\0';
+	while ((rc = proto_next(&in, &field)) == 1) {
+		if (field.tag == PROTO_T_STAT) {
+			if (field.len != PROTO_STAT_LEN)
+				return false;
+			memcpy(&f->stat, field.data, PROTO_STAT_LEN);
+			found = true;
+		} else if (field.tag == PROTO_T_LINK &&
+			proto_str(&field, f->link, PROTO_PATH_MAX) < 0) {
+			return false;
+		}
+	}
+	return rc == 0 && found;
+}
+
+static void fs_done(void *user, const struct guest_reply *reply)
+{
+	struct fs_call *f = user;
+
+	f->s = NULL;
+	if (wire_call_open(&f->call))
+		f->next(f, reply->error, reply->text);
+	wire_call_release(&f->call);
+}
+
+static void fs_stat_done(void *user, const struct guest_reply *reply)
+{
+	struct fs_call *f = user;
+
+	f->s = NULL;
+	if (wire_call_open(&f->call)) {
+		if (!reply->error && !stat_parse(f, reply))
+			f->next(f, EPROTO, "the agent's answer is broken");
+		else
+			f->next(f, reply->error, reply->text);
+	}
+	wire_call_release(&f->call);
+}
+
+static void fs_late(struct wire_call *c)
+{
+	struct fs_call *f = (struct fs_call *)c;
+
+	if (f->s)
+		guest_stream_cancel(f->s);
+	wire_fail(c, WIRE_DEADLINE, "%s: the sandbox did not answer in %d s", f->path,
+		LIMIT_WIRE_CALL_MS / 1000);
+	wire_kick(c->w, c->id);
+}
+
+static void fs_gone(struct wire_call *c)
+{
+	struct fs_call *f = (struct fs_call *)c;
+
+	if (!f->s)
+		return;
+	guest_stream_cancel(f->s);
+	wire_kick(c->w, c->id);
+}
+
+static void fs_ask(struct fs_call *f, enum proto_type type, const char *path,
+	const struct guest_stream_ops *ops,
+	void (*next)(struct fs_call *f, int error, const char *text))
+{
+	uint8_t buf[2 * PROTO_PATH_MAX + LIMIT_USER + 128];
+	struct proto_out o = {.buf = buf, .max = sizeof(buf)};
+
+	proto_put_str(&o, PROTO_T_PATH, path);
+	if (type == PROTO_FILE_RENAME)
+		proto_put_str(&o, PROTO_T_PATH2, f->path2);
+	if (type == PROTO_FILE_MKDIR || type == PROTO_FILE_RENAME)
+		proto_put_bool(&o, PROTO_T_PARENTS, 1);
+	if (type == PROTO_FILE_REMOVE)
+		proto_put_bool(&o, PROTO_T_RECURSIVE, 1);
+	if (*f->user && type == PROTO_FILE_MKDIR)
+		proto_put_str(&o, PROTO_T_USER, f->user);
+	f->next = next;
+	f->s = wire_request(&f->call, type, &o, ops, f);
+}
+
+static const struct guest_stream_ops plain_ops = {.done = fs_done};
+static const struct guest_stream_ops stat_ops = {.done = fs_stat_done};
+
+/* ---- an entry as JSON --------------------------------------------------------------------- */
+
+static const char *type_name(uint32_t mode)
+{
+	switch (mode & S_IFMT) {
+	case S_IFREG:
+		return "FILE_TYPE_FILE";
+	case S_IFDIR:
+		return "FILE_TYPE_DIRECTORY";
+	case S_IFLNK:
+		return "FILE_TYPE_SYMLINK";
+	default:
+		return "FILE_TYPE_UNSPECIFIED";
+	}
+}
+
+static void permissions(uint32_t mode, char ret[11])
+{
+	static const char letters[] = "rwxrwxrwx";
+
+	ret[0] = S_ISDIR(mode) ? 'd' : S_ISLNK(mode) ? 'l' : S_ISREG(mode) ? '-' : '?';
+	for (int i = 0; i < 9; i++)
+		ret[1 + i] = mode >> (8 - i) & 1 ? letters[i] : '-';
+	if (mode & S_ISUID)
+		ret[3] = mode & S_IXUSR ? 's' : 'S';
+	if (mode & S_ISGID)
+		ret[6] = mode & S_IXGRP ? 's' : 'S';
+	if (mode & S_ISVTX)
+		ret[9] = mode & S_IXOTH ? 't' : 'T';
+	ret[10] = '\0';
+}
+
+static json_t *number_text(const char *root, uint64_t n)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)n);
+	return json_string(root && n == 0 ? root : text);
+}
+
+static json_t *text_json(const char *text)
+{
+	return json_lossy(text, strlen(text));
+}
+
+/* 64-bit numbers are strings in this protocol's JSON. */
+static json_t *entry_json(const char *path, const struct proto_stat *st, const char *link)
+{
+	const char *slash = strrchr(path, '/');
+	const char *name = slash && slash[1] ? slash + 1 : path;
+	char mode[11], when[WIRE_TIME_SIZE];
+	json_t *e;
+
+	permissions(st->mode, mode);
+	wire_time(st->mtime_ns, when);
+	e = json_pack("{s:o,s:s,s:o,s:o,s:i,s:s,s:o,s:o,s:s}", "name", text_json(name), "type",
+		type_name(st->mode), "path", text_json(path), "size", number_text(NULL, st->size),
+		"mode", (int)(st->mode & 07777), "permissions", mode, "owner",
+		number_text("root", st->uid), "group", number_text("root", st->gid), "modifiedTime",
+		when);
+	if (!e || (link && *link && json_object_set_new(e, "symlinkTarget", text_json(link)) < 0))
+		abort();
+	return e;
+}
+
+static void reply_entry(struct fs_call *f, const char *path)
+{
+	wire_reply(&f->call, 200, json_pack("{s:o}", "entry", entry_json(path, &f->stat, f->link)));
+}
+
+static void reply_stat(struct fs_call *f, int error, const char *text)
+{
+	if (error)
+		wire_fail_errno(&f->call, error, text);
+	else
+		reply_entry(f, f->path);
+}
+
+/* ---- what requests say -------------------------------------------------------------------- */
+
+/* The path at @key; trailing slashes taken off. */
+static int fs_path(
+	struct fs_call *f, const json_t *body, const char *key, char ret[PROTO_PATH_MAX + 1])
+{
+	const char *text;
+	size_t n;
+
+	if (wire_string(&f->call, body, key, &text) < 0)
+		return -EINVAL;
+	if (!*text) {
+		wire_fail(&f->call, WIRE_INVALID, "%s: is needed", key);
+		return -EINVAL;
+	}
+	if (wire_path(&f->call, text, f->user, ret) < 0)
+		return -EINVAL;
+	for (n = strlen(ret); n > 1 && ret[n - 1] == '/'; n--)
+		ret[n - 1] = '\0';
+	return 0;
+}
+
+static int fs_begin(struct wire_call *c, const json_t *body, const char *key)
+{
+	struct fs_call *f = (struct fs_call *)c;
+
+	if (wire_user(c, f->user) < 0 || fs_path(f, body, key, f->path) < 0)
+		return -EINVAL;
+	wire_call_limit(c, LIMIT_WIRE_CALL_MS, fs_late);
+	return 0;
+}
+
+/* ---- the methods -------------------------------------------------------------------------- */
+
+static void stat_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+{
+	struct fs_call *f = (struct fs_call *)c;
+
+	(void)t;
+	if (fs_begin(c, body, "path") == 0)
+		fs_ask(f, PROTO_FILE_STAT, f->path, &stat_ops, reply_stat);
+}
+
+static void made(struct fs_call *f, int error, const char *text)
+{
+	if (error)
+		wire_fail_errno(&f->call, error, text);
+	else
+		fs_ask(f, PROTO_FILE_STAT, f->path, &stat_ops, reply_stat);
+}
+
+/* What is there already? */
+static void make_looked(struct fs_call *f, int error, const char *text)
+{
+	if (error == ENOENT)
+		fs_ask(f, PROTO_FILE_MKDIR, f->path, &plain_ops, made);
+	else if (error)
+		wire_fail_errno(&f->call, error, text);
+	else if (S_ISDIR(f->stat.mode))
+		wire_fail(&f->call, WIRE_EXISTS, "the directory %s is there already", f->path);
+	else
+		wire_fail(&f->call, WIRE_INVALID, "%s is there already, and no directory", f->path);
+}
+
+static void make_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+{
+	struct fs_call *f = (struct fs_call *)c;
+
+	(void)t;
+	if (fs_begin(c, body, "path") == 0)
+		fs_ask(f, PROTO_FILE_STAT, f->path, &stat_ops, make_looked);
+}
+
+static void move_looked(struct fs_call *f, int error, const char *text)
+{
+	if (error)
+		wire_fail_errno(&f->call, error, text);
+	else
+		reply_entry(f, f->path2);
+}
+
+static void moved(struct fs_call *f, int error, const char *text)
+{
+	if (error)
+		wire_fail_errno(&f->call, error, text);
+	else
+		fs_ask(f, PROTO_FILE_STAT, f->path2, &stat_ops, move_looked);
+}
+
+static void move_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+{
+	struct fs_call *f = (struct fs_call *)c;
+
+	(void)t;
+	if (fs_begin(c, body, "source") == 0 && fs_path(f, body, "destination", f->path2) == 0)
+		fs_ask(f, PROTO_FILE_RENAME, f->path, &plain_ops, moved);
+}
+
+/* What is not there is removed already. */
+static void removed(struct fs_call *f, int error, const char *text)
+{
+	if (error && error != ENOENT)
+		wire_fail_errno(&f->call, error, text);
+	else
+		wire_reply(&f->call, 200, json_object());
+}
+
+static void remove_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+{
+	struct fs_call *f = (struct fs_call *)c;
+
+	(void)t;
+	if (fs_begin(c, body, "path") == 0)
+		fs_ask(f, PROTO_FILE_REMOVE, f->path, &plain_ops, removed);
+}
+
+/* ---- ListDir ------------------------------------------------------------------------------ */
+
+static void list_push(struct fs_call *f, const char *path, unsigned depth)
+{
+	struct fs_dir *d = malloc(sizeof(*d) + strlen(path) + 1);
+	struct fs_dir **at = f->dirs ? &f->dirs->next : &f->dirs;
+
+	if (!d)
+		abort();
+	d->depth = depth;
+	d->next = *at;
+	strcpy(d->path, path);
+	*at = d;
+}
+
+static void list_pop(struct fs_call *f)
+{
+	struct fs_dir *d = f->dirs;
+
+	f->dirs = d->next;
+	free(d);
+}
+
+static void list_entry(struct fs_call *f, const struct proto_stat *st, const char *name)
+{
+	const struct fs_dir *d = f->dirs;
+	char path[PROTO_PATH_MAX + 1];
+
+	if (json_array_size(f->entries) >= LIMIT_WIRE_ENTRIES) {
+		f->too_many = true;
+		return;
+	}
+	if (snprintf(path, sizeof(path), "%s%s%s", d->path, d->path[1] ? "/" : "", name) >=
+		(int)sizeof(path))
+		return;
+	json_array_append_new(f->entries, entry_json(path, st, NULL));
+	if (S_ISDIR(st->mode) && d->depth < f->max_depth)
+		list_push(f, path, d->depth + 1);
+}
+
+/* The entries that are whole. false: the agent sends nonsense. */
+static bool list_parse(struct fs_call *f)
+{
+	while (f->part.len >= PROTO_DIRENT_HEAD) {
+		const uint8_t *p = f->part.bytes + f->part.head;
+		struct proto_stat st;
+		char name[256];
+		uint16_t n;
+
+		memcpy(&st, p, sizeof(st));
+		memcpy(&n, p + PROTO_STAT_LEN, sizeof(n));
+		if (!n || n >= sizeof(name))
+			return false;
+		if (f->part.len < PROTO_DIRENT_HEAD + n)
+			break;
+		memcpy(name, p + PROTO_DIRENT_HEAD, n);
+		name[n] = '\0';
+		if (strlen(name) != n || strchr(name, '/'))
+			return false;
+		wire_buf_consume(&f->part, PROTO_DIRENT_HEAD + n);
+		list_entry(f, &st, name);
+	}
+	return true;
+}
+
+static size_t list_data(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
+{
+	struct fs_call *f = user;
+	struct wire_call *c = &f->call;
+
+	if (channel != PROTO_OUT || !wire_call_open(c))
+		return len;
+	wire_buf_append(&f->part, bytes, len);
+	if (!list_parse(f)) {
+		guest_stream_cancel(f->s);
+		wire_fail(c, WIRE_INTERNAL, "%s: the agent's listing is broken", f->path);
+	} else if (f->too_many) {
+		guest_stream_cancel(f->s);
+		wire_fail(c, WIRE_EXHAUSTED,
+			"%s: more than %d entries; list less deep, or with a command", f->path,
+			LIMIT_WIRE_ENTRIES);
+	}
+	return len;
+}
+
+static const struct guest_stream_ops list_ops = {.data = list_data, .done = fs_done};
+
+static void list_next(struct fs_call *f, int error, const char *text)
+{
+	/* a directory below that has just been removed, or is closed to us, is left out */
+	if (error && f->dirs->depth == 1) {
+		wire_fail_errno(&f->call, error, text);
+		return;
+	}
+	wire_buf_free(&f->part);
+	list_pop(f);
+	if (f->dirs)
+		fs_ask(f, PROTO_FILE_LIST, f->dirs->path, &list_ops, list_next);
+	else
+		wire_reply(&f->call, 200, json_pack("{s:O}", "entries", f->entries));
+}
+
+static void list_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+{
+	struct fs_call *f = (struct fs_call *)c;
+	json_int_t depth = json_integer_value(json_object_get(body, "depth"));
+
+	(void)t;
+	if (depth < 0 || depth > LIMIT_WIRE_DEPTH) {
+		wire_fail(c, WIRE_INVALID, "depth: from 1 to %d", LIMIT_WIRE_DEPTH);
+		return;
+	}
+	if (fs_begin(c, body, "path") < 0)
+		return;
+	f->max_depth = depth ? (unsigned)depth : 1;
+	f->entries = json_array();
+	list_push(f, f->path, 1);
+	fs_ask(f, PROTO_FILE_LIST, f->path, &list_ops, list_next);
+}
+
+static void fs_destroy(struct wire_call *c)
+{
+	struct fs_call *f = (struct fs_call *)c;
+
+	while (f->dirs)
+		list_pop(f);
+	wire_buf_free(&f->part);
+	json_decref(f->entries);
+}
+
+#define METHOD(name, fn)                                                                           \
+	{                                                                                          \
+		.method = "POST", .path = "/filesystem.Filesystem/" name, .style = WIRE_UNARY,     \
+		.body = true, .size = sizeof(struct fs_call), .start = (fn), .gone = fs_gone,      \
+		.destroy = fs_destroy                                                              \
+	}
+
+const struct wire_route wire_routes_filesystem[] = {
+	METHOD("Stat", stat_start),
+	METHOD("ListDir", list_start),
+	METHOD("MakeDir", make_start),
+	METHOD("Move", move_start),
+	METHOD("Remove", remove_start),
+	{0},
+};

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * process.Process, the service by which the ecosystem's SDKs run commands: Connect's protocol with
+ * JSON. Start and Connect answer with a stream of events (start, data, keepalive, end) in
+ * envelopes; the others are plain requests. What E2B's envd does not have stands beside its fields
+ * only where it happened: "timedOut", "oom" and "cut" of an end.
+ *
+ * Other than there, a command is killed when the client that started it goes, unless it has a tag:
+ * what has a name can be found again. Every command has a time limit (Connect-Timeout-Ms, else the
+ * template's).
+ */
+#include "pool/envd/envd_private.h"
+
+#include <ctype.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base64.h"
+
+#define KEEPALIVE_MS 30000 /* also how soon a client that has gone is noticed */
+
+struct start_call {
+	struct wire_call call;
+	struct wire_process *p; /* NULL: it has ended */
+};
+
+static void start_event(struct wire_call *c, unsigned flags, json_t *event)
+{
+	json_t *message = flags ? event : json_pack("{s:o}", "event", event);
+	char *text = json_text(message);
+	uint8_t head[WIRE_ENVELOPE_HEAD];
+
+	wire_envelope_head(head, flags, (uint32_t)strlen(text));
+	wire_write(c, head, sizeof(head));
+	wire_write(c, text, strlen(text));
+	free(text);
+	json_decref(message);
+}
+
+static void start_keepalive(struct wire_call *c)
+{
+	start_event(c, 0, json_pack("{s:{}}", "keepalive"));
+}
+
+static void start_started(struct wire_call *c, uint32_t pid)
+{
+	wire_begin(c, 200, "application/connect+json");
+	start_event(c, 0, json_pack("{s:{s:I}}", "start", "pid", (json_int_t)pid));
+}
+
+static void start_data(
+	struct wire_call *c, enum proto_channel channel, bool pty, const uint8_t *bytes, size_t len)
+{
+	char *text = base64_encode(bytes, len);
+
+	start_event(c, 0,
+		json_pack("{s:{s:s}}", "data",
+			pty                            ? "pty"
+				: channel == PROTO_OUT ? "stdout"
+						       : "stderr",
+			text));
+	free(text);
+}
+
+static void start_ended(struct wire_call *c, const struct wire_end *end)
+{
+	struct start_call *s = (struct start_call *)c;
+	char status[64];
+	json_t *e;
+
+	s->p = NULL;
+	if (end->error) {
+		wire_fail_end(c, end);
+		return;
+	}
+	if (end->exited)
+		snprintf(status, sizeof(status), "exit status %u", end->exit_code);
+	else
+		snprintf(status, sizeof(status), "signal: %s", strsignal((int)end->exit_signal));
+	if (!end->exited)
+		status[8] = (char)tolower((unsigned char)status[8]); /* "killed", as there */
+	e = json_pack("{s:i,s:b,s:s}", "exitCode", end->exited ? (int)end->exit_code : -1, "exited",
+		end->exited, "status", status);
+	if (!e)
+		abort();
+	if (end->timed_out)
+		json_object_set_new(e, "timedOut", json_true());
+	if (end->oom)
+		json_object_set_new(e, "oom", json_true());
+	if (end->cut_out || end->cut_err)
+		json_object_set_new(e, "cut",
+			json_pack("{s:b,s:b,s:I,s:I}", "stdout", end->cut_out, "stderr",
+				end->cut_err, "stdoutBytes", (json_int_t)end->total_out,
+				"stderrBytes", (json_int_t)end->total_err));
+	if (end->oom)
+		json_object_set_new(e, "error", json_string("out of memory"));
+	else if (!end->exited || end->exit_code)
+		json_object_set_new(e, "error", json_string(status));
+	start_event(c, 0, json_pack("{s:o}", "end", e));
+	if (end->timed_out) {
+		wire_fail(c, WIRE_DEADLINE, "the command ran longer than %llu ms and was killed",
+			(unsigned long long)end->timeout_ms);
+		return;
+	}
+	start_event(c, WIRE_ENVELOPE_END, json_object());
+	wire_finish(c);
+}
+
+static const struct wire_reader_ops start_ops = {
+	.started = start_started, .data = start_data, .ended = start_ended};
+
+static void start_writable(struct wire_call *c)
+{
+	struct start_call *s = (struct start_call *)c;
+
+	if (s->p)
+		wire_process_resume(s->p);
+}
+
+static void start_gone(struct wire_call *c)
+{
+	struct start_call *s = (struct start_call *)c;
+
+	if (s->p)
+		wire_process_leave(s->p, c);
+	s->p = NULL;
+}
+
+static void start_beat(struct wire_call *c)
+{
+	const char *text = http_header(c->rq, "Keepalive-Ping-Interval");
+	unsigned long seconds = text ? strtoul(text, NULL, 10) : 0;
+
+	wire_keepalive(c, seconds && seconds < KEEPALIVE_MS / 1000 ? seconds * 1000 : KEEPALIVE_MS,
+		start_keepalive);
+}
+
+/* ---- Start -------------------------------------------------------------------------------- */
+
+/* {"process": {cmd, args}}: *@ret_argv is an array, of borrowed strings, for the caller to free. */
+static int start_argv(
+	struct wire_call *c, const json_t *process, const char ***ret_argv, size_t *ret_n)
+{
+	const json_t *args = json_object_get(process, "args"), *value;
+	size_t n = json_array_size(args), i;
+	const char *cmd;
+	const char **argv;
+
+	if (wire_string(c, process, "cmd", &cmd) < 0)
+		return -EINVAL;
+	if (!*cmd || (args && !json_is_null(args) && !json_is_array(args)) ||
+		n >= LIMIT_EXEC_ARGS) {
+		wire_fail(c, WIRE_INVALID,
+			!*cmd ? "process.cmd: the program to run is needed"
+			      : "process.args: must be an array of at most %d strings",
+			LIMIT_EXEC_ARGS - 1);
+		return -EINVAL;
+	}
+	argv = calloc(n + 1, sizeof(*argv));
+	if (!argv)
+		abort();
+	argv[0] = cmd;
+	json_array_foreach(args, i, value)
+	{
+		argv[i + 1] = json_string_value(value);
+		if (argv[i + 1] && strlen(argv[i + 1]) == json_string_length(value))
+			continue;
+		free(argv);
+		wire_fail(c, WIRE_INVALID, "process.args: strings are needed, without a NUL");
+		return -EINVAL;
+	}
+	*ret_argv = argv;
+	*ret_n = n + 1;
+	return 0;
+}
+
+/* {"pty": {"size": {rows, cols}}}: 0 and 0 where there is none. */
+static int start_size(
+	struct wire_call *c, const json_t *pty, unsigned *ret_rows, unsigned *ret_cols)
+{
+	const json_t *size = json_object_get(pty, "size");
+	json_int_t rows = json_integer_value(json_object_get(size, "rows"));
+	json_int_t cols = json_integer_value(json_object_get(size, "cols"));
+
+	*ret_rows = *ret_cols = 0;
+	if (!pty || json_is_null(pty))
+		return 0;
+	if (rows < 1 || cols < 1 || rows > UINT16_MAX || cols > UINT16_MAX) {
+		wire_fail(c, WIRE_INVALID, "pty.size: rows and cols are from 1 to %d", UINT16_MAX);
+		return -EINVAL;
+	}
+	*ret_rows = (unsigned)rows;
+	*ret_cols = (unsigned)cols;
+	return 0;
+}
+
+static int start_cwd(
+	struct wire_call *c, const char *cwd, const char *user, char ret[PROTO_PATH_MAX + 1])
+{
+	ret[0] = '\0';
+	return *cwd ? wire_path(c, cwd, user, ret) : 0;
+}
+
+static void start_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+{
+	struct start_call *s = (struct start_call *)c;
+	const json_t *process = json_object_get(body, "process");
+	const json_t *has_in = json_object_get(body, "stdin");
+	char user[LIMIT_USER + 1], cwd[PROTO_PATH_MAX + 1];
+	struct wire_process_spec spec = {.cwd = cwd, .user = user, .config = process};
+	cleanup_free const char **argv = NULL;
+	cleanup_json json_t *env = NULL;
+	const char *text;
+	uint64_t asked;
+
+	if (!json_is_object(process)) {
+		wire_fail(c, WIRE_INVALID, "process: what is to run is needed");
+		return;
+	}
+	if (wire_user(c, user) < 0 || wire_timeout_header(c, &asked) < 0 ||
+		start_argv(c, process, &argv, &spec.n_argv) < 0 ||
+		wire_string(c, process, "cwd", &text) < 0 || start_cwd(c, text, user, cwd) < 0 ||
+		wire_string(c, body, "tag", &spec.tag) < 0 ||
+		start_size(c, json_object_get(body, "pty"), &spec.rows, &spec.cols) < 0)
+		return;
+	env = wire_env(c, t, json_object_get(process, "envs"));
+	if (!env)
+		return;
+	if (strlen(spec.tag) > LIMIT_WIRE_TAG ||
+		(*spec.tag && wire_process_find(c->w, c->id, 0, spec.tag))) {
+		wire_fail(c, WIRE_EXISTS, "tag: %.100s is longer than %d bytes, or in use",
+			spec.tag, LIMIT_WIRE_TAG);
+		return;
+	}
+	spec.argv = argv;
+	spec.env = env;
+	spec.timeout_ms = wire_timeout(t, asked);
+	spec.limit_out = spec.limit_err = t->output_bytes ? t->output_bytes : LIMIT_WIRE_STREAM;
+	spec.has_stdin = spec.rows || !json_is_false(has_in);
+	spec.keep = *spec.tag;
+	s->p = wire_process_start(c, t, &spec, &start_ops);
+	if (s->p)
+		start_beat(c);
+}
+
+/* ---- those that name a running one -------------------------------------------------------- */
+
+static struct wire_process *selected(struct wire_call *c, const json_t *body)
+{
+	const json_t *selector = json_object_get(body, "process");
+	const json_t *pid = json_object_get(selector, "pid");
+	const char *tag = json_string_value(json_object_get(selector, "tag"));
+	json_int_t n = json_integer_value(pid);
+	struct wire_process *p = NULL;
+
+	if (tag || (n > 0 && n <= UINT32_MAX))
+		p = wire_process_find(c->w, c->id, (uint32_t)n, tag);
+	if (p)
+		return p;
+	if (tag)
+		wire_fail(c, WIRE_NOT_FOUND, "no command with the tag %.100s runs", tag);
+	else if (pid)
+		wire_fail(c, WIRE_NOT_FOUND, "no command with the number %lld runs", (long long)n);
+	else
+		wire_fail(c, WIRE_INVALID, "process: {\"pid\": …} or {\"tag\": …} is needed");
+	return NULL;
+}
+
+static void connect_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+{
+	struct start_call *s = (struct start_call *)c;
+	struct wire_process *p = selected(c, body);
+
+	(void)t;
+	if (!p || !wire_process_follow(p, c, &start_ops))
+		return;
+	s->p = p;
+	start_beat(c);
+}
+
+static void input_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+{
+	const json_t *input = json_object_get(body, "input");
+	const json_t *plain = json_object_get(input, "stdin"), *pty = json_object_get(input, "pty");
+	const json_t *value = plain ? plain : pty;
+	struct wire_process *p = selected(c, body);
+	uint8_t *bytes;
+	size_t len;
+
+	(void)t;
+	if (!p)
+		return;
+	if (!json_is_string(value) || (plain && pty) ||
+		!wire_base64_decode(
+			json_string_value(value), json_string_length(value), &bytes, &len)) {
+		wire_fail(c, WIRE_INVALID,
+			"input: {\"stdin\": …} or {\"pty\": …} is needed, in base64");
+		return;
+	}
+	if (!wire_process_has_input(p) || wire_process_is_pty(p) != !!pty) {
+		free(bytes);
+		wire_fail(c, WIRE_PRECONDITION, "the command %u %s", wire_process_pid(p),
+			!wire_process_has_input(p) ? "has no input, or it is closed"
+				: pty              ? "has no terminal: send stdin"
+						   : "has a terminal: send pty");
+		return;
+	}
+	if (wire_process_input(p, c, bytes, len, false) < 0)
+		wire_fail(c, WIRE_EXHAUSTED, "the command %u does not read: %d inputs wait already",
+			wire_process_pid(p), LIMIT_WIRE_INPUTS);
+}
+
+static void close_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+{
+	struct wire_process *p = selected(c, body);
+
+	(void)t;
+	if (!p)
+		return;
+	if (wire_process_is_pty(p))
+		wire_fail(c, WIRE_PRECONDITION,
+			"the command %u has a terminal: its input ends with the byte 4 (Ctrl-D)",
+			wire_process_pid(p));
+	else if (!wire_process_has_input(p))
+		wire_reply(c, 200, json_object());
+	else if (wire_process_input(p, c, NULL, 0, true) < 0)
+		wire_fail(c, WIRE_EXHAUSTED, "the command %u does not read: %d inputs wait already",
+			wire_process_pid(p), LIMIT_WIRE_INPUTS);
+}
+
+/* SIGNAL_SIGTERM, SIGNAL_SIGKILL or a number. 0: none. */
+static int signal_number(const json_t *value)
+{
+	static const struct {
+		const char *name;
+		int number;
+	} names[] = {{"SIGNAL_SIGTERM", SIGTERM}, {"SIGNAL_SIGKILL", SIGKILL},
+		{"SIGNAL_SIGINT", SIGINT}, {"SIGNAL_SIGHUP", SIGHUP}, {"SIGNAL_SIGQUIT", SIGQUIT},
+		{"SIGNAL_SIGUSR1", SIGUSR1}, {"SIGNAL_SIGUSR2", SIGUSR2},
+		{"SIGNAL_SIGSTOP", SIGSTOP}, {"SIGNAL_SIGCONT", SIGCONT}};
+	const char *name = json_string_value(value);
+	json_int_t n = json_integer_value(value);
+
+	for (size_t i = 0; name && i < sizeof(names) / sizeof(names[0]); i++) {
+		if (!strcmp(name, names[i].name))
+			return names[i].number;
+	}
+	return n >= 1 && n <= 64 ? (int)n : 0;
+}
+
+static void signal_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+{
+	struct wire_process *p = selected(c, body);
+	int sig = signal_number(json_object_get(body, "signal"));
+
+	(void)t;
+	if (!p)
+		return;
+	if (!sig) {
+		wire_fail(c, WIRE_INVALID,
+			"signal: SIGNAL_SIGTERM, SIGNAL_SIGKILL or a number from 1 to 64");
+		return;
+	}
+	wire_process_signal(p, sig);
+	wire_reply(c, 200, json_object());
+}
+
+static void update_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+{
+	struct wire_process *p = selected(c, body);
+	unsigned rows, cols;
+
+	(void)t;
+	if (!p || start_size(c, json_object_get(body, "pty"), &rows, &cols) < 0)
+		return;
+	if (rows && !wire_process_is_pty(p)) {
+		wire_fail(c, WIRE_PRECONDITION, "the command %u has no terminal",
+			wire_process_pid(p));
+		return;
+	}
+	if (rows)
+		wire_process_resize(p, rows, cols);
+	wire_reply(c, 200, json_object());
+}
+
+static void list_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+{
+	json_t *list = json_array();
+
+	(void)t;
+	(void)body;
+	for (struct wire_process *p = wire_process_next(c->w, c->id, NULL); p;
+		p = wire_process_next(c->w, c->id, p))
+		json_array_append_new(list, wire_process_info(p));
+	wire_reply(c, 200, json_pack("{s:o}", "processes", list));
+}
+
+#define UNARY(name, fn)                                                                            \
+	{                                                                                          \
+		.method = "POST", .path = "/process.Process/" name, .style = WIRE_UNARY,           \
+		.body = true, .size = sizeof(struct wire_call), .start = (fn)                      \
+	}
+#define STREAM(name, fn)                                                                           \
+	{                                                                                          \
+		.method = "POST", .path = "/process.Process/" name, .style = WIRE_STREAM,          \
+		.body = true, .size = sizeof(struct start_call), .start = (fn),                    \
+		.writable = start_writable, .gone = start_gone                                     \
+	}
+
+const struct wire_route wire_routes_process[] = {
+	STREAM("Start", start_start),
+	STREAM("Connect", connect_start),
+	UNARY("SendInput", input_start),
+	UNARY("CloseStdin", close_start),
+	UNARY("SendSignal", signal_start),
+	UNARY("Update", update_start),
+	UNARY("List", list_start),
+	{0},
+};

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Forks: one capture, many sandboxes. Of one that runs the capture is made for it; of a paused one it is its own
+ * under another name, so that this one may be resumed or killed meanwhile. It goes as soon as the last of
+ * them has started or failed, and is litter to whoever finds it otherwise: each that has started holds what
+ * it needs open.
+ *
+ * What runs in it is the same up to that moment, who it is is not: a fork has an id, a machine id, a
+ * clock and entropy of its own.
+ */
+#include "pool/pool_private.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/fault.h"
+#include "common/log.h"
+#include "common/str.h"
+
+static void fork_tell_all(struct pool_change *c, int error, const char *text)
+{
+	for (unsigned i = 0; i < c->count; i++)
+		pool_later(c->pool, c->fn, c->user, error, text);
+}
+
+/* It is over: what it made goes. */
+static void fork_end(struct pool_change *c)
+{
+	struct err err;
+
+	if (c->own && pool_trash(c->pool, c->capture, &err) < 0)
+		log_warn("%s", err.text);
+	pool_change_free(c);
+}
+
+static void fork_lost(struct pool_change *c, int error, const char *text)
+{
+	struct err err;
+
+	fork_tell_all(c, error, text);
+	if (c->own && pool_trash(c->pool, c->capture, &err) < 0)
+		log_warn("%s", err.text);
+}
+
+static void fork_done(struct pool_job *j, int error, const char *text, const json_t *reply)
+{
+	struct pool_change *c = j->fork;
+
+	c->pending--;
+	pool_create_done(j, error, text, reply);
+	if (!c->pending)
+		fork_end(c);
+}
+
+/* The record of one of them: its id comes with its job. */
+static struct pool_sandbox *fork_sandbox(struct pool_change *c, struct err *err)
+{
+	cleanup_json json_t *record = NULL;
+	struct pool_notes n;
+	struct pool_sandbox *sb;
+	char id[POOL_ID_SIZE];
+
+	if (pool_notes_read(c->record, &n, err) < 0)
+		return NULL;
+	pool_id_make(id);
+	n.source = n.id;
+	n.id = id;
+	n.mode = "fork";
+	n.generation = 1;
+	record = pool_notes_write(&n);
+	sb = pool_sandbox_new(c->pool, record, POOL_CREATING, err);
+	if (sb) {
+		sb->version = pool_version_of(c->pool, &sb->notes);
+		sb->version->sandboxes++;
+	}
+	return sb;
+}
+
+static void fork_all(struct pool_change *c)
+{
+	struct err err;
+
+	c->pending++; /* until all are on their way */
+	for (unsigned i = 0; i < c->count; i++) {
+		struct pool_sandbox *sb = fork_sandbox(c, &err);
+		struct pool_job *j;
+
+		if (!sb) {
+			pool_later(c->pool, c->fn, c->user, EINVAL, err.text);
+			continue;
+		}
+		j = calloc(1, sizeof(*j));
+		if (!j)
+			abort();
+		*j = (struct pool_job){.pool = c->pool,
+			.sb = sb,
+			.capture = str_dup(c->capture),
+			.timeout_ms = c->timeout_ms,
+			.began = clock_now_ns(),
+			.deadline = clock_deadline(LIMIT_CREATE_MS),
+			.done = fork_done,
+			.fork = c,
+			.fn = c->fn,
+			.user = c->user};
+		c->pending++;
+		pool_job_submit(j);
+	}
+	if (!--c->pending)
+		fork_end(c);
+}
+
+static void fork_captured(struct pool_change *c, int error, const char *text)
+{
+	fault_point("pool.fork.captured");
+	pool_change_release(c);
+	if (error) {
+		fork_tell_all(c, error, text);
+		pool_change_free(c); /* a capture that failed left nothing */
+	} else {
+		fork_all(c);
+	}
+}
+
+/* The same files in another directory, capture.json last. */
+static int capture_link(const char *from, const char *to, struct err *err)
+{
+	cleanup_dir DIR *dir = opendir(from);
+	cleanup_fd int to_dir = -1;
+	struct dirent *e;
+
+	if (!dir)
+		return err_sys(err, errno, "opening %s", from);
+	if (mkdir(to, 0700) < 0)
+		return err_sys(err, errno, "making %s", to);
+	to_dir = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (to_dir < 0)
+		return err_sys(err, errno, "opening %s", to);
+	while ((e = readdir(dir))) {
+		if (e->d_name[0] != '.' && strcmp(e->d_name, "capture.json") != 0 &&
+			linkat(dirfd(dir), e->d_name, to_dir, e->d_name, 0) < 0)
+			return err_sys(err, errno, "linking %s/%s", to, e->d_name);
+	}
+	if (linkat(dirfd(dir), "capture.json", to_dir, "capture.json", 0) < 0)
+		return err_sys(err, errno, "linking %s/capture.json", to);
+	return 0;
+}
+
+/* Of a paused one: its capture is there. */
+static int fork_paused(struct pool_change *c, struct err *err)
+{
+	struct pool_sandbox *sb = c->sb;
+	cleanup_free char *from = pool_capture_path(c->pool, sb->notes.id, sb->capture);
+	struct err why;
+	int r = capture_link(from, c->capture, err);
+
+	if (r < 0) {
+		if (pool_trash(c->pool, c->capture, &why) < 0)
+			log_warn("%s", why.text);
+		pool_change_free(c);
+		return r;
+	}
+	pool_change_release(c);
+	fork_all(c);
+	return 0;
+}
+
+static int fork_begin(struct pool *p, const char *id, unsigned count, uint64_t timeout_ms,
+	pool_fn *fn, void *user, struct err *err)
+{
+	struct pool_change *c;
+	struct pool_sandbox *sb;
+	char name[POOL_ID_SIZE];
+	int r;
+
+	if (p->draining)
+		return err_set(err, ESHUTDOWN, "the pool is shutting down");
+	if (count < 1 || count > LIMIT_POOL_FORK)
+		return err_set(
+			err, EINVAL, "count: %u is not within 1 to %d", count, LIMIT_POOL_FORK);
+	r = pool_lease_check(p, &timeout_ms, err);
+	if (r < 0 || (r = pool_change_begin(p, id, true, &c, err)) < 0)
+		return r;
+	sb = c->sb;
+	r = pool_limits_check(
+		p, sb->notes.key, pool_version_of(p, &sb->notes), count, true, false, err);
+	if (r < 0) {
+		pool_change_free(c);
+		return r;
+	}
+	c->fn = fn;
+	c->user = user;
+	c->lost = fork_lost;
+	c->captured = fork_captured;
+	c->count = count;
+	c->timeout_ms = timeout_ms;
+	c->record = json_incref(sb->record);
+	pool_id_make(name);
+	c->capture = pool_path(p, "captures", name);
+	c->own = true;
+	if (sb->state == POOL_PAUSED)
+		return fork_paused(c, err);
+	pool_change_capture(c, c->capture, false);
+	return 0;
+}
+
+void pool_fork(struct pool *p, const char *id, unsigned count, uint64_t timeout_ms, pool_fn *fn,
+	void *user)
+{
+	struct err err;
+	int r = fork_begin(p, id, count, timeout_ms, fn, user, &err);
+
+	for (unsigned i = 0; r < 0 && i < (count ? count : 1) && i < LIMIT_POOL_FORK; i++)
+		pool_fail_later(p, fn, user, r, &err);
+}

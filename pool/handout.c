@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Jobs: a machine is handed out, be it for a create, a fork or a resume.
+ *
+ * At most as many as the host can carry at once are worked on, the others wait in line until their
+ * deadline: fifty that come at once on two cores then take their turns instead of starving each other.
+ * A slot is kept only so long (SLOT_MS): a machine that does not answer holds up its own create and no
+ * other's.
+ *
+ * A machine that had been waiting may be broken, or stopped: nobody has looked since it was made. Then it is
+ * ended and the next one tried, at last one made for the purpose, so a stale spare costs time and
+ * never a create. Each try has an id of its own: the socket of the one before may still be there.
+ */
+#include "pool/pool_private.h"
+
+#include <string.h>
+
+#include "common/fault.h"
+#include "common/log.h"
+#include "common/str.h"
+
+#define SLOT_MS 2000
+#define WAITING_TRY_MS 2000 /* a spare or shell that has not answered by then is given up */
+#define WAITING_TRIES 3 /* … and so many of them, then one is made */
+#define FRESH_TRIES 2
+
+static void job_try(struct pool_job *j);
+
+static void slot_release(struct pool_job *j)
+{
+	if (j->slot)
+		j->pool->slots_used--;
+	j->slot = false;
+	loop_timer_cancel(j->slot_timer);
+	j->slot_timer = NULL;
+}
+
+static void queue_remove(struct pool_job *j)
+{
+	struct pool_job **at = &j->pool->queue;
+
+	if (!j->queued)
+		return;
+	while (*at != j)
+		at = &(*at)->queue_next;
+	*at = j->queue_next;
+	if (!*at)
+		j->pool->queue_tail = at;
+	j->queued = false;
+}
+
+/* Take it out of everything, but for its machine and its sandbox. */
+static void job_detach(struct pool_job *j)
+{
+	queue_remove(j);
+	slot_release(j);
+	loop_timer_cancel(j->deadline_timer);
+	loop_timer_cancel(j->try_timer);
+	j->deadline_timer = j->try_timer = NULL;
+	if (j->next)
+		j->next->prev = j->prev;
+	if (j->prev)
+		j->prev->next = j->next;
+	else
+		j->pool->jobs = j->next;
+	j->sb->version->jobs--;
+	j->pool->job_ended = clock_now_ns();
+}
+
+static void job_free(struct pool_job *j)
+{
+	free(j->capture);
+	free(j->text);
+	free(j);
+}
+
+static struct pool_machine *machine_take(struct pool_job *j)
+{
+	struct pool_machine *m = j->machine;
+
+	if (m)
+		m->job = NULL;
+	j->machine = NULL;
+	return m;
+}
+
+static void job_end(struct pool_job *j, int error, const char *text, const json_t *reply)
+{
+	struct pool *p = j->pool;
+
+	job_detach(j);
+	j->done(j, error, text, reply);
+	job_free(j);
+	pool_job_pump(p);
+	pool_stock_refill(p);
+}
+
+/* @error with what was tried last. What had taken the machine is gone by then. */
+static void job_fail(struct pool_job *j, int error, const char *text)
+{
+	struct pool_machine *m = machine_take(j);
+
+	if (m)
+		pool_machine_end(m, NULL, NULL);
+	job_end(j, error, text, NULL);
+}
+
+void pool_job_cancel(struct pool_job *j)
+{
+	struct pool_machine *m = machine_take(j);
+	struct pool_sandbox *sb = j->sb;
+
+	if (m)
+		pool_machine_free(m);
+	if (j->fork)
+		j->fork->pending--;
+	job_detach(j);
+	if (!sb->listed)
+		pool_sandbox_remove(sb);
+	job_free(j);
+}
+
+struct gone_later {
+	void (*gone)(void *user, int error, const char *text);
+	void *user;
+};
+
+static void gone_now(void *user, struct pool_sandbox *sb, int error, const char *text)
+{
+	struct gone_later *g = user;
+
+	(void)sb;
+	g->gone(g->user, error, text);
+	free(g);
+}
+
+void pool_job_abort(struct pool_job *j, int error, const char *text,
+	void (*gone)(void *user, int error, const char *text), void *user)
+{
+	struct pool_machine *m = machine_take(j);
+	struct gone_later *g;
+
+	pool_later(j->pool, j->fn, j->user, error, text);
+	if (m) {
+		pool_machine_end(m, gone, user);
+	} else {
+		g = malloc(sizeof(*g));
+		if (!g)
+			abort();
+		*g = (struct gone_later){.gone = gone, .user = user};
+		pool_later(j->pool, gone_now, g, 0, "");
+	}
+	job_detach(j);
+	job_free(j);
+}
+
+static void deadline_passed(void *user)
+{
+	struct pool_job *j = user;
+	cleanup_free char *text = j->queued
+		? str_dup("the pool has been busy with others all the time")
+		: str_printf("the sandbox did not answer in time%s%s", j->text ? "; before: " : "",
+			  j->text ? j->text : "");
+
+	j->deadline_timer = NULL;
+	job_fail(j, ETIMEDOUT, text);
+}
+
+static void slot_passed(void *user)
+{
+	struct pool_job *j = user;
+
+	j->slot_timer = NULL;
+	slot_release(j);
+	pool_job_pump(j->pool);
+}
+
+/* ---- tries ------------------------------------------------------------------------------------ */
+
+static void try_failed(struct pool_job *j, int error, const char *text)
+{
+	struct pool_machine *m = machine_take(j);
+	bool was_fresh = !strcmp(j->sb->notes.mode, "cold") || j->capture;
+
+	loop_timer_cancel(j->try_timer);
+	j->try_timer = NULL;
+	if (m)
+		pool_machine_end(m, NULL, NULL);
+	free(j->text);
+	j->text = str_dup(text);
+	j->error = error ? error : EIO;
+	j->tries++;
+	if (was_fresh && !j->capture)
+		pool_version_failed(j->sb->version, text);
+	else
+		log_warn("template %s: a %s failed: %s", j->sb->version->name, j->sb->notes.mode,
+			text);
+	/* what is restored under its own name is tried once: whoever asked may ask again */
+	if (j->capture || (was_fresh && j->tries >= WAITING_TRIES + FRESH_TRIES - 1)) {
+		cleanup_free char *why = steal_ptr(&j->text);
+
+		job_end(j, j->error, why, NULL);
+		return;
+	}
+	if (was_fresh && j->tries < WAITING_TRIES)
+		j->tries = WAITING_TRIES;
+	job_try(j);
+}
+
+static void try_passed(void *user)
+{
+	struct pool_job *j = user;
+
+	j->try_timer = NULL;
+	try_failed(j, ETIMEDOUT, "it does not answer");
+}
+
+void pool_job_machine_ended(struct pool_job *j, const char *text)
+{
+	machine_take(j);
+	try_failed(j, EIO, text);
+}
+
+/* The sandbox runs: the machine is its own. */
+static int take_over(struct pool_job *j, const json_t *reply, int channel, struct err *err)
+{
+	struct pool_sandbox *sb = j->sb;
+	json_int_t end = json_integer_value(json_object_get(reply, "end_ns"));
+	json_int_t monitor = json_integer_value(json_object_get(reply, "monitor_pid"));
+	int r = pool_guest_open(sb, channel, err);
+
+	if (r < 0)
+		return r;
+	sb->machine = machine_take(j);
+	sb->machine->use = POOL_USE_SANDBOX;
+	sb->machine->sb = sb;
+	sb->create_ns = clock_now_ns() - j->began;
+	sb->cgroup = pool_cgroup_new(sb->pool->cgroups, sb->notes.id, (int)monitor,
+		sb->notes.memory_bytes, sb->pool->config->machine_pids, sb->notes.vcpus);
+	pool_sandbox_set(sb, POOL_RUNNING);
+	if (!sb->listed)
+		pool_sandbox_list(sb);
+	pool_lease_set(sb, end);
+	return 0;
+}
+
+static void handed_out(
+	void *user, int error, const char *text, const json_t *reply, int *fds, unsigned n_fds)
+{
+	struct pool_machine *m = user;
+	struct pool_job *j = m->job;
+	int channel = -1;
+	struct err err;
+
+	fault_point("pool.create.handed-out");
+	if (error == 0 && n_fds == 2)
+		channel = fds[1];
+	for (unsigned i = 0; i < n_fds; i++) {
+		if (fds[i] != channel || !j)
+			close(fds[i]);
+	}
+	if (!j)
+		return; /* it had been given up already */
+	if (error) {
+		try_failed(j, error, text);
+	} else if (channel < 0) {
+		try_failed(j, EPROTO, "its keeper gave no channel");
+	} else if (take_over(j, reply, channel, &err) < 0) {
+		try_failed(j, EIO, err.text);
+	} else {
+		json_t *kept = json_incref((json_t *)reply);
+
+		job_end(j, 0, "", kept);
+		json_decref(kept);
+	}
+}
+
+/* The sandbox's record for this try: its id and how it is made. */
+static int try_note(struct pool_job *j, const char *mode, struct err *err)
+{
+	struct pool_notes n = j->sb->notes;
+	char id[POOL_ID_SIZE];
+	json_t *record;
+	int r;
+
+	if (!j->sb->listed) {
+		pool_id_make(id);
+		n.id = id;
+		n.started_ms = clock_realtime_ns() / 1000000;
+	}
+	n.mode = mode;
+	record = pool_notes_write(&n);
+	r = pool_sandbox_note(j->sb, record, err);
+	json_decref(record);
+	return r;
+}
+
+static void job_try(struct pool_job *j)
+{
+	struct pool_version *v = j->sb->version;
+	struct pool_machine *m = NULL;
+	const char *mode = j->capture ? j->same_identity ? "resume" : "fork" : "cold";
+	cleanup_free char *pause_dir = NULL;
+	struct keeper_lease lease;
+	struct err err;
+	int r = 0;
+
+	if (!j->capture && j->tries < WAITING_TRIES)
+		m = pool_stock_take(v, &mode);
+	if (!m)
+		r = pool_machine_make(v, j->capture, j->same_identity, POOL_USE_JOB, &m, &err);
+	if (r == 0)
+		r = try_note(j, mode, &err);
+	if (r < 0) {
+		if (m)
+			pool_machine_end(m, NULL, NULL);
+		job_end(j, -r, err.text, NULL);
+		return;
+	}
+	m->use = POOL_USE_JOB;
+	m->job = j;
+	j->machine = m;
+	if (!j->capture && strcmp(mode, "cold"))
+		j->try_timer =
+			loop_timer(j->pool->loop, clock_deadline(WAITING_TRY_MS), try_passed, j);
+	pause_dir = pool_lease_pause_dir(j->sb);
+	lease = (struct keeper_lease){.id = j->sb->notes.id,
+		.record = j->sb->record,
+		.lease_ms = j->timeout_ms,
+		.pause_dir = pause_dir};
+	fault_point("pool.create.hand-out");
+	keeper_hand_out(m->keeper, &lease, j->sb->notes.id, handed_out, m);
+}
+
+/* ---- the queue -------------------------------------------------------------------------------- */
+
+static void job_begin(void *user)
+{
+	struct pool_job *j = user;
+
+	j->try_timer = NULL;
+	job_try(j);
+}
+
+void pool_job_pump(struct pool *p)
+{
+	while (p->queue && p->slots_used < p->slots) {
+		struct pool_job *j = p->queue;
+
+		queue_remove(j);
+		p->slots_used++;
+		j->slot = true;
+		j->slot_timer = loop_timer(p->loop, clock_deadline(SLOT_MS), slot_passed, j);
+		/* not from within whoever called: it may fail at once */
+		j->try_timer = loop_defer(p->loop, job_begin, j);
+	}
+}
+
+void pool_job_submit(struct pool_job *j)
+{
+	struct pool *p = j->pool;
+
+	j->next = p->jobs;
+	if (j->next)
+		j->next->prev = j;
+	p->jobs = j;
+	j->sb->version->jobs++;
+	j->queued = true;
+	*p->queue_tail = j;
+	p->queue_tail = &j->queue_next;
+	j->deadline_timer = loop_timer(p->loop, j->deadline, deadline_passed, j);
+	pool_job_pump(p);
+}
+
+void pool_job_fail_waiting(struct pool *p, int error, const char *text)
+{
+	while (p->queue)
+		job_fail(p->queue, error, text);
+}

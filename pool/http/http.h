@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_POOL_HTTP_HTTP_H
+#define PARBAKE_POOL_HTTP_HTTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "common/cleanup.h"
+#include "common/err.h"
+#include "common/json.h"
+#include "common/loop.h"
+
+/*
+ * HTTP/1.1 for the daemon, on libmicrohttpd, in the loop's thread. A request is answered when its
+ * handler's work is done, be it much later; the handler never blocks. Bounds (limits.h):
+ * connections, headers, bodies, seconds an idle connection stays.
+ */
+struct http_server;
+struct http_request;
+
+/*
+ * A request's headers have come. The handler must, now, choose one of http_collect(), http_upload()
+ * or an answer (a body not asked for is then discarded). @rq is valid until its answer has been
+ * given to its end (after that call do not use it); or, where http_on_end() was asked for, until
+ * that is called.
+ */
+typedef void http_handler_fn(void *user, struct http_request *rq);
+
+int http_server_new(
+	struct loop *l, http_handler_fn *fn, void *user, struct http_server **ret, struct err *err);
+/* Take over the listening socket @fd (owned on success); any number of them. @tcp: not a unix
+ * socket. */
+int http_server_listen(struct http_server *s, int fd, bool tcp, struct err *err);
+/* No new connections; those that are idle are closed. */
+void http_server_quiesce(struct http_server *s);
+/* Close all connections: who asked (http_on_end()) is told. Requests whose answer is still owed
+ * stay valid until http_server_free(), so what owes it may be taken apart in between. */
+void http_server_stop(struct http_server *s);
+unsigned http_server_open(const struct http_server *s); /* requests not answered yet */
+void http_server_free(struct http_server *s);
+DEFINE_CLEANUP(struct http_server *, http_server_free)
+#define cleanup_http_server cleanup_with(http_server_free_p_)
+
+/* ---- looking at a request; borrowed as long as it is valid ---------------------------------- */
+
+const char *http_method(const struct http_request *rq);
+const char *http_path(const struct http_request *rq); /* decoded, without the query; no NUL in it */
+const char *http_header(const struct http_request *rq, const char *name); /* NULL: none */
+const char *http_query(const struct http_request *rq, const char *name); /* decoded; NULL: none */
+bool http_from_tcp(const struct http_request *rq);
+/* Of a unix socket's peer; (uid_t)-1 over TCP. */
+uid_t http_peer_uid(const struct http_request *rq);
+/*
+ * Call @fn (once) when the client is gone or the answer has been sent (@complete: all of it): @rq
+ * is invalid after it. Without it a request whose client is gone stays valid until it is answered
+ * to its end (its headers read as absent). Who uploads must ask for it: no end() comes of an upload
+ * that was cut. Clients that wait for an answer are not watched, unless asked for; of a stream
+ * their hang-up is seen at once.
+ */
+void http_on_end(struct http_request *rq, void (*fn)(void *user, bool complete), void *user);
+/* See also a hang-up of the client while it waits for the answer, once all of its body is here. */
+void http_watch_client(struct http_request *rq);
+
+/* Decode in place: %XX, and + where @plus. false: malformed, or a NUL. */
+bool http_decode(char *text, bool plus);
+
+/* ---- its body ------------------------------------------------------------------------------ */
+
+/*
+ * Collect the body, at most @max bytes (more: 413 is answered here), NUL-terminated, then call @fn. Where
+ * that never comes to be (too long, too many at once, the client gone before all was sent) @dropped is
+ * called instead, when the request is freed: @user is let go by exactly one of the two. @dropped may be NULL.
+ */
+void http_collect(struct http_request *rq, size_t max,
+	void (*fn)(void *user, struct http_request *rq, const char *body, size_t len),
+	void (*dropped)(void *user), void *user);
+/* The body as it comes. data() returns how many bytes it took; fewer than @len: no more is read
+ * until http_upload_resume(). end(): all of it has come. For multipart/form-data use
+ * http_upload_form().
+ * */
+struct http_upload_ops {
+	size_t (*data)(void *user, const char *bytes, size_t len);
+	void (*end)(void *user);
+};
+void http_upload(struct http_request *rq, const struct http_upload_ops *ops, void *user);
+/* The same of the first part with a file name of a multipart/form-data body, whose framing is taken
+ * off; part() tells its field and file name before data(). A body that is no such: 400 is answered
+ * here. */
+void http_upload_form(struct http_request *rq, const struct http_upload_ops *ops,
+	void (*part)(void *user, const char *field, const char *filename), void *user);
+void http_upload_resume(struct http_request *rq);
+
+/* ---- its answer: one of these -------------------------------------------------------------- */
+
+/* @body is taken (a reference). NULL: an empty body. */
+void http_reply(struct http_request *rq, unsigned status, json_t *body);
+void http_reply_text(struct http_request *rq, unsigned status, const char *type, const char *text);
+/* A header of the answer; before it begins. */
+void http_add_header(struct http_request *rq, const char *name, const char *value);
+/*
+ * An answer of unknown length (chunked). write() takes at most what there is room for and returns
+ * that (LIMIT_HTTP_BUFFER is kept); writable() is called when there is room again. end() finishes
+ * it; http_stream_abort() cuts it, so that the client sees that it is not whole.
+ */
+void http_stream_begin(struct http_request *rq, unsigned status, const char *type,
+	void (*writable)(void *user), void *user);
+size_t http_stream_room(const struct http_request *rq);
+size_t http_stream_write(struct http_request *rq, const void *bytes, size_t len);
+void http_stream_end(struct http_request *rq);
+void http_stream_abort(struct http_request *rq);
+
+#endif

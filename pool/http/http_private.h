@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_POOL_HTTP_HTTP_PRIVATE_H
+#define PARBAKE_POOL_HTTP_HTTP_PRIVATE_H
+
+#include <microhttpd.h>
+
+#include "common/limits.h"
+#include "pool/http/http.h"
+
+/* What the parts of the server share: http.c has the connections, http_request.c what stands in a
+ * request, http_upload.c its body, http_answer.c what goes back. */
+
+struct http_listener {
+	struct http_server *s;
+	int fd;
+	bool tcp;
+	struct loop_watch *watch;
+	struct http_listener *next;
+};
+
+struct http_server {
+	struct loop *loop;
+	http_handler_fn *fn;
+	void *user;
+	struct MHD_Daemon *mhd;
+	struct loop_watch *watch; /* of MHD's epoll */
+	struct loop_timer *run; /* MHD has work that no descriptor will tell of */
+	struct loop_timer *sweep; /* for deadlines that have passed */
+	struct loop_timer *breath; /* no descriptors: accepting goes on later */
+	struct http_listener *listeners;
+	struct http_conn *conns, *accepting;
+	unsigned n_conns, n_tcp, max_conns; /* LIMIT_HTTP_CONNECTIONS */
+	size_t bodies, max_bodies; /* bytes that are being collected; LIMIT_HTTP_BODIES */
+	struct http_request *requests; /* those whose handler has been called */
+	unsigned n_open;
+	int64_t idle_ns, stall_ns; /* LIMIT_HTTP_IDLE_S, LIMIT_HTTP_STALL_S */
+	bool running, again; /* within MHD_run(); it is needed once more */
+	bool full, complained, quiesced, stopping;
+};
+
+struct http_conn {
+	struct http_server *s;
+	struct http_conn *next, *prev;
+	int fd; /* MHD's */
+	bool tcp;
+	uid_t uid;
+	char *uri; /* as it came, of the request whose headers are being read */
+	struct http_request *rq; /* at hand */
+	int64_t deadline; /* when it is cut; CLOCK_NEVER */
+};
+
+struct http_pair {
+	const char *name, *value;
+};
+
+enum http_body { HTTP_DISCARD, HTTP_COLLECT, HTTP_UPLOAD, HTTP_FORM };
+enum http_answer { HTTP_NO_ANSWER, HTTP_WHOLE, HTTP_STREAM };
+enum http_part { HTTP_PART_NONE, HTTP_PART_FILE, HTTP_PART_OVER };
+
+struct http_request {
+	struct http_server *s;
+	struct http_request *next, *prev;
+	struct http_conn
+		*conn; /* NULL: the client is gone; it waits for its handler's answer to be freed */
+	struct MHD_Connection *mhd;
+	char *method, *uri, *path; /* uri: query[] points into it */
+	struct http_pair *query;
+	size_t n_query;
+	bool tcp;
+	uid_t uid;
+	void (*on_end)(void *user, bool complete);
+	void *end_user;
+	bool suspended; /* in MHD, by us */
+
+	/* its body */
+	enum http_body body;
+	bool whole; /* all of it has come from the client */
+	bool ended; /* and has been passed on */
+	bool stopped, go; /* by data()'s taking less; http_upload_resume() came meanwhile */
+	uint64_t length, received; /* length: UINT64_MAX not told */
+	bool unframed; /* where it ends cannot be told: nothing behind its head is read */
+	uint64_t discarded, at_check; /* received, at the last deadline */
+	bool excused; /* since then it was stopped: by us, not by the client */
+	size_t max;
+	char *text; /* collected */
+	size_t text_len, text_size; /* text_size: counted in s->bodies */
+	/* one of the two is called, with body_user; dropped is NULL once that is settled */
+	void (*collected)(void *user, struct http_request *rq, const char *body, size_t len);
+	void (*dropped)(void *user);
+	const struct http_upload_ops *ops;
+	void *body_user;
+	struct MHD_PostProcessor *form;
+	enum http_part part;
+	void (*on_part)(void *user, const char *field, const char *filename);
+	char *part_field, *part_name;
+	uint64_t part_bytes;
+	char *held; /* taken off the form, not yet taken by data() */
+	size_t held_at, held_len, held_size;
+
+	/* its answer */
+	enum http_answer answer;
+	bool queued;
+	unsigned status;
+	const char *type;
+	struct {
+		char *name, *value;
+	} headers[LIMIT_HTTP_ANSWER_HEADERS];
+	size_t n_headers;
+	char *whole_text;
+	size_t whole_len;
+	char *ring;
+	size_t ring_at, ring_len, ring_size;
+	bool stream_over, stream_cut; /* http_stream_end(), http_stream_abort() */
+	bool gone; /* the client hung up: nothing is worth sending */
+	bool want_room;
+	void (*writable)(void *user);
+	void *stream_user;
+	struct loop_timer *tell; /* writable() is to be called */
+	struct loop_watch *hangup;
+	bool watched; /* http_watch_client() */
+};
+
+/* http.c: MHD_run() in the next round (or once more, from within it). */
+void http_kick(struct http_server *s);
+void http_suspend(struct http_request *rq);
+void http_resume(struct http_request *rq); /* where it is suspended */
+/* Tests: shorter patience, fewer connections. */
+void http_server_patience(struct http_server *s, int64_t idle_ns, int64_t stall_ns);
+void http_server_most(struct http_server *s, unsigned connections, size_t bodies);
+
+/* http_request.c. @uri is taken. 0, or the status of what is wrong with it, said in *@ret_why. */
+struct http_request *http_request_new(struct http_conn *conn, struct MHD_Connection *mhd,
+	const char *method, char *uri, unsigned *ret_status, const char **ret_why);
+/* MHD is done with it. */
+void http_request_over(struct http_request *rq, bool sent);
+void http_request_free(struct http_request *rq);
+
+/* http_upload.c: *@len of @bytes came; *@len becomes what was not taken. false: end the
+ * connection. */
+bool http_body_data(struct http_request *rq, const char *bytes, size_t *len);
+/* All has come, and what is held may go on. */
+void http_body_end(struct http_request *rq);
+void http_body_free(struct http_request *rq);
+
+/* http_answer.c */
+/* From now on its client's hang-up is seen. */
+void http_watch_hangup(struct http_request *rq);
+void http_answer_error(struct http_request *rq, unsigned status, const char *why);
+enum MHD_Result http_answer_queue(struct http_request *rq);
+/* The connection ends in the midst of a body: what has been answered goes out past MHD, as far as it may. */
+void http_answer_rest(struct http_request *rq);
+/* writable() is called in the next round. */
+void http_answer_tell(struct http_request *rq);
+void http_answer_free(struct http_request *rq);
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_POOL_KEEPER_KEEPER_PRIVATE_H
+#define PARBAKE_POOL_KEEPER_KEEPER_PRIVATE_H
+
+#include <stddef.h>
+
+#include "common/limits.h"
+#include "common/sock.h"
+#include "pool/keeper/keeper.h"
+#include "restore/sandbox.h"
+
+/*
+ * Between a daemon, its nurseries and their keepers. What each op has and answers stands in keeper.h; the
+ * fields by name:
+ *
+ *     daemon → nursery   {"op":"make", "capture":DIR?, "same_identity":bool} + the keeper's end of its connection
+ *     nursery → daemon   {"event":"ended", "errno":N, "text":…}: the template cannot be opened; then it ends
+ *
+ *     keeper → daemon    {"event":"hello", "pid":N, "monitor_pid":N?} + pidfd of itself [+ of the machine],
+ *                        first on each connection, and again when there is a machine
+ *                        {"event":"ended", "errno":N, "text":…}: its machine is gone, and it goes
+ *     daemon → keeper    {"op":OP, "n":N, …}
+ *       ready, prepare, describe, stats, console
+ *       hand_out         "id", "record", "lease_ms", "pause_dir"?, "hostname"?
+ *       renew            "lease_ms", "pause_dir"?, "record"?
+ *       capture          "dir", "stop"
+ */
+enum keeper_op {
+	KEEPER_READY,
+	KEEPER_PREPARE,
+	KEEPER_HAND_OUT,
+	KEEPER_DESCRIBE,
+	KEEPER_RENEW,
+	KEEPER_CAPTURE,
+	KEEPER_STATS,
+	KEEPER_CONSOLE,
+	KEEPER_OPS
+};
+const char *keeper_op_name(enum keeper_op op);
+
+#define KEEPER_FDS 2 /* of a message, at most */
+#define KEEPER_ID 63 /* bytes of an id */
+
+/* A request, checked. Its strings are borrowed from @obj. */
+struct keeper_request {
+	enum keeper_op op;
+	uint64_t n;
+	json_t *obj; /* owned */
+	const char *id, *hostname, *pause_dir, *dir; /* NULL where absent */
+	json_t *record; /* borrowed; NULL where absent */
+	uint64_t lease_ms;
+	bool stop;
+};
+/* @ret->n is set as soon as it is known, else 0: to answer with what is wrong. */
+int keeper_request_parse(const char *text, size_t len, struct keeper_request *ret, struct err *err);
+void keeper_request_clear(struct keeper_request *rq);
+#define cleanup_keeper_request __attribute__((__cleanup__(keeper_request_clear)))
+
+/* An answer or an event, checked. */
+struct keeper_answer {
+	json_t *obj; /* owned */
+	const char *event; /* NULL: an answer, to @n */
+	uint64_t n;
+	int error; /* 0: "ok"; of an event: its "errno" */
+	const char *text; /* "" where absent */
+	int pid, monitor_pid; /* of hello; 0: absent */
+};
+int keeper_answer_parse(const char *text, size_t len, struct keeper_answer *ret, struct err *err);
+void keeper_answer_clear(struct keeper_answer *a);
+#define cleanup_keeper_answer __attribute__((__cleanup__(keeper_answer_clear)))
+
+bool keeper_id_valid(const char *id);
+/* The text of a message, fit to be sent: -EMSGSIZE past LIMIT_KEEPER_LINE. Caller frees. */
+int keeper_text(const json_t *obj, char **ret, struct err *err);
+/* An answer that failed, or the event "ended" where @event. New reference. */
+json_t *keeper_failure(const char *event, uint64_t n, int error, const char *text);
+/* Send to who may not read: waits for room at most LIMIT_KEEPER_SEND_MS (-EAGAIN then). */
+int keeper_send(int sock, const json_t *obj, const int *fds, size_t n_fds);
+/*
+ * One message, which @buf has room for (KEEPER_BUFFER): its length; 0 where the other end is closed;
+ * -EAGAIN; -EPROTO where it is too long or brings too many descriptors. @fds and *@n_fds as of
+ * sock_recv_fds().
+ */
+#define KEEPER_BUFFER (LIMIT_KEEPER_LINE + 1)
+ssize_t keeper_receive(int sock, char *buf, int fds[static KEEPER_FDS], size_t *n_fds);
+void keeper_close_fds(int *fds, size_t n_fds);
+
+/* ---- between a nursery and its forks -------------------------------------------------------- */
+
+/* What a keeper begins with, all of it its own. */
+struct keeper_start {
+	struct template *t;
+	int conn; /* the daemon */
+	int sockets; /* the directory */
+	const char *capture; /* NULL: none */
+	bool same_identity;
+};
+/* In the fork: the keeper's whole life. */
+_Noreturn void keeper_run(const struct keeper_start *start);
+
+/* ---- between keeper.c and nursery.c ---------------------------------------------------------- */
+
+/* The daemon's end of a keeper at @sock (owned on success), which is yet to say hello. */
+int keeper_new(struct loop *l, int sock, const char *sockets, const struct keeper_ops *ops,
+	void *user, struct keeper **ret, struct err *err);
+
+/* The descriptors of `parbake nursery`. */
+enum nursery_fd { NURSERY_FD_CONTROL = 3, NURSERY_FD_SOCKETS = 4 };
+
+#endif

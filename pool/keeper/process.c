@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A keeper's process, from its nursery's fork to its end.
+ *
+ * It owns one sandbox and does one thing at a time: while it waits for its monitor it hears nothing else,
+ * since whoever waits is waiting for just that. What must not wait (a kill) does not go through it but
+ * through pidfds; what it hears late (a lease that ended while a capture was written) it does then.
+ *
+ * It ends in one place, keep_end(): the machine first, then the name, then the word to the daemon, so that
+ * who hears of the end finds nothing left. Should it be killed, the machine dies with it (machine_start()),
+ * the overlay has no name, and the socket's name, which nobody answers any more, is cleared by the daemon.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include "common/clock.h"
+#include "common/fault.h"
+#include "common/log.h"
+#include "common/str.h"
+#include "pool/keeper/process_private.h"
+
+/* ---- the end ------------------------------------------------------------------------------- */
+
+static void forget_name(struct keep *k)
+{
+	if (k->listening < 0)
+		return;
+	loop_remove(k->on_listening);
+	k->on_listening = NULL;
+	unlinkat(k->sockets, k->id, 0);
+	close_fd(&k->listening);
+}
+
+void keep_clear(struct keep *k)
+{
+	loop_remove(k->on_machine);
+	k->on_machine = NULL;
+	sandbox_free(k->sb);
+	k->sb = NULL;
+	forget_name(k);
+}
+
+_Noreturn void keep_end(struct keep *k, int error, const char *text)
+{
+	keep_clear(k);
+	if (k->conn >= 0) {
+		cleanup_json json_t *obj = keeper_failure("ended", 0, error, text);
+
+		keeper_send(k->conn, obj, NULL, 0);
+	}
+	_exit(0);
+}
+
+static void machine_ended(void *user, short revents)
+{
+	struct keep *k = user;
+	struct err why;
+
+	(void)revents;
+	machine_get_state(sandbox_machine(k->sb));
+	machine_end_reason(sandbox_machine(k->sb), &why);
+	sandbox_explain(k->sb, &why);
+	keep_end(k, ECONNABORTED, why.text);
+}
+
+/* ---- the lease ----------------------------------------------------------------------------- */
+
+static void lease_ended(void *user);
+
+static void arm(struct keep *k, int64_t at)
+{
+	loop_timer_cancel(k->on_lease);
+	k->on_lease = loop_timer(k->l, at, lease_ended, k);
+}
+
+/* A failure that another try would meet again: a stuck monitor, rights. */
+static bool stays(int r)
+{
+	return r == -ETIMEDOUT || r == -ECONNABORTED || r == -EPERM || r == -ENOTSUP;
+}
+
+static void lease_ended(void *user)
+{
+	struct keep *k = user;
+	struct capture_info info;
+	struct err err;
+	int r;
+
+	k->on_lease = NULL;
+	if (!k->pause_dir)
+		keep_end(k, 0, "its lease has ended");
+	r = sandbox_capture(
+		k->sb, k->pause_dir, false, clock_deadline(LIMIT_CAPTURE_MS), &info, &err);
+	if (r == 0)
+		keep_end(k, 0, "its lease has ended: it is paused");
+	err_prefix(&err, "its lease has ended, and it could not be paused");
+	/* what it holds is worth more than the moment: room may be made */
+	if (++k->pause_tries == LIMIT_PAUSE_TRIES || stays(r))
+		keep_end(k, -r, err.text);
+	log_warn("%s: %s", k->id, err.text);
+	arm(k, clock_deadline(LIMIT_PAUSE_RETRY_MS));
+}
+
+void keep_lease(struct keep *k, uint64_t lease_ms, const char *pause_dir)
+{
+	free(k->pause_dir);
+	k->pause_dir = str_dup(pause_dir);
+	k->end_ns = clock_deadline((int64_t)lease_ms);
+	k->pause_tries = 0;
+	arm(k, k->end_ns);
+}
+
+/* ---- who is connected ---------------------------------------------------------------------- */
+
+static void disconnect(struct keep *k)
+{
+	loop_remove(k->on_conn);
+	k->on_conn = NULL;
+	close_fd(&k->conn);
+	if (!k->id[0])
+		keep_end(k, 0, "nobody wants it any more");
+	if (k->on_listening)
+		loop_set(k->on_listening, POLLIN);
+}
+
+void keep_answer(struct keep *k, uint64_t n, json_t *obj, const int *fds, size_t n_fds)
+{
+	cleanup_json json_t *owned = obj;
+
+	if (!owned || json_object_set_new(owned, "n", json_integer((json_int_t)n)) < 0 ||
+		(!json_object_get(owned, "ok") &&
+			json_object_set_new(owned, "ok", json_true()) < 0))
+		abort(); /* no memory, or a bug */
+	if (k->conn >= 0 && keeper_send(k->conn, owned, fds, n_fds) < 0)
+		shutdown(k->conn, SHUT_RDWR); /* its end is seen in the loop */
+}
+
+static void request_came(void *user, short revents)
+{
+	cleanup_keeper_request struct keeper_request rq = {0};
+	struct keep *k = user;
+	int fds[KEEPER_FDS];
+	size_t n_fds;
+	ssize_t n = keeper_receive(k->conn, k->buf, fds, &n_fds);
+	int64_t read_at = clock_now_ns();
+	struct err err;
+	int r;
+
+	(void)revents;
+	keeper_close_fds(fds, n_fds);
+	if (n == -EAGAIN)
+		return;
+	if (n <= 0) {
+		disconnect(k);
+		return;
+	}
+	r = keeper_request_parse(k->buf, (size_t)n, &rq, &err);
+	if (r == 0)
+		keep_serve(k, &rq, read_at);
+	else if (rq.n)
+		keep_answer(k, rq.n, keeper_failure(NULL, rq.n, -r, err.text), NULL, 0);
+	else
+		disconnect(k); /* not of our kind */
+}
+
+static int self_pidfd(void)
+{
+	return (int)syscall(SYS_pidfd_open, getpid(), 0);
+}
+
+/* Who we are, and whom to kill. */
+static int say_hello(struct keep *k, struct err *err)
+{
+	cleanup_json json_t *obj = json_pack("{s:s, s:i}", "event", "hello", "pid", (int)getpid());
+	cleanup_fd int self = self_pidfd();
+	int fds[2] = {self, -1}, r;
+	size_t n = 1;
+
+	if (!obj)
+		abort();
+	if (self < 0)
+		return err_sys(err, errno, "open a keeper's pidfd");
+	if (k->sb) {
+		json_object_set_new(
+			obj, "monitor_pid", json_integer(machine_pid(sandbox_machine(k->sb))));
+		fds[n++] = machine_pidfd(sandbox_machine(k->sb));
+	}
+	r = keeper_send(k->conn, obj, fds, n);
+	return r < 0 ? err_sys(err, -r, "greet the daemon") : 0;
+}
+
+static int connected(struct keep *k, int fd, struct err *err)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	k->conn = fd;
+	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
+		return err_sys(err, errno, "the daemon's connection");
+	k->on_conn = loop_add(k->l, fd, POLLIN, request_came, k, err);
+	return k->on_conn ? 0 : -EIO;
+}
+
+/* Another daemon. While one is connected others wait. */
+static void daemon_came(void *user, short revents)
+{
+	struct keep *k = user;
+	struct err err;
+	int fd = accept4(k->listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), r;
+
+	(void)revents;
+	if (fd < 0)
+		return;
+	r = sock_check_peer(fd, &err);
+	if (r < 0) {
+		log_warn("%s: %s", k->id, err.text);
+		close(fd);
+		return;
+	}
+	loop_set(k->on_listening, 0);
+	r = connected(k, fd, &err);
+	if (r == 0)
+		r = say_hello(k, &err);
+	if (r < 0) {
+		log_warn("%s: %s", k->id, err.text);
+		disconnect(k);
+	}
+}
+
+int keep_name(struct keep *k, const char *id, struct err *err)
+{
+	/* by way of the descriptor: a socket's path may have 107 bytes, the directory's any number */
+	cleanup_free char *path = str_printf("/proc/self/fd/%d/%s", k->sockets, id);
+	cleanup_fd int fd = sock_listen_packets(path, err);
+
+	if (fd < 0)
+		return fd == -EADDRINUSE ? err_set(err, EEXIST, "there is a sandbox %s already", id)
+					 : fd;
+	snprintf(k->id, sizeof(k->id), "%s", id);
+	k->on_listening = loop_add(k->l, fd, 0, daemon_came, k, err);
+	if (!k->on_listening) {
+		unlinkat(k->sockets, id, 0);
+		k->id[0] = '\0';
+		return -EIO;
+	}
+	k->listening = steal_fd(&fd);
+	return 0;
+}
+
+bool keep_alone(const struct keep *k)
+{
+	struct pollfd pfd = {.fd = k->conn, .events = POLLRDHUP};
+
+	return k->conn < 0 || poll(&pfd, 1, 0) > 0;
+}
+
+/* ---- the beginning ------------------------------------------------------------------------- */
+
+static void become(const struct keeper_start *start)
+{
+	struct rlimit files;
+	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	setsid();
+	prctl(PR_SET_NAME, "parbake-keeper");
+	/* whoever reads what the daemon says must not wait for what outlives it */
+	if (null_fd >= 0) {
+		dup2(null_fd, STDERR_FILENO);
+		close(null_fd);
+	}
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur > LIMIT_KEEPER_FILES) {
+		files.rlim_cur = LIMIT_KEEPER_FILES;
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
+	template_after_fork(start->t);
+}
+
+static int make_shell(struct keep *k, const struct keeper_start *start, struct err *err)
+{
+	int r;
+
+	if (start->capture) {
+		r = capture_open(start->capture, &k->capture, err);
+		if (r == 0)
+			r = sandbox_shell_from(k->t, k->capture, start->same_identity, &k->sb, err);
+	} else {
+		r = sandbox_shell(k->t, &k->sb, err);
+	}
+	if (r < 0)
+		return r;
+	k->on_machine = loop_add(
+		k->l, machine_pidfd(sandbox_machine(k->sb)), POLLIN, machine_ended, k, err);
+	return k->on_machine ? 0 : -EIO;
+}
+
+_Noreturn void keeper_run(const struct keeper_start *start)
+{
+	static struct keep k = {.conn = -1, .listening = -1, .channel = -1};
+	struct err err;
+	int r;
+
+	become(start);
+	k.t = start->t;
+	k.sockets = start->sockets;
+	k.conn = start->conn; /* should there be no loop, it is told so all the same */
+	r = fault_point("keeper.begin");
+	r = r < 0 ? err_sys(&err, -r, "begin") : loop_new(&k.l, &err);
+	if (r == 0)
+		r = connected(&k, start->conn, &err);
+	if (r == 0)
+		r = say_hello(&k, &err);
+	if (r == 0)
+		r = make_shell(&k, start, &err);
+	if (r == 0)
+		r = say_hello(&k, &err);
+	if (r == 0)
+		r = loop_run(k.l, &err);
+	keep_end(&k, -r, r < 0 ? err.text : "it was told to");
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_POOL_KEEPER_PROCESS_PRIVATE_H
+#define PARBAKE_POOL_KEEPER_PROCESS_PRIVATE_H
+
+#include "pool/keeper/keeper_private.h"
+#include "restore/checkpoint.h"
+
+/* What keeper_main.c (its life) and keeper_ops.c (what it is asked) share. One keeper a process. */
+struct keep {
+	struct loop *l;
+	struct template *t;
+	struct capture *capture; /* until it is restored */
+	struct sandbox *sb;
+	enum { KEEP_SHELL, KEEP_SPARE, KEEP_HANDED } stage;
+	int channel; /* HANDED: the guest's, kept for who comes next */
+	int conn; /* -1: nobody is connected */
+	int listening; /* -1: it has no name */
+	int sockets;
+	struct loop_watch *on_conn, *on_listening, *on_machine;
+
+	/* the lease */
+	char id[KEEPER_ID + 1]; /* "": none */
+	json_t *record;
+	char *pause_dir;
+	int64_t end_ns; /* CLOCK_MONOTONIC */
+	struct loop_timer *on_lease;
+	unsigned pause_tries;
+	json_t *handed; /* what handing it out was answered with */
+	char buf[KEEPER_BUFFER];
+};
+
+/* The machine goes, and the name. */
+void keep_clear(struct keep *k);
+/* The machine is gone when this answers, the name too; whoever is connected is told. */
+_Noreturn void keep_end(struct keep *k, int error, const char *text);
+/* Has the daemon at the other end gone, whatever of it is still to be read? */
+bool keep_alone(const struct keep *k);
+/* It gets its name: listens at it. -EEXIST. */
+int keep_name(struct keep *k, const char *id, struct err *err);
+/* The lease ends @lease_ms from now. */
+void keep_lease(struct keep *k, uint64_t lease_ms, const char *pause_dir);
+/* Carry out one request, answer it. */
+void keep_serve(struct keep *k, struct keeper_request *rq, int64_t read_at);
+/* Answer, with @obj (taken) which gets its number; to nobody where nobody is connected. */
+void keep_answer(struct keep *k, uint64_t n, json_t *obj, const int *fds, size_t n_fds);
+
+#endif

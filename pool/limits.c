@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Limits: of the whole pool, of a key, of the host's memory. What counts is what runs or is about to; a
+ * paused sandbox costs disk alone. They are counted when they are asked for, from the sandboxes
+ * themselves, so no counter can be wrong.
+ *
+ * Memory is budgeted by what machines of a template were seen to cost beyond what they share, not by what
+ * their guests might use at most: that would allow a host a tenth of what it carries.
+ */
+#include "pool/pool_private.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/file.h"
+
+#define HOST_RESERVE (128 * MIB) /* that a create leaves free */
+
+bool pool_tokens_take(double *tokens, int64_t *at, int64_t now, double per_s, double depth)
+{
+	if (now > *at)
+		*tokens += (double)(now - *at) / 1e9 * per_s;
+	*at = now;
+	if (*tokens > depth)
+		*tokens = depth;
+	/* a nanosecond's worth of rounding is not a reason to wait */
+	if (*tokens < 1 - 1e-6)
+		return false;
+	*tokens -= 1;
+	return true;
+}
+
+static struct pool_key *key_get(struct pool *p, const char *name, double depth)
+{
+	struct pool_key *k = p->keys;
+
+	while (k && strcmp(k->name, name))
+		k = k->next;
+	if (k)
+		return k;
+	k = calloc(1, sizeof(*k));
+	if (!k)
+		abort();
+	*k = (struct pool_key){.next = p->keys, .tokens = depth, .at = clock_now_ns()};
+	snprintf(k->name, sizeof(k->name), "%s", name);
+	p->keys = k;
+	return k;
+}
+
+void pool_keys_free(struct pool *p)
+{
+	while (p->keys) {
+		struct pool_key *k = p->keys;
+
+		p->keys = k->next;
+		free(k);
+	}
+}
+
+static bool counts(const struct pool_sandbox *sb)
+{
+	return sb->state != POOL_PAUSED;
+}
+
+/* Forks that wait for their capture: they are no jobs yet, and will be. */
+static unsigned forks_pending(const struct pool_change *c)
+{
+	return c->sb ? c->count : 0;
+}
+
+static void key_count(
+	const struct pool *p, const char *key, uint64_t *ret_sandboxes, uint64_t *ret_memory)
+{
+	*ret_sandboxes = *ret_memory = 0;
+	for (const struct pool_sandbox *sb = p->newest; sb; sb = sb->next) {
+		if (counts(sb) && !strcmp(sb->notes.key, key)) {
+			++*ret_sandboxes;
+			*ret_memory += sb->notes.memory_bytes;
+		}
+	}
+	for (const struct pool_job *j = p->jobs; j; j = j->next) {
+		if (!j->sb->listed && !strcmp(j->sb->notes.key, key)) {
+			++*ret_sandboxes;
+			*ret_memory += j->sb->notes.memory_bytes;
+		}
+	}
+	for (const struct pool_change *c = p->changes; c; c = c->next) {
+		unsigned n = forks_pending(c);
+
+		if (n && !strcmp(c->sb->notes.key, key)) {
+			*ret_sandboxes += n;
+			*ret_memory += n * c->sb->notes.memory_bytes;
+		}
+	}
+}
+
+uint64_t pool_memory_used(const struct pool *p)
+{
+	uint64_t bytes = 0;
+
+	for (const struct pool_change *c = p->changes; c; c = c->next)
+		if (forks_pending(c) && c->sb->version)
+			bytes += c->count * pool_version_cost(c->sb->version);
+
+	for (const struct pool_version *v = p->versions; v; v = v->next) {
+		uint64_t n = v->sandboxes + v->ready[0] + v->ready[1] + v->making[0] + v->making[1];
+
+		bytes += n * pool_version_cost(v);
+	}
+	return bytes;
+}
+
+uint64_t pool_memory_budget(const struct pool *p)
+{
+	static uint64_t host;
+
+	if (p->config->memory_budget)
+		return p->config->memory_budget;
+	if (!host)
+		host = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	return host / 4 * 3;
+}
+
+/* What the host could still give; UINT64_MAX where it does not say. */
+static uint64_t host_available(void)
+{
+	cleanup_free char *text = NULL;
+	const char *at;
+	size_t len;
+
+	if (file_read_all(AT_FDCWD, "/proc/meminfo", 64 * KIB, &text, &len, NULL) < 0)
+		return UINT64_MAX;
+	at = strstr(text, "MemAvailable:");
+	return at ? strtoull(at + strlen("MemAvailable:"), NULL, 10) * KIB : UINT64_MAX;
+}
+
+/* What waits and is not about to be taken. */
+static unsigned waiting(const struct pool_version *v)
+{
+	unsigned ready = v->ready[POOL_KIND_SHELL] + v->ready[POOL_KIND_SPARE];
+
+	return ready > v->jobs ? ready - v->jobs : 0;
+}
+
+/* Shells and spares go before a sandbox is refused; what a create takes from the stock is counted already. */
+static int host_check(
+	struct pool *p, const struct pool_version *v, unsigned n, bool stocked, struct err *err)
+{
+	const struct pool_version *keep = stocked ? v : NULL;
+	unsigned fresh = stocked && waiting(v) ? n - 1 : n;
+	uint64_t budget = pool_memory_budget(p), used = pool_memory_used(p);
+	uint64_t more = fresh * pool_version_cost(v), free = host_available();
+
+	if (used + more > budget + pool_stock_bytes(p, keep))
+		return err_set(err, ENOMEM,
+			"the memory budget is used up: %lu MiB of %lu are in use (memory_budget in "
+			"[pool])",
+			used / MIB, budget / MIB);
+	if (free < more + HOST_RESERVE)
+		return err_set(err, ENOMEM, "the host has no memory left for it: %lu MiB are free",
+			free / MIB);
+	while (pool_memory_used(p) + more > budget && pool_stock_give_up(p, keep))
+		;
+	return 0;
+}
+
+static const struct config_key *key_config(const struct pool *p, const char *key)
+{
+	for (size_t i = 0; i < p->config->n_keys; i++) {
+		if (!strcmp(p->config->keys[i].name, key))
+			return &p->config->keys[i];
+	}
+	return NULL;
+}
+
+static int key_check(struct pool *p, const struct config_key *c, const struct pool_version *v,
+	unsigned n, struct err *err)
+{
+	uint64_t sandboxes, memory, more = n * v->shape.memory_bytes;
+
+	key_count(p, c->name, &sandboxes, &memory);
+	if (c->max_sandboxes && sandboxes + n > c->max_sandboxes)
+		return err_set(err, EDQUOT,
+			"the key \"%s\" has %lu sandboxes, and may have %u at once: end or pause "
+			"one",
+			c->name, sandboxes, c->max_sandboxes);
+	if (c->max_memory && memory + more > c->max_memory)
+		return err_set(err, EDQUOT,
+			"the key \"%s\" has sandboxes with %lu MiB of memory, and may have %lu "
+			"MiB: end "
+			"or pause one",
+			c->name, memory / MIB, c->max_memory / MIB);
+	return 0;
+}
+
+int pool_limits_check(struct pool *p, const char *key, const struct pool_version *v, unsigned n,
+	bool create, bool stocked, struct err *err)
+{
+	const struct config_key *c = key_config(p, key);
+	size_t coming = p->counts[POOL_CREATING], running;
+	int r;
+
+	for (const struct pool_change *ch = p->changes; ch; ch = ch->next)
+		coming += forks_pending(ch);
+	running = p->n_sandboxes - p->counts[POOL_PAUSED] + coming;
+	if (running + n > p->config->max_sandboxes)
+		return err_set(err, EAGAIN,
+			"the pool has %zu sandboxes, and may have %u at once (max_sandboxes in "
+			"[pool])",
+			running, p->config->max_sandboxes);
+	if (create && p->n_sandboxes + coming + n > LIMIT_POOL_SANDBOXES)
+		return err_set(err, EAGAIN,
+			"the pool has %zu sandboxes with those that are paused: remove some",
+			p->n_sandboxes);
+	r = c ? key_check(p, c, v, n, err) : 0;
+	if (r == 0)
+		r = host_check(p, v, n, stocked, err);
+	if (r == 0 && c && create && c->creates_per_s > 0) {
+		double depth = c->creates_per_s < 1 ? 1 : c->creates_per_s;
+		struct pool_key *k = key_get(p, key, depth);
+
+		if (!pool_tokens_take(&k->tokens, &k->at, clock_now_ns(), c->creates_per_s, depth))
+			r = err_set(err, EAGAIN,
+				"the key \"%s\" may create %g sandboxes a second: try again in a "
+				"moment",
+				key, c->creates_per_s);
+		else /* forks are made if the first may be; who comes next waits for all */
+			k->tokens -= n - 1;
+	}
+	return r;
+}

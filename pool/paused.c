@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What rests: a sandbox's record in STATE/paused and its captures in STATE/captures.
+ *
+ * The record goes first: without it captures are litter, so from that moment the sandbox does not come
+ * back, whoever dies. One that was being written while its sandbox ended is removed again.
+ */
+#include "pool/pool_private.h"
+
+#include <string.h>
+
+#include "common/fault.h"
+#include "common/file.h"
+#include "common/log.h"
+#include "common/str.h"
+
+struct resting {
+	struct pool_sandbox *sb;
+	char *dir, *name, *text;
+	int error;
+	struct err err;
+	void (*done)(void *user, int error, const char *text);
+	void *user;
+};
+
+static void rest_run(void *arg)
+{
+	struct resting *r = arg;
+
+	r->error = -file_publish(r->dir, r->name, r->text, strlen(r->text), 0600, &r->err);
+}
+
+static void rest_done(void *arg)
+{
+	struct resting *r = arg;
+
+	fault_point("pool.rest.noted");
+	if (!pool_sandbox_put(r->sb)) {
+		cleanup_free char *path = str_printf("%s/%s", r->dir, r->name);
+
+		unlink(path);
+	}
+	r->done(r->user, r->error, r->error ? r->err.text : "");
+	free(r->dir);
+	free(r->name);
+	free(r->text);
+	free(r);
+}
+
+void pool_rest_note(
+	struct pool_sandbox *sb, void (*done)(void *user, int error, const char *text), void *user)
+{
+	struct resting *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		abort();
+	r->sb = sb;
+	pool_sandbox_hold(sb);
+	r->dir = str_printf("%s/paused", sb->pool->state);
+	r->name = str_printf("%s.json", sb->notes.id);
+	r->text = json_text(sb->record);
+	r->done = done;
+	r->user = user;
+	pool_work(sb->pool->works, rest_run, rest_done, r);
+}
+
+static void capture_clear(struct pool_sandbox *sb, unsigned generation)
+{
+	cleanup_free char *path = pool_capture_path(sb->pool, sb->notes.id, generation);
+	struct err err;
+
+	if (pool_trash(sb->pool, path, &err) < 0)
+		log_warn("sandbox %s: %s", sb->notes.id, err.text);
+}
+
+int pool_rest_clear(struct pool_sandbox *sb, struct err *err)
+{
+	cleanup_free char *note = pool_note_path(sb->pool, "paused", sb->notes.id);
+
+	if (unlink(note) < 0 && errno != ENOENT)
+		return err_sys(err, errno, "removing %s", note);
+	capture_clear(sb, sb->notes.generation);
+	if (sb->capture && sb->capture != sb->notes.generation)
+		capture_clear(sb, sb->capture);
+	return 0;
+}

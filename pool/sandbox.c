@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sandboxes themselves: found by id, listed by their beginning (newest first), counted by state.
+ *
+ * One that is being created is not listed, and has its id only when its machine has taken it: so a try that
+ * fails leaves nothing to be found. One that ends is not found any more either, from the moment that
+ * its end was asked for; it is counted until its machine is gone.
+ */
+#include "pool/pool_private.h"
+
+#include <assert.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "common/fault.h"
+#include "common/log.h"
+#include "common/str.h"
+
+const char *pool_state_name(enum pool_state state)
+{
+	static const char *const names[] = {
+		"creating", "running", "pausing", "paused", "resuming", "ending"};
+
+	static_assert(sizeof(names) / sizeof(names[0]) == POOL_ENDING + 1, "a name each");
+	return names[state];
+}
+
+/* 20 of 36 characters: 103 bits. */
+void pool_id_make(char ret[static POOL_ID_SIZE])
+{
+	static const char digits[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+	unsigned n = 0;
+
+	while (n < POOL_ID_LEN) {
+		uint8_t bytes[32];
+
+		if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
+			continue;
+		for (unsigned i = 0; i < sizeof(bytes) && n < POOL_ID_LEN; i++) {
+			if (bytes[i] < 252) /* 7 × 36: each as likely as the others */
+				ret[n++] = digits[bytes[i] % 36];
+		}
+	}
+	ret[n] = '\0';
+}
+
+bool pool_id_valid(const char *text)
+{
+	return strlen(text) == POOL_ID_LEN &&
+		strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789") == POOL_ID_LEN;
+}
+
+static struct pool_sandbox **bucket(struct pool *p, const char *id)
+{
+	uint32_t h = 2166136261u; /* FNV-1a; ids are random anyway */
+
+	for (; *id; id++)
+		h = (h ^ (uint8_t)*id) * 16777619u;
+	return &p->buckets[h % POOL_BUCKETS];
+}
+
+struct pool_sandbox *pool_sandbox_new(
+	struct pool *p, json_t *record, enum pool_state state, struct err *err)
+{
+	struct pool_notes notes;
+	struct pool_sandbox *sb;
+
+	if (pool_notes_read(record, &notes, err) < 0)
+		return NULL;
+	sb = calloc(1, sizeof(*sb));
+	if (!sb)
+		abort();
+	sb->pool = p;
+	sb->record = json_incref(record);
+	sb->notes = notes;
+	sb->state = state;
+	p->counts[state]++;
+	return sb;
+}
+
+void pool_sandbox_set(struct pool_sandbox *sb, enum pool_state state)
+{
+	struct pool *p = sb->pool;
+
+	p->counts[sb->state]--;
+	p->counts[state]++;
+	sb->state = state;
+	if (state == POOL_PAUSED || state == POOL_RUNNING)
+		pool_waiters_wake(sb);
+}
+
+int pool_sandbox_note(struct pool_sandbox *sb, json_t *record, struct err *err)
+{
+	struct pool_notes notes;
+	int r = pool_record_check(record, err);
+
+	if (r < 0 || (r = pool_notes_read(record, &notes, err)) < 0)
+		return r;
+	assert(!sb->listed || !strcmp(notes.id, sb->notes.id));
+	json_incref(record);
+	json_decref(sb->record);
+	sb->record = record;
+	sb->notes = notes;
+	return 0;
+}
+
+/* Is @a listed before @b? */
+static bool newer(const struct pool_sandbox *a, const struct pool_sandbox *b)
+{
+	if (a->notes.started_ms != b->notes.started_ms)
+		return a->notes.started_ms > b->notes.started_ms;
+	return strcmp(a->notes.id, b->notes.id) > 0;
+}
+
+void pool_sandbox_list(struct pool_sandbox *sb)
+{
+	struct pool_sandbox **at = bucket(sb->pool, sb->notes.id);
+	struct pool_sandbox *next = sb->pool->newest, *prev = NULL;
+
+	sb->hash_next = *at;
+	*at = sb;
+	while (next && newer(next, sb)) {
+		prev = next;
+		next = next->next;
+	}
+	sb->next = next;
+	sb->prev = prev;
+	if (next)
+		next->prev = sb;
+	if (prev)
+		prev->next = sb;
+	else
+		sb->pool->newest = sb;
+	sb->listed = true;
+	sb->pool->n_sandboxes++;
+}
+
+static void unlist(struct pool_sandbox *sb)
+{
+	struct pool_sandbox **at = bucket(sb->pool, sb->notes.id);
+
+	if (!sb->listed)
+		return;
+	while (*at != sb)
+		at = &(*at)->hash_next;
+	*at = sb->hash_next;
+	if (sb->next)
+		sb->next->prev = sb->prev;
+	if (sb->prev)
+		sb->prev->next = sb->next;
+	else
+		sb->pool->newest = sb->next;
+	sb->listed = false;
+	sb->pool->n_sandboxes--;
+}
+
+static void sandbox_free_now(struct pool_sandbox *sb)
+{
+	json_decref(sb->record);
+	json_decref(sb->egress_env);
+	free(sb);
+}
+
+/* Let go of all that it has while it runs. */
+static void sandbox_stop(struct pool_sandbox *sb)
+{
+	assert(!sb->machine);
+	pool_guest_close(sb, false);
+	loop_timer_cancel(sb->lease_timer);
+	sb->lease_timer = NULL;
+	pool_cgroup_free(sb->cgroup);
+	sb->cgroup = NULL;
+	if (sb->version)
+		sb->version->sandboxes--;
+	sb->version = NULL;
+}
+
+void pool_sandbox_rest(struct pool_sandbox *sb, unsigned capture)
+{
+	sandbox_stop(sb);
+	if (sb->state != POOL_RESUMING)
+		sb->paused_ms = clock_realtime_ns() / 1000000;
+	sb->capture = capture;
+	pool_sandbox_set(sb, POOL_PAUSED);
+}
+
+void pool_sandbox_remove(struct pool_sandbox *sb)
+{
+	pool_change_lost(sb, "the sandbox has ended");
+	pool_waiters_wake(sb);
+	sandbox_stop(sb);
+	sb->pool->counts[sb->state]--;
+	unlist(sb);
+	sb->removed = true;
+	if (!sb->held)
+		sandbox_free_now(sb);
+}
+
+void pool_sandbox_hold(struct pool_sandbox *sb)
+{
+	sb->held++;
+}
+
+bool pool_sandbox_put(struct pool_sandbox *sb)
+{
+	sb->held--;
+	if (!sb->removed)
+		return true;
+	if (!sb->held)
+		sandbox_free_now(sb);
+	return false;
+}
+
+struct pool_sandbox *pool_sandbox_find(struct pool *p, const char *id)
+{
+	struct pool_sandbox *sb;
+
+	if (!pool_id_valid(id))
+		return NULL;
+	for (sb = *bucket(p, id); sb && strcmp(sb->notes.id, id); sb = sb->hash_next)
+		;
+	return sb && sb->state != POOL_ENDING ? sb : NULL;
+}
+
+/* ---- ends ------------------------------------------------------------------------------------- */
+
+/* Its machine is gone. Where the end of its lease paused it, it rests now; else all of it goes. */
+static void sandbox_gone(struct pool_sandbox *sb, bool may_rest)
+{
+	cleanup_free char *capture =
+		pool_capture_path(sb->pool, sb->notes.id, sb->notes.generation);
+	struct err err;
+
+	if (may_rest && pool_capture_whole(capture)) {
+		pool_sandbox_rest(sb, sb->notes.generation);
+		log_info("sandbox %s: paused", sb->notes.id);
+		pool_change_rested(sb);
+		return;
+	}
+	if (pool_rest_clear(sb, &err) < 0)
+		log_warn("sandbox %s: %s", sb->notes.id, err.text);
+	pool_sandbox_remove(sb);
+}
+
+void pool_sandbox_ended(struct pool_sandbox *sb, const char *text)
+{
+	log_info("sandbox %s: ended: %s", sb->notes.id, text);
+	sb->machine = NULL;
+	sandbox_gone(sb, true);
+}
+
+struct killing {
+	struct pool_sandbox *sb;
+	pool_fn *fn;
+	void *user;
+};
+
+static void kill_gone(void *user, int error, const char *text)
+{
+	struct killing *k = user;
+	struct pool *p = k->sb->pool;
+	cleanup_free char *why = str_dup(text ? text : "");
+
+	fault_point("pool.kill.gone");
+	sandbox_gone(k->sb, false);
+	if (k->fn)
+		k->fn(k->user, NULL, error, why);
+	free(k);
+	pool_job_pump(p);
+}
+
+static void sandbox_end(struct pool_sandbox *sb, pool_fn *fn, void *user)
+{
+	struct killing *k = malloc(sizeof(*k));
+	struct pool_machine *m = sb->machine;
+
+	if (!k)
+		abort();
+	*k = (struct killing){.sb = sb, .fn = fn, .user = user};
+	pool_sandbox_set(sb, POOL_ENDING);
+	pool_change_lost(sb, "the sandbox was killed");
+	pool_guest_close(sb, false);
+	loop_timer_cancel(sb->lease_timer);
+	sb->lease_timer = NULL;
+	sb->machine = NULL;
+	m->sb = NULL;
+	pool_machine_end(m, kill_gone, k);
+}
+
+void pool_sandbox_kill(struct pool_sandbox *sb, const char *why)
+{
+	if (!sb->machine || sb->state == POOL_ENDING)
+		return;
+	log_warn("sandbox %s is ended: %s", sb->notes.id, why);
+	sandbox_end(sb, NULL, NULL);
+}
+
+/* Its job ends, and what it was paused in goes. */
+static void kill_resuming(struct pool_sandbox *sb, pool_fn *fn, void *user)
+{
+	struct killing *k = malloc(sizeof(*k));
+	struct pool_job *j = sb->pool->jobs;
+
+	if (!k)
+		abort();
+	*k = (struct killing){.sb = sb, .fn = fn, .user = user};
+	pool_sandbox_set(sb, POOL_ENDING);
+	while (j->sb != sb)
+		j = j->next;
+	pool_job_abort(j, ENOENT, "the sandbox was killed", kill_gone, k);
+}
+
+void pool_kill(struct pool *p, const char *id, pool_fn *fn, void *user)
+{
+	struct pool_sandbox *sb = pool_sandbox_find(p, id);
+	struct err err;
+
+	if (!sb) {
+		pool_later(p, fn, user, ENOENT, "there is no such sandbox");
+	} else if (sb->machine) {
+		sandbox_end(sb, fn, user);
+	} else if (sb->state == POOL_PAUSED) {
+		int r = pool_rest_clear(sb, &err);
+
+		if (r == 0)
+			pool_sandbox_remove(sb);
+		pool_fail_later(p, fn, user, r, &err);
+	} else if (sb->state == POOL_RESUMING) {
+		kill_resuming(sb, fn, user);
+	} else if (!pool_change_kill(sb, fn, user)) {
+		pool_later(p, fn, user, EBUSY, "the sandbox is being killed already");
+	}
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Snapshots: a capture that stays, STATE/captures/ID, whose id is a template's name to a create. With a
+ * name of its own it goes into the store instead, as a template version like any other, which a process of
+ * its own does (it reads and packs all of the memory and the disk).
+ *
+ * Its record, STATE/snapshots/ID.json, is written first; the capture's own last file makes it whole. One that
+ * is not whole, or was to be published and is still here, is litter.
+ */
+#include "pool/pool_private.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/fault.h"
+#include "common/file.h"
+#include "common/log.h"
+#include "common/str.h"
+
+/* ---- looking ---------------------------------------------------------------------------------- */
+
+int pool_snapshot_find(
+	struct pool *p, const char *id, json_t **ret_record, char **ret_capture, struct err *err)
+{
+	cleanup_free char *path = pool_note_path(p, "snapshots", id);
+	cleanup_free char *capture = pool_path(p, "captures", id);
+	cleanup_json json_t *record = NULL;
+	struct pool_notes n;
+	int r;
+
+	if (!pool_id_valid(id) || !pool_capture_whole(capture))
+		return err_set(err, ENOENT, "there is no such snapshot");
+	r = json_read_file(AT_FDCWD, path, &record, err);
+	if (r == 0)
+		r = pool_notes_read(record, &n, err);
+	if (r < 0)
+		return r;
+	*ret_record = steal_ptr(&record);
+	*ret_capture = steal_ptr(&capture);
+	return 0;
+}
+
+int pool_snapshot_clear(struct pool *p, const char *id, struct err *err)
+{
+	cleanup_free char *path = pool_note_path(p, "snapshots", id);
+	cleanup_free char *capture = pool_path(p, "captures", id);
+
+	if (unlink(path) < 0 && errno != ENOENT)
+		return err_sys(err, errno, "removing %s", path);
+	return pool_trash(p, capture, err);
+}
+
+json_t *pool_snapshots(struct pool *p)
+{
+	cleanup_free char *path = str_printf("%s/snapshots", p->state);
+	cleanup_dir DIR *dir = opendir(path);
+	json_t *list = json_array();
+	struct dirent *e;
+
+	while (dir && (e = readdir(dir))) {
+		cleanup_json json_t *record = NULL;
+		cleanup_free char *capture = NULL;
+		char id[POOL_ID_SIZE];
+
+		if (pool_note_name(e->d_name, id) &&
+			pool_snapshot_find(p, id, &record, &capture, NULL) == 0)
+			json_array_append(list, record);
+	}
+	return list;
+}
+
+void pool_snapshot_remove(struct pool *p, const char *snapshot_id, pool_fn *fn, void *user)
+{
+	cleanup_json json_t *record = NULL;
+	cleanup_free char *capture = NULL;
+	struct err err;
+	int r = pool_snapshot_find(p, snapshot_id, &record, &capture, &err);
+
+	if (r == 0)
+		r = pool_snapshot_clear(p, snapshot_id, &err);
+	pool_fail_later(p, fn, user, r, &err);
+}
+
+/* ---- copying a capture -------------------------------------------------------------------------- */
+
+static int copy_file(int from_dir, int to_dir, const char *name, struct err *err)
+{
+	cleanup_fd int from = openat(from_dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	cleanup_fd int to = -1;
+	struct stat st;
+	int r;
+
+	if (from < 0)
+		return err_sys(err, errno, "opening a capture's %s", name);
+	to = openat(to_dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (to < 0)
+		return err_sys(err, errno, "making a snapshot's %s", name);
+	if (fstat(from, &st) < 0 || ftruncate(to, st.st_size) < 0)
+		r = -errno;
+	else
+		r = file_copy_sparse(from, to, (uint64_t)st.st_size, NULL, NULL);
+	if (r == 0 && fsync(to) < 0)
+		r = -errno;
+	if (r < 0)
+		return err_sys(err, -r, "writing a snapshot's %s", name);
+	return 0;
+}
+
+/* All of it, capture.json last. */
+static int copy_capture(const char *from, const char *to, struct err *err)
+{
+	cleanup_dir DIR *dir = opendir(from);
+	cleanup_fd int to_dir = -1;
+	struct dirent *e;
+	int r;
+
+	if (!dir)
+		return err_sys(err, errno, "opening %s", from);
+	r = file_mkdir_p(to, 0700, err);
+	if (r < 0)
+		return r;
+	to_dir = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (to_dir < 0)
+		return err_sys(err, errno, "opening %s", to);
+	while (r == 0 && (e = readdir(dir))) {
+		if (e->d_name[0] != '.' && strcmp(e->d_name, "capture.json"))
+			r = copy_file(dirfd(dir), to_dir, e->d_name, err);
+	}
+	if (r == 0 && fsync(to_dir) < 0)
+		r = err_sys(err, errno, "writing %s", to);
+	if (r == 0)
+		r = copy_file(dirfd(dir), to_dir, "capture.json", err);
+	if (r == 0 && fsync(to_dir) < 0)
+		r = err_sys(err, errno, "writing %s", to);
+	return r;
+}
+
+/* ---- making ----------------------------------------------------------------------------------- */
+
+static void snapshot_trash(struct pool_change *c)
+{
+	struct err err;
+
+	if (pool_snapshot_clear(c->pool, c->id, &err) < 0)
+		log_warn("%s", err.text);
+}
+
+struct told {
+	void (*done)(void *user, const char *snapshot_id, int error, const char *text);
+	void *user;
+};
+
+static void tell_now(void *user, struct pool_sandbox *none, int error, const char *text)
+{
+	struct told *t = user;
+
+	(void)none;
+	t->done(t->user, NULL, error, text);
+	free(t);
+}
+
+static void fail_later(struct pool *p,
+	void (*done)(void *user, const char *snapshot_id, int error, const char *text), void *user,
+	int error, const char *text)
+{
+	struct told *t = malloc(sizeof(*t));
+
+	if (!t)
+		abort();
+	*t = (struct told){.done = done, .user = user};
+	pool_later(p, tell_now, t, error, text);
+}
+
+static void snapshot_lost(struct pool_change *c, int error, const char *text)
+{
+	fail_later(c->pool, c->done, c->user, error, text);
+	snapshot_trash(c);
+}
+
+/* The end, once it does not need the sandbox any more. */
+static void snapshot_end(struct pool_change *c, int error, const char *text)
+{
+	if (error || c->name)
+		snapshot_trash(c);
+	c->done(c->user, error ? NULL : c->name ? c->name : c->id, error, text);
+	pool_change_free(c);
+}
+
+static void snapshot_published(void *user, int error, const char *text)
+{
+	struct pool_change *c = user;
+	cleanup_free char *why = str_dup(text);
+	struct err err;
+
+	c->publish = NULL;
+	c->pending--;
+	if (!error && pool_store_refresh(c->pool, &err) < 0)
+		log_warn("%s", err.text);
+	snapshot_end(c, error, why);
+}
+
+static void snapshot_captured(struct pool_change *c, int error, const char *text)
+{
+	struct err err;
+	int r;
+
+	fault_point("pool.snapshot.captured");
+	pool_change_release(c);
+	if (error || !c->name) {
+		snapshot_end(c, error, text);
+		return;
+	}
+	r = pool_publish_start(c->pool, c->capture, c->name, c->only_new, snapshot_published, c,
+		&c->publish, &err);
+	if (r < 0)
+		snapshot_end(c, -r, err.text);
+	else
+		c->pending++;
+}
+
+static void snapshot_write(void *arg)
+{
+	struct pool_change *c = arg;
+	cleanup_free char *text = json_text(c->record);
+	cleanup_free char *dir = str_printf("%s/snapshots", c->pool->state);
+	cleanup_free char *name = str_printf("%s.json", c->id);
+	int r = file_publish(dir, name, text, strlen(text), 0600, &c->err);
+
+	if (r == 0 && c->from)
+		r = copy_capture(c->from, c->capture, &c->err);
+	c->error = -r;
+}
+
+static void snapshot_written(void *arg)
+{
+	struct pool_change *c = arg;
+
+	c->pending--;
+	if (!c->sb) {
+		snapshot_trash(c);
+		pool_change_free(c);
+	} else if (c->error || c->from) {
+		snapshot_captured(c, c->error, c->err.text);
+	} else {
+		pool_change_capture(c, c->capture, false);
+	}
+}
+
+/* What is known of it: of whom, and what it is. */
+static json_t *snapshot_record(const struct pool_change *c)
+{
+	struct pool_notes n = c->sb->notes;
+	json_t *record;
+
+	n.source = n.id;
+	n.id = c->id;
+	n.mode = "snapshot";
+	n.started_ms = clock_realtime_ns() / 1000000;
+	record = pool_notes_write(&n);
+	if (c->name)
+		json_object_set_new(record, "publish", json_string(c->name));
+	return record;
+}
+
+/* Does @name lead to a template, or will it, by the configuration? */
+static bool name_taken(struct pool *p, const char *name)
+{
+	struct pool_tag tag;
+	size_t len = strcspn(name, ":");
+	const char *text = name[len] ? name + len + 1 : "latest";
+
+	for (size_t i = 0; i < p->config->n_templates; i++) {
+		const struct config_template *t = &p->config->templates[i];
+
+		if (!strncmp(t->name, name, len) && !t->name[len] &&
+			!strcmp(t->tag[0] ? t->tag : "latest", text))
+			return true;
+	}
+	return pool_version_resolve(p, name, &tag, NULL) == 0;
+}
+
+void pool_snapshot(struct pool *p, const char *id, const char *name, bool only_new,
+	void (*done)(void *user, const char *snapshot_id, int error, const char *text), void *user)
+{
+	struct pool_change *c;
+	struct err err;
+	int r;
+
+	/* now, as far as it is known, for a quick answer; its publication decides */
+	if (name && only_new && name_taken(p, name))
+		r = err_set(&err, EEXIST,
+			"there is a template \"%s\": take another name or tag, or ask for it to be "
+			"replaced, which holders of a key may not",
+			name);
+	else
+		r = pool_change_begin(p, id, true, &c, &err);
+	if (r < 0) {
+		fail_later(p, done, user, -r, err.text);
+		return;
+	}
+	pool_id_make(c->id);
+	c->done = done;
+	c->user = user;
+	c->lost = snapshot_lost;
+	c->captured = snapshot_captured;
+	c->name = str_dup(name);
+	c->only_new = only_new;
+	c->record = snapshot_record(c);
+	c->capture = pool_path(p, "captures", c->id);
+	if (c->sb->state == POOL_PAUSED)
+		c->from = pool_capture_path(p, c->sb->notes.id, c->sb->capture);
+	c->pending++;
+	pool_work(p->works, snapshot_write, snapshot_written, c);
+}

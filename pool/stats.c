@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Looking into one that runs: what its keeper tells, passed on. One that does not answer (stopped, or busy with
+ * a capture) keeps nobody waiting for long; what it says later is dropped.
+ */
+#include "pool/pool_private.h"
+
+#include <string.h>
+
+#define LOOK_MS 5000
+
+struct pool_looking {
+	struct pool_looking *next, **at;
+	struct loop_timer *timer;
+	struct pool *pool;
+	char id[POOL_ID_SIZE];
+	bool stats;
+	keeper_fn *fn;
+	void *user;
+};
+
+static void looking_free(struct pool_looking *l)
+{
+	loop_timer_cancel(l->timer);
+	*l->at = l->next;
+	if (l->next)
+		l->next->at = l->at;
+	free(l);
+}
+
+void pool_looking_free_all(struct pool *p)
+{
+	while (p->looking)
+		looking_free(p->looking);
+}
+
+/* The share of one processor since the last look. */
+static double cpu_share(struct pool_sandbox *sb, uint64_t cpu_ns)
+{
+	int64_t now = clock_now_ns();
+	int64_t since = sb->cpu_at ? now - sb->cpu_at
+				   : clock_realtime_ns() - sb->notes.started_ms * 1000000;
+	double share = since > 0 && cpu_ns >= sb->cpu_ns
+		? (double)(cpu_ns - sb->cpu_ns) / (double)since
+		: 0;
+
+	sb->cpu_at = now;
+	sb->cpu_ns = cpu_ns;
+	return share;
+}
+
+static void looked(
+	void *user, int error, const char *text, const json_t *reply, int *fds, unsigned n_fds)
+{
+	struct pool_looking *l = user;
+	struct pool_sandbox *sb = pool_sandbox_find(l->pool, l->id);
+	cleanup_json json_t *more = NULL;
+	uint64_t cpu = 0;
+
+	if (!l->fn) { /* it has been answered */
+		for (unsigned i = 0; i < n_fds; i++)
+			close(fds[i]);
+		looking_free(l);
+		return;
+	}
+	if (error == 0 && l->stats && sb) {
+		json_get_u64(reply, "cpu_ns", 0, INT64_MAX, &cpu, NULL);
+		more = json_copy((json_t *)reply);
+		json_object_set_new(more, "cpu_pct", json_real(100 * cpu_share(sb, cpu)));
+	}
+	l->fn(l->user, error, text, more ? more : reply, fds, n_fds);
+	looking_free(l);
+}
+
+static void look_passed(void *user)
+{
+	struct pool_looking *l = user;
+	keeper_fn *fn = l->fn;
+
+	l->timer = NULL;
+	l->fn = NULL;
+	fn(l->user, ETIMEDOUT, "the sandbox's keeper does not answer", NULL, NULL, 0);
+}
+
+static void not_there(void *user, struct pool_sandbox *none, int error, const char *text)
+{
+	struct pool_looking *l = user;
+
+	(void)none;
+	l->fn(l->user, error, text, NULL, NULL, 0);
+	looking_free(l);
+}
+
+static void look(struct pool *p, const char *id, bool stats, keeper_fn *fn, void *user)
+{
+	struct pool_sandbox *sb = pool_sandbox_find(p, id);
+	struct pool_looking *l = malloc(sizeof(*l));
+
+	if (!l)
+		abort();
+	*l = (struct pool_looking){.pool = p, .stats = stats, .fn = fn, .user = user};
+	l->next = p->looking;
+	l->at = &p->looking;
+	if (l->next)
+		l->next->at = &l->next;
+	p->looking = l;
+	if (!sb) {
+		pool_later(p, not_there, l, ENOENT, "there is no such sandbox");
+		return;
+	}
+	memcpy(l->id, sb->notes.id, sizeof(l->id));
+	if (!sb->machine) {
+		pool_later(p, not_there, l, EBUSY, "the sandbox does not run");
+		return;
+	}
+	l->timer = loop_timer(p->loop, clock_deadline(LOOK_MS), look_passed, l);
+	if (stats)
+		keeper_stats(sb->machine->keeper, looked, l);
+	else
+		keeper_console(sb->machine->keeper, looked, l);
+}
+
+void pool_stats(struct pool *p, const char *id, keeper_fn *fn, void *user)
+{
+	look(p, id, true, fn, user);
+}
+
+void pool_console(struct pool *p, const char *id, keeper_fn *fn, void *user)
+{
+	look(p, id, false, fn, user);
+}

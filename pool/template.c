@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Template versions: what the store's tags name now, and what sandboxes were made from that no tag names
+ * any more. All that is ready belongs to a version, so a tag that moves takes effect with the next
+ * create: index.json is looked at (one stat) before each, and read when it has changed.
+ *
+ * A version costs a nursery from when something is first made of it. It ends when it has not been needed
+ * for a while, at once where no tag names the version and nothing is being made.
+ */
+#include "pool/pool_private.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/log.h"
+#include "common/str.h"
+
+#define NURSERY_IDLE_NS (600 * 1000000000LL)
+#define RETRY_FIRST_NS 500000000LL
+#define RETRY_MAX_NS (60 * 1000000000LL)
+
+/* ---- versions --------------------------------------------------------------------------------- */
+
+static struct pool_version *version_with(struct pool *p, const char *digest)
+{
+	struct pool_version *v = p->versions;
+
+	while (v && strcmp(v->digest, digest))
+		v = v->next;
+	return v;
+}
+
+/* @shape's env is @env, whose reference is taken. */
+static struct pool_version *version_new(struct pool *p, const char *name, const char *tag,
+	const char *digest, const struct pool_notes *shape, json_t *env)
+{
+	struct pool_version *v = calloc(1, sizeof(*v));
+
+	if (!v)
+		abort();
+	*v = (struct pool_version){
+		.pool = p, .next = p->versions, .shape_env = env, .rate_at = clock_now_ns()};
+	snprintf(v->digest, sizeof(v->digest), "%s", digest);
+	snprintf(v->name, sizeof(v->name), "%s", name);
+	snprintf(v->tag, sizeof(v->tag), "%s", tag);
+	v->shape = (struct pool_notes){.vcpus = shape->vcpus,
+		.memory_bytes = shape->memory_bytes,
+		.disk_bytes = shape->disk_bytes,
+		.exec_timeout_ms = shape->exec_timeout_ms,
+		.output_bytes = shape->output_bytes,
+		.exec_memory_bytes = shape->exec_memory_bytes,
+		.exec_pids = shape->exec_pids,
+		.context = shape->context,
+		.template_env = env};
+	p->versions = v;
+	return v;
+}
+
+static int version_of_manifest(
+	struct pool *p, const struct store_manifest *m, struct pool_version **ret, struct err *err)
+{
+	cleanup_snapshot_config struct snapshot_config c = {0};
+	struct pool_version *v = version_with(p, m->digest);
+	struct pool_notes shape;
+	json_t *env;
+	int r;
+
+	if (!v) {
+		r = snapshot_config_from_json(m->config, &c, err);
+		if (r < 0) {
+			err_prefix(err, "template %s", m->name);
+			return r;
+		}
+		pool_notes_template(&c, &shape, &env);
+		v = version_new(p, m->name, m->tag, m->digest, &shape, env);
+	}
+	*ret = v;
+	return 0;
+}
+
+struct pool_version *pool_version_of(struct pool *p, const struct pool_notes *n)
+{
+	struct pool_version *v = version_with(p, n->digest);
+	json_t *env;
+
+	if (v)
+		return v;
+	env = n->template_env ? json_deep_copy(n->template_env) : json_array();
+	if (!env)
+		abort();
+	return version_new(p, n->name, n->tag, n->digest, n, env);
+}
+
+static void version_free(struct pool_version *v)
+{
+	if (v->nursery)
+		nursery_free(v->nursery);
+	json_decref(v->shape_env);
+	free(v);
+}
+
+void pool_versions_free(struct pool *p)
+{
+	while (p->versions) {
+		struct pool_version *v = p->versions;
+
+		p->versions = v->next;
+		version_free(v);
+	}
+	free(p->tags);
+	p->tags = NULL;
+	p->n_tags = 0;
+}
+
+void pool_version_failed(struct pool_version *v, const char *text)
+{
+	int64_t wait = RETRY_FIRST_NS << (v->failed_in_row < 7 ? v->failed_in_row : 7);
+
+	v->failures++;
+	v->failed_in_row++;
+	v->retry_at = clock_now_ns() + (wait > RETRY_MAX_NS ? RETRY_MAX_NS : wait);
+	if (strcmp(v->error, text))
+		log_warn("template %s: a machine could not be made: %s", v->name, text);
+	snprintf(v->error, sizeof(v->error), "%s", text);
+}
+
+/* ---- nurseries -------------------------------------------------------------------------------- */
+
+static void nursery_bury(void *user)
+{
+	nursery_free(user);
+}
+
+static void nursery_ended(void *user, const char *text)
+{
+	struct pool_version *v = user;
+	struct nursery *n = v->nursery;
+
+	v->nursery = NULL;
+	pool_version_failed(v, text);
+	/* not from within its own callback */
+	loop_defer(v->pool->loop, nursery_bury, n);
+}
+
+int pool_version_nursery(struct pool_version *v, struct err *err)
+{
+	struct pool *p = v->pool;
+	unsigned n = 0;
+	int r;
+
+	if (v->nursery)
+		return 0;
+	for (struct pool_version *other = p->versions; other; other = other->next)
+		n += other->nursery != NULL;
+	if (n >= LIMIT_POOL_TEMPLATES)
+		return err_set(err, EAGAIN,
+			"%d templates are in use at once, as many as a pool serves: try again "
+			"later",
+			LIMIT_POOL_TEMPLATES);
+	r = nursery_start(p->loop, p->store_dir, v->digest, v->name, v->tag, p->sockets,
+		nursery_ended, v, &v->nursery, err);
+	if (r < 0) {
+		v->nursery = NULL;
+		return r;
+	}
+	v->nursery_used = clock_now_ns();
+	return 0;
+}
+
+static bool version_in_use(const struct pool_version *v)
+{
+	return v->jobs || v->ready[0] || v->ready[1] || v->making[0] || v->making[1];
+}
+
+static bool version_known(const struct pool *p, const struct pool_version *v)
+{
+	for (const struct pool_machine *m = p->machines; m; m = m->next) {
+		if (m->version == v)
+			return true;
+	}
+	return v->sandboxes > 0;
+}
+
+void pool_versions_sweep(struct pool *p)
+{
+	int64_t now = clock_now_ns();
+	struct pool_version **at = &p->versions, *v;
+
+	while ((v = *at)) {
+		bool needed = version_in_use(v) || (v->tagged && v->want);
+
+		/* with no tag any more, too: what it opens, a large disk maybe, may take longer than one try to use it */
+		if (v->nursery && !needed && now - v->nursery_used > NURSERY_IDLE_NS) {
+			nursery_free(v->nursery);
+			v->nursery = NULL;
+		}
+		if (!v->tagged && !v->nursery && !needed && !version_known(p, v)) {
+			*at = v->next;
+			version_free(v);
+		} else {
+			at = &v->next;
+		}
+	}
+}
+
+/* ---- tags ------------------------------------------------------------------------------------- */
+
+static int tag_order(const void *a, const void *b)
+{
+	const struct pool_tag *x = a, *y = b;
+	int order = strcmp(x->name, y->name);
+
+	return order ? order : strcmp(x->tag, y->tag);
+}
+
+static struct pool_tag *tag_find(struct pool *p, const char *name, const char *tag)
+{
+	for (size_t i = 0; i < p->n_tags; i++) {
+		if (!strcmp(p->tags[i].name, name) && !strcmp(p->tags[i].tag, tag))
+			return &p->tags[i];
+	}
+	return NULL;
+}
+
+static struct pool_tag *tag_add(struct pool *p, const char *name, const char *tag)
+{
+	struct pool_tag *t;
+
+	p->tags = realloc(p->tags, (p->n_tags + 1) * sizeof(*p->tags));
+	if (!p->tags)
+		abort();
+	t = &p->tags[p->n_tags++];
+	*t = (struct pool_tag){0};
+	snprintf(t->name, sizeof(t->name), "%s", name);
+	snprintf(t->tag, sizeof(t->tag), "%s", tag);
+	return t;
+}
+
+/* The configuration's templates: those that the store lacks are listed too, with no version. */
+void pool_versions_configure(struct pool *p)
+{
+	const struct config *c = p->config;
+	size_t kept = 0;
+
+	for (struct pool_version *v = p->versions; v; v = v->next)
+		v->want = NULL;
+	for (size_t i = 0; i < p->n_tags; i++) {
+		if (p->tags[i].version)
+			p->tags[kept++] = p->tags[i];
+	}
+	p->n_tags = kept;
+	for (size_t i = 0; i < c->n_templates; i++) {
+		const struct config_template *want = &c->templates[i];
+		const char *tag = want->tag[0] ? want->tag : "latest";
+		struct pool_tag *t = tag_find(p, want->name, tag);
+
+		if (!t)
+			tag_add(p, want->name, tag);
+		else if (t->version)
+			t->version->want = want;
+	}
+	if (p->n_tags)
+		qsort(p->tags, p->n_tags, sizeof(*p->tags), tag_order);
+}
+
+static void tags_replace(struct pool *p, const struct store_manifest *list, size_t n)
+{
+	for (struct pool_version *v = p->versions; v; v = v->next)
+		v->tagged = false;
+	p->n_tags = 0;
+	for (size_t i = 0; i < n; i++) {
+		struct pool_version *v;
+		struct pool_tag *t;
+		struct err err;
+
+		if (version_of_manifest(p, &list[i], &v, &err) < 0) {
+			log_warn("%s", err.text);
+			continue;
+		}
+		if (!v->tagged) {
+			snprintf(v->name, sizeof(v->name), "%s", list[i].name);
+			snprintf(v->tag, sizeof(v->tag), "%s", list[i].tag);
+		}
+		v->tagged = true;
+		t = tag_add(p, list[i].name, list[i].tag);
+		t->version = v;
+		snprintf(t->created, sizeof(t->created), "%s", list[i].created);
+	}
+	pool_versions_configure(p);
+}
+
+int pool_store_refresh(struct pool *p, struct err *err)
+{
+	cleanup_free char *path = str_printf("%s/index.json", store_dir(p->store));
+	struct store_manifest *list = NULL;
+	struct stat st = {0};
+	size_t n = 0;
+	int r;
+
+	if (stat(path, &st) < 0 && errno != ENOENT)
+		return err_sys(err, errno, "looking at %s", path);
+	if (p->index.read && st.st_dev == p->index.dev && st.st_ino == p->index.ino &&
+		st.st_size == p->index.size && st.st_mtim.tv_sec == p->index.mtime.tv_sec &&
+		st.st_mtim.tv_nsec == p->index.mtime.tv_nsec)
+		return 0;
+	r = store_list(p->store, &list, &n, err);
+	if (r < 0)
+		return r;
+	tags_replace(p, list, n);
+	for (size_t i = 0; i < n; i++)
+		store_manifest_clear(&list[i]);
+	free(list);
+	/* as it was before it was read: a change meanwhile is seen the next time */
+	p->index.dev = st.st_dev;
+	p->index.ino = st.st_ino;
+	p->index.size = st.st_size;
+	p->index.mtime = st.st_mtim;
+	p->index.read = true;
+	return 0;
+}
+
+int pool_version_resolve(struct pool *p, const char *ref, struct pool_tag *ret, struct err *err)
+{
+	cleanup_manifest struct store_manifest m = {0};
+	char name[LIMIT_NAME_SIZE];
+	const char *colon = strchr(ref, ':');
+	size_t len = colon ? (size_t)(colon - ref) : strlen(ref);
+	const struct pool_tag *t = NULL;
+	int r = pool_store_refresh(p, err);
+
+	if (r < 0)
+		return r;
+	if (len < sizeof(name) && !strchr(ref, '@')) {
+		snprintf(name, sizeof(name), "%.*s", (int)len, ref);
+		t = tag_find(p, name, colon ? colon + 1 : "latest");
+	}
+	if (t && t->version) {
+		*ret = *t;
+		return 0;
+	}
+	/* by digest; or what is wrong with it, and which name is near */
+	r = store_resolve(p->store, ref, &m, err);
+	if (r < 0)
+		return r;
+	*ret = (struct pool_tag){0};
+	snprintf(ret->name, sizeof(ret->name), "%s", m.name);
+	snprintf(ret->tag, sizeof(ret->tag), "%s", m.tag);
+	snprintf(ret->created, sizeof(ret->created), "%s", m.created);
+	return version_of_manifest(p, &m, &ret->version, err);
+}
+
+bool pool_template(struct pool *p, unsigned i, struct pool_template_facts *ret)
+{
+	const struct pool_tag *t;
+	struct pool_version *v;
+	unsigned want[2];
+
+	if (i >= p->n_tags)
+		return false;
+	t = &p->tags[i];
+	v = t->version;
+	*ret = (struct pool_template_facts){.name = t->name,
+		.tag = t->tag,
+		.digest = "",
+		.created = "",
+		.error = "it is not in the store"};
+	if (!v)
+		return true;
+	pool_stock_want(v, want);
+	*ret = (struct pool_template_facts){
+		.name = t->name,
+		.tag = t->tag,
+		.digest = v->digest,
+		.created = t->created,
+		.shells = v->ready[POOL_KIND_SHELL],
+		.spares = v->ready[POOL_KIND_SPARE],
+		.want_shells = want[POOL_KIND_SHELL],
+		.want_spares = want[POOL_KIND_SPARE],
+		.making = v->making[0] + v->making[1],
+		.sandboxes = v->sandboxes,
+		.hits_spare = v->hits_spare,
+		.hits_shell = v->hits_shell,
+		.misses = v->misses,
+		.failures = v->failures,
+		.error = v->error,
+		.arrivals_per_s = pool_stock_rate(v),
+		.memory_bytes = v->shape.memory_bytes,
+		.vcpus = v->shape.vcpus,
+		.disk_bytes = v->shape.disk_bytes,
+	};
+	return true;
+}

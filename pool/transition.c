@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Changes: what is done to a sandbox and takes a while, one at a time. Here is what they share, and the pause
+ * and the resume.
+ *
+ * A pause: the sandbox's record is written to STATE/paused, its keeper captures it and ends. From the
+ * moment that the capture is whole the sandbox is that capture, whoever dies; until then it is its
+ * machine, and where capturing fails it goes on as it was, its channel too.
+ *
+ * A resume is a job with the capture to start from. Only when the sandbox runs does the capture go.
+ */
+#include "pool/pool_private.h"
+
+#include <string.h>
+
+#include "common/fault.h"
+#include "common/log.h"
+
+/* ---- what changes share ------------------------------------------------------------------------ */
+
+int pool_change_begin(
+	struct pool *p, const char *id, bool or_paused, struct pool_change **ret, struct err *err)
+{
+	struct pool_sandbox *sb = pool_sandbox_find(p, id);
+	struct pool_change *c;
+
+	if (!sb)
+		return err_set(err, ENOENT, "there is no such sandbox");
+	if (sb->change || (sb->state != POOL_RUNNING && sb->state != POOL_PAUSED))
+		return err_set(err, EBUSY,
+			"the sandbox is being paused, resumed, captured or forked: try again when "
+			"that is done");
+	if (sb->state == POOL_PAUSED && !or_paused)
+		return err_set(err, EEXIST, "the sandbox is paused already");
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		abort();
+	*c = (struct pool_change){.pool = p, .sb = sb, .channel = -1, .next = p->changes};
+	if (c->next)
+		c->next->prev = c;
+	p->changes = c;
+	sb->change = c;
+	*ret = c;
+	return 0;
+}
+
+void pool_change_release(struct pool_change *c)
+{
+	if (c->sb)
+		c->sb->change = NULL;
+	c->sb = NULL;
+}
+
+void pool_change_free(struct pool_change *c)
+{
+	pool_change_release(c);
+	if (c->next)
+		c->next->prev = c->prev;
+	if (c->prev)
+		c->prev->next = c->next;
+	else
+		c->pool->changes = c->next;
+	pool_publish_free(c->publish);
+	close_fd(&c->channel);
+	json_decref(c->record);
+	free(c->capture);
+	free(c->from);
+	free(c->name);
+	free(c);
+}
+
+void pool_change_free_all(struct pool *p)
+{
+	struct pool_change *next;
+
+	for (struct pool_change *c = p->changes; c; c = next) {
+		next = c->next;
+		/* a work of its own still writes to it: it is lost with the process */
+		if (!c->pending)
+			pool_change_free(c);
+		else
+			pool_change_release(c);
+	}
+}
+
+void pool_change_lost(struct pool_sandbox *sb, const char *text)
+{
+	struct pool_change *c = sb->change;
+
+	if (!c)
+		return;
+	pool_change_release(c);
+	c->lost(c, ENOENT, text);
+	if (!c->pending)
+		pool_change_free(c);
+}
+
+static void change_captured(
+	void *user, int error, const char *text, const json_t *reply, int *fds, unsigned n_fds)
+{
+	struct pool_machine *m = user;
+	struct pool_change *c = m->sb ? m->sb->change : NULL;
+
+	(void)reply;
+	for (unsigned i = 0; i < n_fds; i++)
+		close(fds[i]);
+	/* where the connection broke its end is about to be told, and says more */
+	if (c && error != ECONNRESET)
+		c->captured(c, error, text ? text : "");
+}
+
+void pool_change_capture(struct pool_change *c, const char *dir, bool stop)
+{
+	keeper_capture(c->sb->machine->keeper, dir, stop, change_captured, c->sb->machine);
+}
+
+/* ---- pause ------------------------------------------------------------------------------------ */
+
+static void pause_lost(struct pool_change *c, int error, const char *text)
+{
+	pool_later(c->pool, c->fn, c->user, error, text);
+}
+
+void pool_change_rested(struct pool_sandbox *sb)
+{
+	struct pool_change *c = sb->change;
+
+	if (c && c->lost == pause_lost) {
+		pool_change_release(c);
+		c->fn(c->user, sb, 0, "");
+		if (!c->pending)
+			pool_change_free(c);
+	} else {
+		pool_change_lost(sb, "the sandbox's lease has ended, and it was paused");
+	}
+}
+
+/* It goes on as it was. */
+static void pause_failed(struct pool_change *c, int error, const char *text)
+{
+	struct pool_sandbox *sb = c->sb;
+	int channel = steal_fd(&c->channel);
+	pool_fn *fn = c->fn;
+	void *user = c->user;
+	struct err err;
+
+	log_warn("sandbox %s could not be paused: %s", sb->notes.id, text);
+	if (!sb->notes.auto_pause && pool_rest_clear(sb, &err) < 0)
+		log_warn("sandbox %s: %s", sb->notes.id, err.text);
+	pool_change_free(c);
+	pool_sandbox_set(sb, POOL_RUNNING);
+	fn(user, NULL, error, text);
+	if (channel < 0 || pool_guest_open(sb, channel, &err) < 0)
+		pool_sandbox_kill(sb, channel < 0 ? "its channel was lost" : err.text);
+}
+
+static void pause_gone(void *user, int error, const char *text)
+{
+	struct pool_change *c = user;
+	struct pool_sandbox *sb = c->sb;
+	struct pool *p = c->pool;
+
+	(void)error; /* it was told in the log; the capture is whole, and is the sandbox now */
+	(void)text;
+	fault_point("pool.pause.gone");
+	pool_sandbox_rest(sb, sb->notes.generation);
+	pool_change_release(c);
+	if (c->fn)
+		c->fn(c->user, sb, 0, "");
+	if (c->kill)
+		pool_kill(p, sb->notes.id, c->kill_fn, c->kill_user);
+	pool_change_free(c);
+}
+
+static void pause_captured(struct pool_change *c, int error, const char *text)
+{
+	struct pool_sandbox *sb = c->sb;
+	struct pool_machine *m = sb->machine;
+
+	fault_point("pool.pause.captured");
+	if (error) {
+		pause_failed(c, error, text);
+		return;
+	}
+	sb->machine = NULL;
+	pool_machine_end(m, pause_gone, c);
+}
+
+bool pool_change_kill(struct pool_sandbox *sb, pool_fn *fn, void *user)
+{
+	struct pool_change *c = sb->change;
+
+	if (!c || c->kill)
+		return false;
+	c->kill = true;
+	c->kill_fn = fn;
+	c->kill_user = user;
+	return true;
+}
+
+static void pause_noted(void *user, int error, const char *text)
+{
+	struct pool_change *c = user;
+	cleanup_free char *dir = NULL;
+
+	c->pending--;
+	if (!c->sb) {
+		pool_change_free(c);
+	} else if (error) {
+		pause_failed(c, error, text);
+	} else {
+		dir = pool_lease_pause_dir(c->sb);
+		if (!dir)
+			dir = pool_capture_path(c->pool, c->sb->notes.id, c->sb->notes.generation);
+		pool_change_capture(c, dir, true);
+	}
+}
+
+void pool_pause(struct pool *p, const char *id, pool_fn *fn, void *user)
+{
+	struct pool_change *c;
+	struct err err;
+	int r = pool_change_begin(p, id, false, &c, &err);
+
+	if (r < 0) {
+		pool_fail_later(p, fn, user, r, &err);
+		return;
+	}
+	c->fn = fn;
+	c->user = user;
+	c->lost = pause_lost;
+	c->captured = pause_captured;
+	pool_sandbox_set(c->sb, POOL_PAUSING);
+	c->channel = pool_guest_close(c->sb, true);
+	c->pending++;
+	pool_rest_note(c->sb, pause_noted, c);
+}
+
+/* ---- waiting for the end of one ----------------------------------------------------------------- */
+
+struct pool_waiter {
+	struct pool_waiter *next;
+	struct pool *pool;
+	char id[POOL_ID_SIZE];
+	uint64_t timeout_ms;
+	int auto_pause;
+	pool_fn *fn;
+	void *user;
+};
+
+static void pool_wait(
+	struct pool_sandbox *sb, uint64_t timeout_ms, int auto_pause, pool_fn *fn, void *user)
+{
+	struct pool_waiter *w = malloc(sizeof(*w));
+
+	if (!w)
+		abort();
+	*w = (struct pool_waiter){.next = sb->waiters,
+		.pool = sb->pool,
+		.timeout_ms = timeout_ms,
+		.auto_pause = auto_pause,
+		.fn = fn,
+		.user = user};
+	memcpy(w->id, sb->notes.id, sizeof(w->id));
+	sb->waiters = w;
+}
+
+/* What it waited for has ended, one way or another: what is asked for is asked anew. */
+static void wait_over(void *user, struct pool_sandbox *none, int error, const char *text)
+{
+	struct pool_waiter *w = user;
+
+	(void)none;
+	(void)error;
+	(void)text;
+	pool_resume(w->pool, w->id, w->timeout_ms, w->auto_pause, w->fn, w->user);
+	free(w);
+}
+
+void pool_waiters_wake(struct pool_sandbox *sb)
+{
+	while (sb->waiters) {
+		struct pool_waiter *w = sb->waiters;
+
+		sb->waiters = w->next;
+		pool_later(sb->pool, wait_over, w, 0, "");
+	}
+}
+
+/* ---- resume ----------------------------------------------------------------------------------- */
+
+struct resumed {
+	struct pool_sandbox *sb;
+	char *capture;
+};
+
+/* What it was is written down; the capture it came from goes. */
+static void resume_noted(void *user, int error, const char *text)
+{
+	struct resumed *r = user;
+	struct pool *p = r->sb->pool;
+	struct err err;
+
+	if (pool_sandbox_put(r->sb) && error)
+		log_warn("sandbox %s: %s", r->sb->notes.id, text);
+	if (pool_trash(p, r->capture, &err) < 0)
+		log_warn("%s", err.text);
+	free(r->capture);
+	free(r);
+}
+
+static void resume_tidy(struct pool_sandbox *sb)
+{
+	struct resumed *r;
+	struct err err;
+
+	fault_point("pool.resume.running");
+	if (!sb->notes.auto_pause) {
+		if (pool_rest_clear(sb, &err) < 0)
+			log_warn("sandbox %s: %s", sb->notes.id, err.text);
+		return;
+	}
+	r = malloc(sizeof(*r));
+	if (!r)
+		abort();
+	*r = (struct resumed){
+		.sb = sb, .capture = pool_capture_path(sb->pool, sb->notes.id, sb->capture)};
+	pool_sandbox_hold(sb);
+	pool_rest_note(sb, resume_noted, r);
+}
+
+static void resume_done(struct pool_job *j, int error, const char *text, const json_t *reply)
+{
+	struct pool_sandbox *sb = j->sb;
+	struct pool *p = j->pool;
+
+	if (p->on_create) {
+		struct pool_facts f;
+
+		pool_facts(sb, &f);
+		f.create_ns = clock_now_ns() - j->began;
+		p->on_create(p->on_create_user, &f, error == 0, json_object_get(reply, "trace"));
+	}
+	if (error)
+		pool_sandbox_rest(sb, sb->capture);
+	else
+		resume_tidy(sb);
+	j->fn(j->user, error ? NULL : sb, error, text);
+}
+
+/* May it, by the limits? Then it has its version, and its record says what it will be. */
+static int resume_prepare(struct pool_sandbox *sb, int auto_pause, struct err *err)
+{
+	struct pool_version *v = pool_version_of(sb->pool, &sb->notes);
+	cleanup_json json_t *record = NULL;
+	struct pool_notes n = sb->notes;
+	int r = pool_limits_check(sb->pool, n.key, v, 1, false, false, err);
+
+	if (r < 0)
+		return r;
+	n.generation = sb->capture + 1;
+	n.auto_pause = auto_pause < 0 ? n.auto_pause : auto_pause != 0;
+	record = pool_notes_write(&n);
+	r = pool_sandbox_note(sb, record, err);
+	if (r < 0)
+		return r;
+	sb->version = v;
+	v->sandboxes++;
+	return 0;
+}
+
+static int resume_begin(struct pool_sandbox *sb, uint64_t timeout_ms, int auto_pause, pool_fn *fn,
+	void *user, struct err *err)
+{
+	struct pool *p = sb->pool;
+	struct pool_job *j;
+	int r = pool_lease_check(p, &timeout_ms, err);
+
+	if (r == 0)
+		r = resume_prepare(sb, auto_pause, err);
+	if (r < 0)
+		return r;
+	j = calloc(1, sizeof(*j));
+	if (!j)
+		abort();
+	*j = (struct pool_job){.pool = p,
+		.sb = sb,
+		.capture = pool_capture_path(p, sb->notes.id, sb->capture),
+		.same_identity = true,
+		.timeout_ms = timeout_ms,
+		.began = clock_now_ns(),
+		.deadline = clock_deadline(LIMIT_CREATE_MS),
+		.done = resume_done,
+		.fn = fn,
+		.user = user};
+	pool_sandbox_set(sb, POOL_RESUMING);
+	pool_job_submit(j);
+	return 0;
+}
+
+void pool_resume(struct pool *p, const char *id, uint64_t timeout_ms, int auto_pause, pool_fn *fn,
+	void *user)
+{
+	struct pool_sandbox *sb = pool_sandbox_find(p, id);
+	struct err err;
+	int r = 0;
+
+	if (!sb)
+		r = err_set(&err, ENOENT, "there is no such sandbox");
+	else if (sb->state == POOL_RUNNING)
+		pool_renew(p, id, timeout_ms, true, fn, user);
+	else if (sb->state == POOL_PAUSING || sb->state == POOL_RESUMING)
+		pool_wait(sb, timeout_ms, auto_pause, fn, user);
+	else if (sb->change)
+		r = err_set(&err, EBUSY,
+			"the sandbox is being captured or forked: try again when "
+			"that is done");
+	else if (p->draining)
+		r = err_set(&err, ESHUTDOWN, "the pool is shutting down");
+	else
+		r = resume_begin(sb, timeout_ms, auto_pause, fn, user, &err);
+	if (r < 0)
+		pool_fail_later(p, fn, user, r, &err);
+}

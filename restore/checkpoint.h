@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_RESTORE_CHECKPOINT_H
+#define PARBAKE_RESTORE_CHECKPOINT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/err.h"
+#include "common/progress.h"
+#include "restore/sandbox.h"
+#include "store/store.h"
+
+/*
+ * A sandbox at rest: what makes it differ from its template. A capture is a directory:
+ *
+ *     capture.json   which template version (manifest digest), digests and sizes of the others, the
+ *                    memory's ranges, the machine's identity; written last: without it there is no capture
+ *     memory         the pages that differ, in the store's image format (zstd frames)
+ *     disk           the qcow2 overlay
+ *     state          device state
+ *
+ * (docs/format.md has all of it.) As long as a capture is there, a collection of garbage keeps its template version,
+ * name or not; where captures are copied to a directory in which none was ever made, store_captures_at()
+ * has to be told.
+ *
+ * Memory is always a difference to the template itself, however often a sandbox was paused and
+ * resumed, so there are no chains: a resumed sandbox has the pages of its capture as its own, and
+ * the next capture finds them among those it has written.
+ */
+struct capture_info {
+	char manifest[DIGEST_TEXT_SIZE]; /* of the template version */
+	uint64_t memory_bytes, disk_bytes; /* of the difference, raw */
+	uint64_t stored_bytes; /* of the directory */
+	int64_t stopped_ns; /* how long the machine stood still */
+	int64_t created; /* seconds since 1970 */
+};
+
+/*
+ * Capture a running sandbox (ACTIVE) into @dir, which is made and must not be there. The machine is
+ * paused for it; @go_on: resumed afterwards. On failure it is resumed, and nothing is left of @dir. No
+ * guest stream need be closed: in a machine restored from it the first SYNC ends them. Any directory will do that
+ * has room; -EEXIST, -ENOSPC, -ETIMEDOUT (@deadline), -ENOENT where the template version is not in its store any more.
+ */
+int sandbox_capture(struct sandbox *sb, const char *dir, bool go_on, int64_t deadline,
+	struct capture_info *ret, struct err *err);
+
+struct capture;
+/* Open one to restore from: checked whole (digests, tables, the overlay). -ENOENT: none, or not complete; -EBADMSG: damaged. */
+int capture_open(const char *dir, struct capture **ret, struct err *err);
+void capture_free(struct capture *c);
+DEFINE_CLEANUP(struct capture *, capture_free)
+#define cleanup_capture cleanup_with(capture_free_p_)
+
+/*
+ * A shell that sandbox_restore() will bring to where @c was taken (borrowed until then): it gets a
+ * copy of the overlay, the pages and the device state. Identity: the clock is right and entropy fresh
+ * in any case; @same_identity keeps the machine id and host name of the one captured (it is that sandbox
+ * going on), otherwise it is another (a fork). Any number may be made of one capture. -EINVAL: it is of another
+ * template version than @t.
+ */
+int sandbox_shell_from(struct template *t, struct capture *c, bool same_identity,
+	struct sandbox **ret, struct err *err);
+
+/*
+ * Publish a capture as a template version of its own, whole: memory and disk with the differences
+ * applied, the config of the template it came from with what changed. Its working set is the template's.
+ */
+int capture_publish(struct store *s, const struct capture *c, const char *name, const char *tag,
+	struct progress *progress, struct store_manifest *ret, struct err *err);
+
+#endif

@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A client of a pager's process.
+ *
+ * Its socket lies in PATHS_RUN/pager under a name that is the digest of all that makes two pagers
+ * differ. Whoever connects holds the directory's lock for that moment; where nobody listens (no
+ * socket, or one that a killed pager left) it makes the listening socket itself, starts the process
+ * with it and connects at once: the connection waits in the queue while the process comes up. The
+ * process takes the same lock to leave, so nobody connects to one that is leaving.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/json.h"
+#include "common/limits.h"
+#include "common/paths.h"
+#include "common/proc.h"
+#include "common/sock.h"
+#include "common/str.h"
+#include "restore/pager/process_private.h"
+#include "restore/pager/pager_private.h"
+
+#define TRIES 3 /* a pager may be killed between our connecting and its first word */
+
+struct pagerd {
+	pthread_mutex_t lock; /* one request at a time */
+	int sock;
+	int memory_fd;
+	enum pager_way way;
+	int pid;
+	struct proc proc; /* own: to reap */
+};
+
+/* ---- starting ------------------------------------------------------------------------------ */
+
+/* The options as the process gets them; the same text, the same pager. */
+static char *options_text(const struct pagerd_spec *spec)
+{
+	cleanup_json json_t *obj = json_pack("{s:s, s:i, s:b, s:b, s:I, s:I, s:b, s:b, s:b, s:s}",
+		"key", spec->key, "protocol", PAGERD_PROTOCOL, "wset", spec->wset != NULL,
+		"private", spec->no_uffd, "threads", (json_int_t)spec->options.threads, "window",
+		(json_int_t)spec->options.window_bytes, "no_premap", spec->options.no_premap,
+		"record", spec->options.record, "trace", spec->options.trace, "version",
+		PARBAKE_VERSION);
+
+	if (!obj)
+		abort(); /* no memory, or a bug */
+	return json_text(obj);
+}
+
+static int wset_fd(const struct snapshot_wset *wset, struct err *err)
+{
+	cleanup_json json_t *obj = snapshot_wset_to_json(wset);
+	cleanup_free char *text = json_text(obj);
+	cleanup_fd int fd = memfd_create("parbake-wset", MFD_CLOEXEC);
+	int r = fd < 0 ? -errno : file_write_full(fd, text, strlen(text));
+
+	if (r < 0)
+		return err_sys(err, -r, "pager: pass the working set");
+	return steal_fd(&fd);
+}
+
+/* Start it with @sock, its listening socket or (own) its end of the connection. */
+static int start(const struct pagerd_spec *spec, const char *options, const char *dir,
+	const char *name, int sock, struct proc *ret, struct err *err)
+{
+	const char *argv[] = {proc_program(), "pager", options, dir, name, NULL};
+	struct proc_spec ps = {
+		.argv = argv, .new_session = true, .cwd = "/", .keep_stderr = spec->own};
+	cleanup_fd int wset = -1;
+	int r;
+
+	proc_map_fd(&ps, sock, PAGERD_FD_SOCKET);
+	proc_map_fd(&ps, spec->image_fd, PAGERD_FD_IMAGE);
+	if (spec->wset) {
+		wset = wset_fd(spec->wset, err);
+		if (wset < 0)
+			return wset;
+		proc_map_fd(&ps, wset, PAGERD_FD_WSET);
+	}
+	r = proc_start(&ps, ret, err);
+	if (r < 0)
+		err_prefix(err, "start a pager");
+	return r;
+}
+
+/* A daemon starts as our child's child, so that it is nobody's zombie. */
+static int start_shared(const struct pagerd_spec *spec, const char *options, const char *dir,
+	const char *name, int sock, struct err *err)
+{
+	cleanup_proc struct proc parent = PROC_INIT;
+	int status, r = start(spec, options, dir, name, sock, &parent, err);
+
+	if (r < 0)
+		return r;
+	r = proc_wait(&parent, clock_deadline(LIMIT_PAGER_REPLY_MS), &status);
+	if (r < 0)
+		return err_sys(err, -r, "start a pager");
+	if (status != 0)
+		return err_set(err, EIO, "the pager did not start (%s pager: status %#x)",
+			proc_program(), (unsigned)status);
+	return 0;
+}
+
+/* Connect to the shared one, start it where there is none. */
+static int connect_shared(const struct pagerd_spec *spec, const char *options, struct err *err)
+{
+	cleanup_free char *dir = NULL, *path = NULL;
+	cleanup_fd int lock = -1, dirfd = -1, sock = -1, listening = -1;
+	char digest[DIGEST_TEXT_SIZE], name[48];
+	int r = paths_sub(PATHS_RUN, "pager", &dir, err);
+
+	if (r < 0)
+		return r;
+	digest_buffer(options, strlen(options), digest);
+	snprintf(name, sizeof(name), "%.32s.sock", digest + strlen("sha256:"));
+	lock = file_lock(dir, PAGERD_LOCK, true, true, err);
+	if (lock < 0)
+		return lock;
+	dirfd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (dirfd < 0)
+		return err_sys(err, errno, "%s", dir);
+	/* by way of the descriptor: a socket's path may have 107 bytes, the directory's any number
+	 */
+	path = str_printf("/proc/self/fd/%d/%s", dirfd, name);
+	sock = sock_connect(path, err);
+	if (sock >= 0) {
+		r = sock_check_peer(sock, err);
+		return r < 0 ? r : steal_fd(&sock);
+	}
+	if (sock != -ECONNREFUSED && sock != -ENOENT)
+		return sock;
+	if (unlinkat(dirfd, name, 0) < 0 && errno != ENOENT)
+		return err_sys(
+			err, errno, "remove the socket %s/%s of a pager that is gone", dir, name);
+	listening = sock_listen(path, err);
+	if (listening < 0)
+		return listening;
+	r = start_shared(spec, options, dir, name, listening, err);
+	if (r == 0)
+		r = sock = sock_connect(path, err);
+	if (r < 0) {
+		unlinkat(dirfd, name, 0);
+		return r;
+	}
+	return steal_fd(&sock);
+}
+
+static int connect_own(
+	const struct pagerd_spec *spec, const char *options, struct proc *proc, struct err *err)
+{
+	int pair[2], r = sock_pair(pair, err);
+
+	if (r < 0)
+		return r;
+	r = start(spec, options, "", "", pair[1], proc, err);
+	close(pair[1]);
+	if (r < 0) {
+		close(pair[0]);
+		return r;
+	}
+	return pair[0];
+}
+
+/* ---- requests ------------------------------------------------------------------------------ */
+
+/* One reply. *@ret_fd (where not NULL): the descriptor that must come with it. */
+static int receive(int sock, json_t **ret, int *ret_fd, struct err *err)
+{
+	char line[LIMIT_PAGER_LINE];
+	struct pollfd pfd = {.fd = sock, .events = POLLIN};
+	size_t n_fds = 1;
+	int fd = -1, n, r;
+
+	do {
+		n = poll(&pfd, 1, LIMIT_PAGER_REPLY_MS);
+	} while (n < 0 && errno == EINTR);
+	if (n <= 0)
+		return err_set(err, ETIMEDOUT, "the pager does not answer");
+	n = (int)sock_recv_fds(sock, line, sizeof(line), &fd, &n_fds);
+	if (n == 0 || n == -ECONNRESET)
+		return err_set(err, ECONNRESET, "the pager is gone");
+	if (n < 0)
+		return err_sys(err, -n, "hear from the pager");
+	r = json_parse("the pager's reply", line, (size_t)n, ret, err);
+	if (r == 0 && ret_fd && n_fds != 1 && json_is_true(json_object_get(*ret, "ok")))
+		r = err_set(err, EPROTO, "the pager sent no descriptor");
+	if (r == 0 && ret_fd && n_fds == 1)
+		*ret_fd = steal_fd(&fd);
+	close_fd(&fd);
+	return r;
+}
+
+/* Ask @op, with @n_pass descriptors. Caller owns *@ret and *@ret_fd on success. */
+static int ask(struct pagerd *d, const char *op, const int *pass, size_t n_pass, json_t **ret,
+	int *ret_fd, struct err *err)
+{
+	cleanup_free char *line =
+		str_printf("{\"op\":\"%s\",\"protocol\":%d}\n", op, PAGERD_PROTOCOL);
+	cleanup_json json_t *reply = NULL;
+	cleanup_fd int fd = -1;
+	const char *text;
+	uint64_t code;
+	int r;
+
+	pthread_mutex_lock(&d->lock);
+	r = sock_send_fds(d->sock, line, strlen(line), pass, n_pass);
+	if (r == -EPIPE || r == -ECONNRESET)
+		r = err_set(err, ECONNRESET, "the pager is gone");
+	else if (r < 0)
+		err_sys(err, -r, "ask the pager");
+	else
+		r = receive(d->sock, &reply, ret_fd ? &fd : NULL, err);
+	pthread_mutex_unlock(&d->lock);
+	if (r < 0)
+		return r;
+	if (!json_is_true(json_object_get(reply, "ok"))) {
+		if (json_get_u64(reply, "errno", 1, 4095, &code, NULL) < 0 ||
+			json_get_string(reply, "text", &text, NULL) < 0)
+			return err_set(err, EPROTO, "the pager's reply makes no sense");
+		return err_set(err, (int)code, "%s", text);
+	}
+	if (ret)
+		*ret = steal_ptr(&reply);
+	if (ret_fd)
+		*ret_fd = steal_fd(&fd);
+	return 0;
+}
+
+static int hello(struct pagerd *d, struct err *err)
+{
+	cleanup_json json_t *reply = NULL;
+	const char *way;
+	uint64_t pid, bytes;
+	struct stat st;
+	int r = ask(d, "hello", NULL, 0, &reply, &d->memory_fd, err);
+
+	if (r < 0)
+		return r;
+	if ((r = json_get_string(reply, "way", &way, err)) < 0 ||
+		(r = json_get_u64(reply, "pid", 1, INT32_MAX, &pid, err)) < 0 ||
+		(r = json_get_u64(reply, "memory_bytes", 1, LIMIT_MEMORY_MAX, &bytes, err)) < 0)
+		return r;
+	if (fstat(d->memory_fd, &st) < 0 || (uint64_t)st.st_size != bytes)
+		return err_set(err, EPROTO, "the pager's memory is not %llu bytes",
+			(unsigned long long)bytes);
+	d->pid = (int)pid;
+	d->way = strcmp(way, "uffd") == 0 ? PAGER_UFFD : PAGER_PRIVATE;
+	return 0;
+}
+
+int pagerd_connect(const struct pagerd_spec *spec, struct pagerd **ret, struct err *err)
+{
+	cleanup_free char *options = options_text(spec);
+	cleanup_pagerd struct pagerd *d = NULL;
+	int r = 0;
+
+	for (int i = 0; i < TRIES; i++) {
+		if (d)
+			pagerd_free(d);
+		d = calloc(1, sizeof(*d));
+		if (!d)
+			return err_set(err, ENOMEM, "pager: no memory");
+		pthread_mutex_init(&d->lock, NULL);
+		d->proc = (struct proc)PROC_INIT;
+		d->memory_fd = -1;
+		d->sock = spec->own ? connect_own(spec, options, &d->proc, err)
+				    : connect_shared(spec, options, err);
+		if (d->sock < 0)
+			return d->sock;
+		r = hello(d, err);
+		if (r != -ECONNRESET)
+			break;
+	}
+	if (r < 0)
+		return r;
+	*ret = steal_ptr(&d);
+	return 0;
+}
+
+void pagerd_free(struct pagerd *d)
+{
+	int status;
+
+	if (!d)
+		return;
+	close_fd(&d->sock);
+	close_fd(&d->memory_fd);
+	/* one of our own leaves with us; should a machine of it still run, that ends here */
+	if (d->proc.pid && proc_wait(&d->proc, clock_deadline(1000), &status) < 0)
+		proc_kill(&d->proc);
+	pthread_mutex_destroy(&d->lock);
+	free(d);
+}
+
+void pagerd_forget(struct pagerd *d)
+{
+	if (!d)
+		return;
+	close_fd(&d->proc.pidfd);
+	d->proc.pid = 0;
+	pagerd_free(d);
+}
+
+int pagerd_memory_fd(const struct pagerd *d)
+{
+	return d->memory_fd;
+}
+
+enum pager_way pagerd_way(const struct pagerd *d)
+{
+	return d->way;
+}
+
+int pagerd_pid(const struct pagerd *d)
+{
+	return d->pid;
+}
+
+int pagerd_fd(const struct pagerd *d)
+{
+	return d->sock;
+}
+
+int pagerd_attach(
+	struct pagerd *d, int own_fd, const struct snapshot_wset *own, int *ret_fd, struct err *err)
+{
+	cleanup_fd int ranges = own && own->n ? wset_fd(own, err) : -1;
+	int pair[2], r;
+
+	if (own && own->n && ranges < 0)
+		return ranges;
+	r = sock_pair(pair, err);
+	if (r < 0)
+		return r;
+	r = ask(d, ranges >= 0 ? "attach-own" : "attach", (int[]){pair[1], own_fd, ranges},
+		ranges >= 0 ? 3 : 1, NULL, NULL, err);
+	close(pair[1]);
+	if (r < 0) {
+		close(pair[0]);
+		return r;
+	}
+	*ret_fd = pair[0];
+	return 0;
+}
+
+int pagerd_get_stats(struct pagerd *d, struct pager_stats *ret, struct err *err)
+{
+	cleanup_json json_t *reply = NULL;
+	struct pager_stats s = {0};
+	uint64_t machines;
+	int r = ask(d, "stats", NULL, 0, &reply, NULL, err);
+
+	if (r < 0)
+		return r;
+#define GET(field)                                                                                 \
+	if ((r = json_get_u64(reply, #field, 0, INT64_MAX, &s.field, err)) < 0)                    \
+	return r
+	GET(faults);
+	GET(faults_minor);
+	GET(faults_missing);
+	GET(faults_hole);
+	GET(faults_removed);
+	GET(frames_filled);
+	GET(bytes_filled);
+	GET(pages_continued);
+	GET(pages_zeroed);
+	GET(pages_premapped);
+	GET(pages_own);
+	GET(machines_total);
+#undef GET
+	r = json_get_u64(reply, "machines", 0, LIMIT_PAGER_MACHINES, &machines, err);
+	if (r < 0)
+		return r;
+	s.machines = (unsigned)machines;
+	*ret = s;
+	return 0;
+}
+
+int pagerd_get_error(struct pagerd *d, struct err *ret, struct err *err)
+{
+	cleanup_json json_t *reply = NULL;
+	const char *text;
+	int r = ask(d, "error", NULL, 0, &reply, NULL, err);
+
+	if (r < 0 || (r = json_get_string(reply, "text", &text, err)) < 0)
+		return r;
+	snprintf(ret->text, sizeof(ret->text), "%s", text);
+	return 0;
+}
+
+/* Ask @op, whose reply is a file of JSON. New reference. */
+static int ask_file(struct pagerd *d, const char *op, json_t **ret, struct err *err)
+{
+	cleanup_json json_t *reply = NULL;
+	cleanup_free char *text = NULL;
+	cleanup_fd int fd = -1;
+	uint64_t bytes;
+	int r = ask(d, op, NULL, 0, &reply, &fd, err);
+
+	if (r < 0 || (r = json_get_u64(reply, "bytes", 1, LIMIT_JSON_BYTES, &bytes, err)) < 0)
+		return r;
+	text = malloc(bytes);
+	if (!text)
+		return err_set(err, ENOMEM, "pager: no memory for what it %s", op);
+	r = file_pread_full(fd, text, bytes, 0);
+	if (r < 0)
+		return err_sys(err, -r, "read what the pager %s", op);
+	return json_parse("the pager's reply", text, bytes, ret, err);
+}
+
+int pagerd_recorded(struct pagerd *d, struct snapshot_wset *ret, struct err *err)
+{
+	cleanup_json json_t *obj = NULL;
+	struct stat st;
+	int r = ask_file(d, "recorded", &obj, err);
+
+	if (r < 0)
+		return r;
+	if (fstat(d->memory_fd, &st) < 0)
+		return err_sys(err, errno, "the pager's memory");
+	return snapshot_wset_from_json(obj, (uint64_t)st.st_size, ret, err);
+}
+
+int pagerd_traced(struct pagerd *d, struct pager_trace *ret, struct err *err)
+{
+	cleanup_json json_t *obj = NULL;
+	int r = ask_file(d, "traced", &obj, err);
+
+	return r < 0 ? r : pager_trace_from_json(obj, ret, err);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_RESTORE_PAGER_MEMORY_DELTA_H
+#define PARBAKE_RESTORE_PAGER_MEMORY_DELTA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/cleanup.h"
+#include "common/err.h"
+#include "store/image.h"
+#include "store/snapshot.h"
+
+/*
+ * What makes one machine's memory differ from its template's: pages in rising order, one behind the
+ * other in an image; a hole of that image is pages of zeros, whatever the template has there. The memory of a
+ * capture (docs/format.md). Looking is thread-safe.
+ */
+struct difference_piece {
+	uint64_t start, end; /* of the memory */
+	uint64_t at; /* of the image */
+};
+
+struct difference {
+	struct image *img; /* NULL: there are no pages */
+	struct difference_piece *pieces; /* rising, apart */
+	size_t n;
+	uint64_t bytes; /* of all pieces */
+};
+
+/*
+ * Open it: @image_fd (dup'ed; -1 allowed where there are no ranges) with @ranges, checked against each other and
+ * @memory_bytes. -EBADMSG.
+ */
+int difference_open(int image_fd, const struct snapshot_wset *ranges, uint64_t memory_bytes,
+	struct difference **ret, struct err *err);
+void difference_free(struct difference *d);
+DEFINE_CLEANUP(struct difference *, difference_free)
+#define cleanup_difference cleanup_with(difference_free_p_)
+
+/* Where in the image is the page at @offset of the memory? False: it is the template's. */
+bool difference_find(const struct difference *d, uint64_t offset, uint64_t *ret_at);
+/*
+ * All of it in rising order, frame by frame: @fn gets runs of whole pages, @bytes NULL where they are zeros (then
+ * @len may be anything). What it returns, if not 0, ends the walk. -EBADMSG: a frame is damaged.
+ */
+int difference_walk(struct difference *d,
+	int (*fn)(void *user, uint64_t offset, uint64_t len, const uint8_t *bytes), void *user,
+	struct err *err);
+/* Write it over @fd, a file that holds the template's memory. */
+int difference_apply(struct difference *d, int fd, struct err *err);
+
+#endif

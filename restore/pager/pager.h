@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_RESTORE_PAGER_PAGER_H
+#define PARBAKE_RESTORE_PAGER_PAGER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/cleanup.h"
+#include "common/err.h"
+#include "store/image.h"
+#include "store/snapshot.h"
+
+/*
+ * The pager: serves one template's memory to many machines (DESIGN: the restore).
+ *
+ * The engine (pager_new … pager_free) runs in the calling process with threads of its own;
+ * pagerd_… puts it in a process per template and host, found by a socket in PATHS_RUN, started on
+ * demand, gone when its last client is.
+ */
+struct pager;
+
+enum pager_way {
+	PAGER_UFFD, /* lazily, through userfaultfd */
+	PAGER_PRIVATE, /* userfaultfd may not be used: the memfd is filled at once */
+};
+
+struct pager_options {
+	unsigned threads; /* fault handlers; 0: by cores, at most 4 */
+	uint32_t window_bytes; /* mapped around a fault; 0: default (64 KiB) */
+	bool no_premap; /* do not map the working set at attach (to record, to measure) */
+	bool record; /* keep the order of faults, for pager_recorded(): windows are one page */
+	bool trace; /* keep what was done when, for pager_traced() */
+};
+
+/* What a pager did for one machine, and when. Times are CLOCK_MONOTONIC ns. */
+enum pager_trace_kind {
+	PAGER_TRACE_ATTACH, /* handshake read … working set mapped; pages: how many were */
+	PAGER_TRACE_DATA, /* a fault in a page with data: read … answered */
+	PAGER_TRACE_HOLE, /* in a page that the image does not hold: a zero page */
+	PAGER_TRACE_REMOVED, /* in a page that the machine gave back */
+	PAGER_TRACE_KINDS
+};
+
+struct pager_trace_entry {
+	int64_t begin, end;
+	uint64_t offset; /* in the memory image; of the faulting page */
+	uint32_t pages; /* mapped by the answer */
+	uint32_t machine; /* a number of its own */
+	enum pager_trace_kind kind;
+	bool minor, write; /* the page was in the memfd already; it was a write */
+	bool filled; /* its frame had to be decompressed first */
+};
+
+struct pager_trace {
+	struct pager_trace_entry *entries; /* in the order they ended; owned: pager_trace_clear() */
+	size_t n;
+	uint64_t lost; /* past LIMIT_PAGER_TRACE entries, not kept */
+};
+void pager_trace_clear(struct pager_trace *t);
+#define cleanup_pager_trace __attribute__((__cleanup__(pager_trace_clear)))
+
+struct pager_stats {
+	uint64_t faults, faults_minor, faults_missing, faults_hole, faults_removed;
+	uint64_t frames_filled, bytes_filled, pages_continued, pages_zeroed, pages_premapped;
+	uint64_t pages_own; /* given to machines from their captures */
+	unsigned machines; /* attached now */
+	uint64_t machines_total; /* attached ever */
+};
+
+/* What userfaultfd offers here: 0 and *@ret_how ("/dev/userfaultfd", "userfaultfd(2)"), or -errno
+ * and an error that names the knob (vm.unprivileged_userfaultfd, the device's permissions, kernel
+ * version). */
+int pager_probe(const char **ret_how, struct err *err);
+
+/* @img is borrowed until pager_free(); @wset may be NULL. */
+int pager_new(struct image *img, const struct snapshot_wset *wset, enum pager_way way,
+	const struct pager_options *opt, struct pager **ret, struct err *err);
+/* Close all machines' userfaultfds: only when they are gone, else they are killed by their own
+ * watch. */
+void pager_free(struct pager *p);
+DEFINE_CLEANUP(struct pager *, pager_free)
+#define cleanup_pager cleanup_with(pager_free_p_)
+
+/* The sealed memfd for a machine to map privately. Borrowed. PAGER_PRIVATE: filled when pager_new()
+ * returns. */
+int pager_memory_fd(const struct pager *p);
+/*
+ * Serve the machine at the other end of @sock (taken): waits there for the handshake (one message:
+ * the userfaultfd by SCM_RIGHTS, and JSON [{"base_host_virt_addr","size","offset","page_size"},…]),
+ * gives it the pages of its own, maps the working set, answers "ok\n" and then serves faults until the
+ * machine's end closes. @own (taken; NULL: none): what its memory differs in from the template's.
+ * Returns at once; any thread.
+ */
+struct difference;
+int pager_attach(struct pager *p, int sock, struct difference *own, struct err *err);
+void pager_get_stats(struct pager *p, struct pager_stats *ret);
+/* What last went wrong (a damaged frame, a refused handshake); "" where nothing has. */
+void pager_get_error(struct pager *p, struct err *ret);
+/* Pages in the order they were first faulted, by whole pages, since the last call (record). */
+int pager_recorded(struct pager *p, struct snapshot_wset *ret, struct err *err);
+/* Everything since the last call (trace). -EINVAL where it does not trace. Any thread. */
+int pager_traced(struct pager *p, struct pager_trace *ret, struct err *err);
+
+/* ---- the pager as a process ------------------------------------------------------------ */
+
+struct pagerd; /* a client's connection: while it is open, the process stays */
+
+struct pagerd_spec {
+	const char *key; /* the memory blob's digest: one process per key, user and options */
+	int image_fd; /* the memory blob */
+	const struct snapshot_wset *wset; /* may be NULL */
+	struct pager_options options;
+	bool own; /* a process for this client alone (to record, to measure first use) */
+	bool no_uffd; /* PAGER_PRIVATE, whatever the host allows */
+};
+
+/* Connect to the template's pager, starting it where none runs. */
+int pagerd_connect(const struct pagerd_spec *spec, struct pagerd **ret, struct err *err);
+void pagerd_free(struct pagerd *d);
+/* In a fork of the process that connected: let go of what was inherited; the other's stays as it is. */
+void pagerd_forget(struct pagerd *d);
+DEFINE_CLEANUP(struct pagerd *, pagerd_free)
+#define cleanup_pagerd cleanup_with(pagerd_free_p_)
+/* The memfd (borrowed) and the way it works here. */
+int pagerd_memory_fd(const struct pagerd *d);
+enum pager_way pagerd_way(const struct pagerd *d);
+int pagerd_pid(const struct pagerd *d);
+/* Readable when the pager is gone. Borrowed. */
+int pagerd_fd(const struct pagerd *d);
+/* A fresh socket whose other end the pager has attached: for machine_spec.pager_fd. Caller closes.
+ * @own_fd, @own: the image and the ranges of its difference (restore/pager/memory_delta.h); -1, NULL: none. */
+int pagerd_attach(struct pagerd *d, int own_fd, const struct snapshot_wset *own, int *ret_fd,
+	struct err *err);
+int pagerd_get_stats(struct pagerd *d, struct pager_stats *ret, struct err *err);
+int pagerd_get_error(struct pagerd *d, struct err *ret, struct err *err); /* pager_get_error() */
+int pagerd_recorded(struct pagerd *d, struct snapshot_wset *ret, struct err *err);
+int pagerd_traced(struct pagerd *d, struct pager_trace *ret, struct err *err);
+/* The process's main: `parbake pager` (internal; started with its descriptors by pagerd_connect()).
+ */
+int pagerd_main(int argc, char **argv);
+
+#endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_RESTORE_SANDBOX_PRIVATE_H
+#define PARBAKE_RESTORE_SANDBOX_PRIVATE_H
+
+#include <sys/stat.h>
+
+#include "restore/pager/memory_delta.h"
+#include "restore/sandbox.h"
+
+/* What sandbox.c and capture*.c need of a template. */
+
+/* What does not change: borrowed as long as the template. */
+const struct machine_shape *template_shape(const struct template *t);
+int template_state_fd(const struct template *t);
+int template_image_fd(const struct template *t); /* of its memory */
+/* The key of its memory, which is what translations are of. */
+const char *template_memory_key(const struct template *t);
+/* "name:tag", for errors. */
+const char *template_label(const struct template *t);
+void template_get_name(const struct template *t, char ret_name[static LIMIT_NAME_SIZE],
+	char ret_tag[static LIMIT_NAME_SIZE]);
+/* The digest of its manifest, and the store's directory that it was opened in. */
+const char *template_manifest(const struct template *t);
+const char *template_store(const struct template *t);
+
+/* What a machine's memory differs in from the template's, in the two forms that it is needed in. Borrowed. */
+struct template_own {
+	int image_fd;
+	const struct snapshot_wset *ranges;
+	struct difference *difference;
+};
+/*
+ * Memory for one more machine: a memfd, and a socket for it to attach by (-1: the private way),
+ * both the caller's. @own may be NULL. A pager that is gone is replaced. Any thread.
+ */
+int template_memory(struct template *t, const struct template_own *own, int *ret_memory,
+	int *ret_pager, struct err *err);
+/* Is the pager gone? Then, or where it knows of a failure, that is put behind @err. @ended: a machine of it has
+ * ended, so it may be about to. */
+void template_explain(struct template *t, bool ended, struct err *err);
+
+/* A request sent ahead: what became of it. */
+struct sandbox_sent {
+	struct sandbox *sandbox;
+	bool done;
+	int error;
+	char text[256];
+	int64_t at; /* when it was answered */
+};
+
+/* A sandbox from inside. */
+struct sandbox {
+	struct template *t;
+	struct machine *machine;
+	struct guest *guest;
+	int overlay_fd;
+	enum { SANDBOX_SHELL, SANDBOX_LOADED, SANDBOX_SPARE, SANDBOX_ACTIVE, SANDBOX_FAILED } stage;
+	struct sandbox_sent identity, thaw;
+	bool answered; /* both */
+	struct sandbox_trace trace;
+	char machine_id[33], hostname[64]; /* that it was told last */
+	struct stat memory; /* of the file that its memory is mapped from */
+	/* made from a capture: */
+	int state_fd; /* -1: the template's */
+	bool keep_identity; /* machine_id and hostname are told again as they are */
+	bool spare; /* it has been restored, and is itself, since it was prepared */
+	/* the private way: these pages of its file are not the template's */
+	struct snapshot_wset own;
+};
+
+#endif
