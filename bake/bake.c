@@ -174,7 +174,7 @@ static int bake_guest(struct baking *b, const struct root_disk *root, struct cap
 static int try_candidate(struct baking *b, struct capture *c, int64_t created, struct err *err)
 {
 	cleanup_manifest struct store_manifest candidate = {0};
-	cleanup_with(snapshot_wset_clear) struct snapshot_wset wset = {0};
+	cleanup_with(snapshot_ranges_clear) struct snapshot_ranges wset = {0};
 	int rc;
 
 	progress_stage(b->opt->progress, "trial", NULL, 0);

@@ -114,7 +114,7 @@ static int put_root(struct capture *c, const struct capture_spec *spec, struct e
 static int put_delta(struct oven *o, struct capture *c, const struct capture_spec *spec,
 	struct snapshot_config *config, struct err *err)
 {
-	cleanup_with(snapshot_wset_clear) struct snapshot_wset ranges = {0};
+	cleanup_with(snapshot_ranges_clear) struct snapshot_ranges ranges = {0};
 	cleanup_fd int raw = file_scratch(spec->scratch_dir, err);
 	struct image_stats stats;
 	uint64_t bytes;
@@ -122,7 +122,8 @@ static int put_delta(struct oven *o, struct capture *c, const struct capture_spe
 
 	if (raw < 0)
 		return raw;
-	rc = delta_of_overlay(o->overlay_fd, spec->recipe->disk_bytes, raw, &ranges, &bytes, err);
+	rc = disk_delta_of_overlay(
+		o->overlay_fd, spec->recipe->disk_bytes, raw, &ranges, &bytes, err);
 	if (rc || !ranges.n)
 		return rc;
 	rc = store_blob_put_image(spec->store, STORE_MEDIA_DELTA, "disk delta", raw, bytes,
@@ -236,7 +237,7 @@ int capture_machine(
 }
 
 int capture_add_wset(
-	struct capture *c, struct store *s, const struct snapshot_wset *wset, struct err *err)
+	struct capture *c, struct store *s, const struct snapshot_ranges *wset, struct err *err)
 {
 	cleanup_json json_t *json = snapshot_wset_to_json(wset);
 	cleanup_free char *text = json_text(json);

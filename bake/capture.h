@@ -42,7 +42,7 @@ int capture_machine(
 	struct oven *o, const struct capture_spec *spec, struct capture *ret, struct err *err);
 /* One more blob for it. */
 int capture_add_wset(
-	struct capture *c, struct store *s, const struct snapshot_wset *wset, struct err *err);
+	struct capture *c, struct store *s, const struct snapshot_ranges *wset, struct err *err);
 void capture_clear(struct capture *c);
 #define cleanup_capture cleanup_with(capture_clear)
 

@@ -96,7 +96,7 @@ static int first_call(struct sandbox *sb, const struct snapshot_config *config, 
 }
 
 static int restore_once(struct store *s, const struct store_manifest *m,
-	const struct template_options *opt, struct snapshot_wset *ret, struct err *err)
+	const struct template_options *opt, struct snapshot_ranges *ret, struct err *err)
 {
 	cleanup_template struct template *t = NULL;
 	cleanup_sandbox struct sandbox *sb = NULL;
@@ -110,8 +110,8 @@ static int restore_once(struct store *s, const struct store_manifest *m,
 	if (r < 0)
 		return r;
 	r = first_call(sb, config, err);
-	if (!r && pagerd_way(template_pager(t)) == PAGER_UFFD)
-		r = pagerd_recorded(template_pager(t), ret, err);
+	if (!r && pager_client_way(template_pager(t)) == PAGER_UFFD)
+		r = pager_client_recorded(template_pager(t), ret, err);
 	if (!r)
 		r = ready_check(sb, config, err);
 	if (r < 0)
@@ -178,14 +178,14 @@ int trial_train(struct store *s, const struct store_manifest *m, struct err *err
 }
 
 int trial_restore(struct store *s, const struct store_manifest *candidate,
-	struct snapshot_wset *ret, struct err *err)
+	struct snapshot_ranges *ret, struct err *err)
 {
 	struct template_options record = {
 		.own_pager = true,
 		/* small windows: what is recorded is what was needed, not its neighbourhood */
 		.pager = {.no_premap = true, .record = true, .window_bytes = 4096},
 	};
-	cleanup_with(snapshot_wset_clear) struct snapshot_wset wset = {0};
+	cleanup_with(snapshot_ranges_clear) struct snapshot_ranges wset = {0};
 	int r;
 
 	r = trial_train(s, candidate, err);
@@ -199,6 +199,6 @@ int trial_restore(struct store *s, const struct store_manifest *candidate,
 		return r;
 	}
 	*ret = wset;
-	wset = (struct snapshot_wset){0};
+	wset = (struct snapshot_ranges){0};
 	return 0;
 }

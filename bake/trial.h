@@ -19,7 +19,7 @@
  * userfaultfd), which the caller clears. Errors name the restore and what the check said.
  */
 int trial_restore(struct store *s, const struct store_manifest *candidate,
-	struct snapshot_wset *ret, struct err *err);
+	struct snapshot_ranges *ret, struct err *err);
 
 /*
  * The first of the two alone: for a snapshot that was baked on another host, or whose translations are gone

@@ -110,13 +110,13 @@ k = len(monitors)
 print(f"{k} machines. PSS of each: monitor {mib(total['own'] / k)}, guest memory {mib(total['guest'] / k)} "
       f"(of it private {mib(total['guest private'] / k)}, most {mib(max(s['guest private'] for s in monitors.values()))}; ≤ 4 MiB)")
 for kind in sorted(count):
-    print(f"{count[kind]} × {'nursery or keeper' if kind == 'nursery' else kind}: PSS of each {mib(keepers[kind] / count[kind])}")
+    print(f"{count[kind]} × {'zygote or keeper' if kind == 'zygote' else kind}: PSS of each {mib(keepers[kind] / count[kind])}")
 print(f"daemon: PSS {mib(d.pss())}")
 pids = [d.process.pid] + [pid for pid, words in d.processes().items() if d.kind(words) != "monitor" and pid != d.process.pid]
 before = {pid: cpu_seconds(pid) for pid in pids}
 machines_before = sum(cpu_seconds(pid) for pid in monitors)
 time.sleep(10)  # this is what is measured: ten seconds of nothing
-print(f"in 10 s of nothing: daemon {1e3 * (cpu_seconds(d.process.pid) - before[d.process.pid]):.0f} ms of CPU, nurseries, keepers and pager "
+print(f"in 10 s of nothing: daemon {1e3 * (cpu_seconds(d.process.pid) - before[d.process.pid]):.0f} ms of CPU, zygotes, keepers and pager "
       f"{1e3 * sum(cpu_seconds(p) - before[p] for p in pids[1:]):.0f} ms, paused machines "
       f"{1e3 * (sum(cpu_seconds(p) for p in monitors) - machines_before):.0f} ms")
 d.stop()

@@ -153,8 +153,8 @@ void bench_run_template(json_t *run, const struct store_manifest *m, struct temp
 	bench_run_fact(run, "memory_data_bytes", json_integer((json_int_t)c->memory_data_bytes));
 	bench_run_fact(run, "vcpus", json_integer((json_int_t)c->vcpus));
 	bench_run_fact(run, "pager",
-		json_string(pagerd_way(template_pager(t)) == PAGER_UFFD ? "userfaultfd"
-									: "private mapping"));
+		json_string(pager_client_way(template_pager(t)) == PAGER_UFFD ? "userfaultfd"
+									      : "private mapping"));
 }
 
 int cmd_bench(int argc, char **argv)

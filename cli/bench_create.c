@@ -59,9 +59,9 @@ static void take_trace(void *user, struct bench_sample *one, const struct bench_
 {
 	struct bench *b = user;
 	cleanup_pager_trace struct pager_trace pager = {0};
-	struct pagerd *d = template_pager(b->sampler.template);
-	bool traced = b->rq->options.pager.trace && pagerd_way(d) == PAGER_UFFD &&
-		pagerd_traced(d, &pager, NULL) == 0;
+	struct pager_client *d = template_pager(b->sampler.template);
+	bool traced = b->rq->options.pager.trace && pager_client_way(d) == PAGER_UFFD &&
+		pager_client_traced(d, &pager, NULL) == 0;
 	struct bench_trace *t;
 
 	if (b->n_traces == b->room_traces) {
@@ -128,7 +128,7 @@ static int run_series(struct bench *b, enum bench_mode mode, struct err *err)
 	int r;
 
 	bench_series_init(s, bench_mode_names[mode], true,
-		single && pagerd_way(template_pager(b->sampler.template)) == PAGER_UFFD);
+		single && pager_client_way(template_pager(b->sampler.template)) == PAGER_UFFD);
 	b->mode = mode;
 	progress_stage(b->progress, bench_mode_names[mode], "creates", b->rq->n);
 	r = bench_load_run(&load, s, err);
@@ -173,7 +173,7 @@ static int run_first(struct bench *b, struct err *err)
 	bench_series_add(&b->first, &one);
 	/* a pager that is shared has done other work before */
 	if (b->rq->options.pager.trace && !bench_sampler_reopens(&b->sampler))
-		pagerd_traced(template_pager(b->sampler.template), &ignored, NULL);
+		pager_client_traced(template_pager(b->sampler.template), &ignored, NULL);
 	return 0;
 }
 
@@ -248,8 +248,9 @@ static void print_table(struct text *out, const struct bench *b, const char *wha
 
 	text_add(out, "%s:%s  %s, %u vCPU, %s, %s %s, %s\n", m->name, m->tag, c->accel, c->vcpus,
 		progress_bytes(c->memory_bytes, memory), c->monitor, c->monitor_version,
-		pagerd_way(template_pager(b->sampler.template)) == PAGER_UFFD ? "userfaultfd"
-									      : "private mapping");
+		pager_client_way(template_pager(b->sampler.template)) == PAGER_UFFD
+			? "userfaultfd"
+			: "private mapping");
 	text_add(out,
 		"create to %s; times in ms, parts at p50, faults and premapped pages at p50\n",
 		what);

@@ -58,13 +58,13 @@ struct density {
  */
 static int look_at_pager(const struct density *d, struct smaps *ret, struct err *err)
 {
-	struct pagerd *pager = template_pager(d->template);
+	struct pager_client *pager = template_pager(d->template);
 	struct pager_stats stats;
-	int r = smaps_read(pagerd_pid(pager), ret, err);
+	int r = smaps_read(pager_client_pid(pager), ret, err);
 
 	if (r != -EACCES && r != -EPERM)
 		return r;
-	r = pagerd_get_stats(pager, &stats, err);
+	r = pager_client_get_stats(pager, &stats, err);
 	if (r == 0)
 		*ret = (struct smaps){.pss = stats.bytes_filled};
 	return r;

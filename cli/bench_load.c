@@ -126,13 +126,13 @@ static void alone(struct crowd *c)
 		bool uffd, fresh = bench_sampler_reopens(b) && load->mode == MODE_COLD;
 		int r = bench_prepare(b, load->mode, &sb, &err);
 
-		if (r == 0 && !fresh && pagerd_way(template_pager(b->template)) == PAGER_UFFD)
-			r = pagerd_get_stats(template_pager(b->template), &before, &err);
+		if (r == 0 && !fresh && pager_client_way(template_pager(b->template)) == PAGER_UFFD)
+			r = pager_client_get_stats(template_pager(b->template), &before, &err);
 		if (r == 0)
 			r = bench_create_one(b, load->mode, &sb, &m, &one, &err);
-		uffd = r == 0 && pagerd_way(template_pager(b->template)) == PAGER_UFFD;
+		uffd = r == 0 && pager_client_way(template_pager(b->template)) == PAGER_UFFD;
 		if (uffd)
-			r = pagerd_get_stats(template_pager(b->template), &after, &err);
+			r = pager_client_get_stats(template_pager(b->template), &after, &err);
 		one.at = m.begin - c->begun;
 		one.faults = after.faults - before.faults;
 		one.premapped = after.pages_premapped - before.pages_premapped;

@@ -358,12 +358,12 @@ static int dispatch(int argc, char **argv)
 			return help(stdout);
 		return find(argv[2]) ? cli_help(argv[2]) : unknown(argv[2]);
 	}
-	if (!strcmp(name, "pager")) /* internal: started by pagerd_connect() */
-		return pagerd_main(argc, argv);
+	if (!strcmp(name, "pager")) /* internal: started by pager_client_connect() */
+		return pager_process_main(argc, argv);
 	if (!strcmp(name, "pool-publish")) /* internal: started by the pool */
 		return pool_publish_main(argc, argv);
-	if (!strcmp(name, "nursery")) /* internal: started by nursery_start() */
-		return nursery_main(argc, argv);
+	if (!strcmp(name, "zygote")) /* internal: started by zygote_start() */
+		return zygote_main(argc, argv);
 	c = find(name);
 	if (!c)
 		return unknown(name);

@@ -51,7 +51,7 @@
 #define LIMIT_MANIFEST_BYTES (1 * MIB)
 #define LIMIT_INDEX_ENTRIES 65536 /* manifests in index.json */
 #define LIMIT_INDEX_DEPTH 4 /* of an index within an index */
-#define LIMIT_WSET_RANGES 1000000 /* of a working set, of a disk delta */
+#define LIMIT_RANGES 1000000 /* of a working set, of a disk delta */
 #define LIMIT_CONFIG_ENV 4096 /* variables in a snapshot's environment */
 
 /* downloads */
@@ -84,7 +84,7 @@
 #define LIMIT_PAGER_REPLY_MS 60000 /* a pager that says nothing for so long is broken */
 
 /* the pool */
-#define LIMIT_KEEPER_LINE (64 * KIB) /* of a message between daemon, nursery and keeper */
+#define LIMIT_KEEPER_LINE (64 * KIB) /* of a message between daemon, zygote and keeper */
 #define LIMIT_KEEPER_RECORD (32 * KIB) /* of the daemon's notes that a keeper holds, as text */
 #define LIMIT_KEEPER_SEND_MS 5000 /* a daemon that does not read is taken for gone after */
 #define LIMIT_KEEPER_FILES                                                                         \
@@ -92,7 +92,7 @@
 #define LIMIT_PAUSE_TRIES 10 /* of a pause at a lease's end; then the sandbox is killed */
 #define LIMIT_PAUSE_RETRY_MS 30000 /* between two */
 #define LIMIT_POOL_SANDBOXES 65536 /* of one daemon, paused ones included */
-#define LIMIT_POOL_TEMPLATES 256 /* with a nursery at once */
+#define LIMIT_POOL_TEMPLATES 256 /* with a zygote at once */
 #define LIMIT_POOL_FORK 64 /* forks of one request */
 #define LIMIT_POOL_KEYS 1024
 #define LIMIT_POOL_READY 1024 /* shells, and spares, of one template */
@@ -126,23 +126,23 @@
 #define LIMIT_METRICS_WAIT_MS 2000 /* for their answers */
 
 /* using a sandbox over HTTP */
-#define LIMIT_WIRE_COLLECT (2 * MIB) /* of one stream of a command whose output is answered whole */
-#define LIMIT_WIRE_STREAM (64 * GIB) /* of one that is passed on as it comes */
-#define LIMIT_WIRE_CHUNK (32 * KIB) /* bytes of output in one event */
-#define LIMIT_WIRE_READERS 8 /* that follow one command */
-#define LIMIT_WIRE_INPUTS 16 /* requests with input that wait for one command */
-#define LIMIT_WIRE_INPUT (2 * MIB) /* bytes of them, beyond the one at hand */
-#define LIMIT_WIRE_CONFIG 4096 /* bytes of a command's words that are kept for who lists it */
-#define LIMIT_WIRE_CODES 64 /* executions that wait for one interpreter */
-#define LIMIT_WIRE_TAG 255 /* bytes of a command's tag */
-#define LIMIT_WIRE_ENTRIES 10000 /* of a directory's listing, those below it included */
-#define LIMIT_WIRE_DEPTH 64 /* of a listing */
-#define LIMIT_WIRE_CONTEXTS 64 /* of one sandbox, that are known */
-#define LIMIT_WIRE_RESULT (9 * MIB) /* of one result of code: the driver's own bound, and some */
-#define LIMIT_WIRE_HEALTH_MS 5000 /* from asking whether a sandbox is well to calling it not */
-#define LIMIT_WIRE_CALL_MS 60000 /* a file operation without data */
-#define LIMIT_WIRE_STALL_MS 60000 /* a transfer in which no byte moves */
-#define LIMIT_WIRE_GRACE_MS 10000 /* a command that outlives its timeout by so much is given up */
+#define LIMIT_ENVD_COLLECT (2 * MIB) /* of one stream of a command whose output is answered whole */
+#define LIMIT_ENVD_STREAM (64 * GIB) /* of one that is passed on as it comes */
+#define LIMIT_ENVD_CHUNK (32 * KIB) /* bytes of output in one event */
+#define LIMIT_ENVD_READERS 8 /* that follow one command */
+#define LIMIT_ENVD_INPUTS 16 /* requests with input that wait for one command */
+#define LIMIT_ENVD_INPUT (2 * MIB) /* bytes of them, beyond the one at hand */
+#define LIMIT_ENVD_CONFIG 4096 /* bytes of a command's words that are kept for who lists it */
+#define LIMIT_ENVD_CODES 64 /* executions that wait for one interpreter */
+#define LIMIT_ENVD_TAG 255 /* bytes of a command's tag */
+#define LIMIT_ENVD_ENTRIES 10000 /* of a directory's listing, those below it included */
+#define LIMIT_ENVD_DEPTH 64 /* of a listing */
+#define LIMIT_ENVD_CONTEXTS 64 /* of one sandbox, that are known */
+#define LIMIT_ENVD_RESULT (9 * MIB) /* of one result of code: the driver's own bound, and some */
+#define LIMIT_ENVD_HEALTH_MS 5000 /* from asking whether a sandbox is well to calling it not */
+#define LIMIT_ENVD_CALL_MS 60000 /* a file operation without data */
+#define LIMIT_ENVD_STALL_MS 60000 /* a transfer in which no byte moves */
+#define LIMIT_ENVD_GRACE_MS 10000 /* a command that outlives its timeout by so much is given up */
 
 /* measuring */
 #define LIMIT_SAMPLES 1000000 /* of one series */

@@ -106,7 +106,7 @@ static void note_of_resting(struct pool *p, const char *id, const char *path)
 	}
 	sb->capture = rests_in(sb);
 	if (!sb->capture) {
-		if (pool_rest_clear(sb, &err) < 0)
+		if (pool_paused_clear(sb, &err) < 0)
 			log_warn("%s", err.text);
 		pool_sandbox_remove(sb);
 		return;
@@ -133,7 +133,7 @@ static void note_look(struct pool *p, const char *id)
 	struct pool_sandbox *sb = pool_sandbox_find(p, id);
 
 	if (sb && sb->machine && sb->notes.auto_pause)
-		pool_rest_note(sb, noted, str_dup(id));
+		pool_paused_note(sb, noted, str_dup(id));
 	else if (sb && sb->machine)
 		unlink(path);
 	else if (!sb && access(path, F_OK) == 0)

@@ -33,16 +33,16 @@ static void create_noted(void *user, int error, const char *text)
 	free(c);
 }
 
-void pool_create_done(struct pool_job *j, int error, const char *text, const json_t *reply)
+void pool_create_done(struct pool_handout *j, int error, const char *text, const json_t *reply)
 {
 	struct pool_sandbox *sb = j->sb;
 	struct pool *p = j->pool;
 	struct creating *c;
 
 	if (p->on_create) {
-		struct pool_facts f;
+		struct pool_sandbox_info f;
 
-		pool_facts(sb, &f);
+		pool_sandbox_info(sb, &f);
 		f.create_ns = clock_now_ns() - j->began;
 		p->on_create(p->on_create_user, &f, error == 0, json_object_get(reply, "trace"));
 	}
@@ -55,7 +55,7 @@ void pool_create_done(struct pool_job *j, int error, const char *text, const jso
 			abort();
 		*c = (struct creating){.sb = sb, .fn = j->fn, .user = j->user};
 		pool_sandbox_hold(sb);
-		pool_rest_note(sb, create_noted, c);
+		pool_paused_note(sb, create_noted, c);
 	} else {
 		j->fn(j->user, sb, 0, "");
 	}
@@ -72,12 +72,12 @@ static int source_find(
 	struct pool *p, const char *ref, const char *key, struct source *ret, struct err *err)
 {
 	cleanup_json json_t *record = NULL;
-	struct pool_notes n;
+	struct pool_record n;
 	int r;
 
 	*ret = (struct source){0};
 	if (pool_id_valid(ref) && pool_snapshot_find(p, ref, &record, &ret->capture, NULL) == 0) {
-		r = pool_notes_read(record, &n, err);
+		r = pool_record_read(record, &n, err);
 		/* a key's snapshots are its own; who needs no key may use all */
 		if (r == 0 && *key && strcmp(key, n.key))
 			r = err_set(err, ENOENT, "there is no such template or snapshot");
@@ -110,9 +110,9 @@ static int create_begin(
 	struct source from = {0};
 	cleanup_free char *capture = NULL;
 	uint64_t timeout_ms = spec->timeout_ms;
-	struct pool_notes n;
+	struct pool_record n;
 	struct pool_sandbox *sb;
-	struct pool_job *j;
+	struct pool_handout *j;
 	char id[POOL_ID_SIZE];
 	int r = pool_lease_check(p, &timeout_ms, err);
 
@@ -139,7 +139,7 @@ static int create_begin(
 	n.allow = allow;
 	n.auto_pause = spec->auto_pause;
 	n.generation = 1;
-	record = pool_notes_write(&n);
+	record = pool_record_write(&n);
 	r = pool_record_check(record, err);
 	if (r < 0)
 		return r;
@@ -152,7 +152,7 @@ static int create_begin(
 	j = calloc(1, sizeof(*j));
 	if (!j)
 		abort();
-	*j = (struct pool_job){.pool = p,
+	*j = (struct pool_handout){.pool = p,
 		.sb = sb,
 		.capture = steal_ptr(&capture),
 		.timeout_ms = timeout_ms,
@@ -161,7 +161,7 @@ static int create_begin(
 		.done = pool_create_done,
 		.fn = fn,
 		.user = user};
-	pool_job_submit(j);
+	pool_handout_submit(j);
 	return 0;
 }
 

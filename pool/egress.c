@@ -108,7 +108,7 @@ static void egress_listen(struct pool_sandbox *sb)
 	pool_guest_kick(sb);
 }
 
-json_t *pool_egress_env(const struct pool_notes *n)
+json_t *pool_egress_env(const struct pool_record *n)
 {
 	static const char *const to[] = {"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"};
 	static const char *const direct[] = {"no_proxy", "NO_PROXY"};

@@ -20,23 +20,23 @@
 #include "common/log.h"
 #include "common/str.h"
 
-static void fork_tell_all(struct pool_change *c, int error, const char *text)
+static void fork_tell_all(struct pool_transition *c, int error, const char *text)
 {
 	for (unsigned i = 0; i < c->count; i++)
 		pool_later(c->pool, c->fn, c->user, error, text);
 }
 
 /* It is over: what it made goes. */
-static void fork_end(struct pool_change *c)
+static void fork_end(struct pool_transition *c)
 {
 	struct err err;
 
 	if (c->own && pool_trash(c->pool, c->capture, &err) < 0)
 		log_warn("%s", err.text);
-	pool_change_free(c);
+	pool_transition_free(c);
 }
 
-static void fork_lost(struct pool_change *c, int error, const char *text)
+static void fork_lost(struct pool_transition *c, int error, const char *text)
 {
 	struct err err;
 
@@ -45,9 +45,9 @@ static void fork_lost(struct pool_change *c, int error, const char *text)
 		log_warn("%s", err.text);
 }
 
-static void fork_done(struct pool_job *j, int error, const char *text, const json_t *reply)
+static void fork_done(struct pool_handout *j, int error, const char *text, const json_t *reply)
 {
-	struct pool_change *c = j->fork;
+	struct pool_transition *c = j->fork;
 
 	c->pending--;
 	pool_create_done(j, error, text, reply);
@@ -56,21 +56,21 @@ static void fork_done(struct pool_job *j, int error, const char *text, const jso
 }
 
 /* The record of one of them: its id comes with its job. */
-static struct pool_sandbox *fork_sandbox(struct pool_change *c, struct err *err)
+static struct pool_sandbox *fork_sandbox(struct pool_transition *c, struct err *err)
 {
 	cleanup_json json_t *record = NULL;
-	struct pool_notes n;
+	struct pool_record n;
 	struct pool_sandbox *sb;
 	char id[POOL_ID_SIZE];
 
-	if (pool_notes_read(c->record, &n, err) < 0)
+	if (pool_record_read(c->record, &n, err) < 0)
 		return NULL;
 	pool_id_make(id);
 	n.source = n.id;
 	n.id = id;
 	n.mode = "fork";
 	n.generation = 1;
-	record = pool_notes_write(&n);
+	record = pool_record_write(&n);
 	sb = pool_sandbox_new(c->pool, record, POOL_CREATING, err);
 	if (sb) {
 		sb->version = pool_version_of(c->pool, &sb->notes);
@@ -79,14 +79,14 @@ static struct pool_sandbox *fork_sandbox(struct pool_change *c, struct err *err)
 	return sb;
 }
 
-static void fork_all(struct pool_change *c)
+static void fork_all(struct pool_transition *c)
 {
 	struct err err;
 
 	c->pending++; /* until all are on their way */
 	for (unsigned i = 0; i < c->count; i++) {
 		struct pool_sandbox *sb = fork_sandbox(c, &err);
-		struct pool_job *j;
+		struct pool_handout *j;
 
 		if (!sb) {
 			pool_later(c->pool, c->fn, c->user, EINVAL, err.text);
@@ -95,7 +95,7 @@ static void fork_all(struct pool_change *c)
 		j = calloc(1, sizeof(*j));
 		if (!j)
 			abort();
-		*j = (struct pool_job){.pool = c->pool,
+		*j = (struct pool_handout){.pool = c->pool,
 			.sb = sb,
 			.capture = str_dup(c->capture),
 			.timeout_ms = c->timeout_ms,
@@ -106,19 +106,19 @@ static void fork_all(struct pool_change *c)
 			.fn = c->fn,
 			.user = c->user};
 		c->pending++;
-		pool_job_submit(j);
+		pool_handout_submit(j);
 	}
 	if (!--c->pending)
 		fork_end(c);
 }
 
-static void fork_captured(struct pool_change *c, int error, const char *text)
+static void fork_captured(struct pool_transition *c, int error, const char *text)
 {
 	fault_point("pool.fork.captured");
-	pool_change_release(c);
+	pool_transition_release(c);
 	if (error) {
 		fork_tell_all(c, error, text);
-		pool_change_free(c); /* a capture that failed left nothing */
+		pool_transition_free(c); /* a capture that failed left nothing */
 	} else {
 		fork_all(c);
 	}
@@ -149,7 +149,7 @@ static int capture_link(const char *from, const char *to, struct err *err)
 }
 
 /* Of a paused one: its capture is there. */
-static int fork_paused(struct pool_change *c, struct err *err)
+static int fork_paused(struct pool_transition *c, struct err *err)
 {
 	struct pool_sandbox *sb = c->sb;
 	cleanup_free char *from = pool_capture_path(c->pool, sb->notes.id, sb->capture);
@@ -159,10 +159,10 @@ static int fork_paused(struct pool_change *c, struct err *err)
 	if (r < 0) {
 		if (pool_trash(c->pool, c->capture, &why) < 0)
 			log_warn("%s", why.text);
-		pool_change_free(c);
+		pool_transition_free(c);
 		return r;
 	}
-	pool_change_release(c);
+	pool_transition_release(c);
 	fork_all(c);
 	return 0;
 }
@@ -170,7 +170,7 @@ static int fork_paused(struct pool_change *c, struct err *err)
 static int fork_begin(struct pool *p, const char *id, unsigned count, uint64_t timeout_ms,
 	pool_fn *fn, void *user, struct err *err)
 {
-	struct pool_change *c;
+	struct pool_transition *c;
 	struct pool_sandbox *sb;
 	char name[POOL_ID_SIZE];
 	int r;
@@ -181,13 +181,13 @@ static int fork_begin(struct pool *p, const char *id, unsigned count, uint64_t t
 		return err_set(
 			err, EINVAL, "count: %u is not within 1 to %d", count, LIMIT_POOL_FORK);
 	r = pool_lease_check(p, &timeout_ms, err);
-	if (r < 0 || (r = pool_change_begin(p, id, true, &c, err)) < 0)
+	if (r < 0 || (r = pool_transition_begin(p, id, true, &c, err)) < 0)
 		return r;
 	sb = c->sb;
 	r = pool_limits_check(
 		p, sb->notes.key, pool_version_of(p, &sb->notes), count, true, false, err);
 	if (r < 0) {
-		pool_change_free(c);
+		pool_transition_free(c);
 		return r;
 	}
 	c->fn = fn;
@@ -202,7 +202,7 @@ static int fork_begin(struct pool *p, const char *id, unsigned count, uint64_t t
 	c->own = true;
 	if (sb->state == POOL_PAUSED)
 		return fork_paused(c, err);
-	pool_change_capture(c, c->capture, false);
+	pool_transition_capture(c, c->capture, false);
 	return 0;
 }
 

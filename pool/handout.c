@@ -24,9 +24,9 @@
 #define WAITING_TRIES 3 /* … and so many of them, then one is made */
 #define FRESH_TRIES 2
 
-static void job_try(struct pool_job *j);
+static void job_try(struct pool_handout *j);
 
-static void slot_release(struct pool_job *j)
+static void slot_release(struct pool_handout *j)
 {
 	if (j->slot)
 		j->pool->slots_used--;
@@ -35,9 +35,9 @@ static void slot_release(struct pool_job *j)
 	j->slot_timer = NULL;
 }
 
-static void queue_remove(struct pool_job *j)
+static void queue_remove(struct pool_handout *j)
 {
-	struct pool_job **at = &j->pool->queue;
+	struct pool_handout **at = &j->pool->queue;
 
 	if (!j->queued)
 		return;
@@ -50,7 +50,7 @@ static void queue_remove(struct pool_job *j)
 }
 
 /* Take it out of everything, but for its machine and its sandbox. */
-static void job_detach(struct pool_job *j)
+static void job_detach(struct pool_handout *j)
 {
 	queue_remove(j);
 	slot_release(j);
@@ -67,14 +67,14 @@ static void job_detach(struct pool_job *j)
 	j->pool->job_ended = clock_now_ns();
 }
 
-static void job_free(struct pool_job *j)
+static void job_free(struct pool_handout *j)
 {
 	free(j->capture);
 	free(j->text);
 	free(j);
 }
 
-static struct pool_machine *machine_take(struct pool_job *j)
+static struct pool_machine *machine_take(struct pool_handout *j)
 {
 	struct pool_machine *m = j->machine;
 
@@ -84,19 +84,19 @@ static struct pool_machine *machine_take(struct pool_job *j)
 	return m;
 }
 
-static void job_end(struct pool_job *j, int error, const char *text, const json_t *reply)
+static void job_end(struct pool_handout *j, int error, const char *text, const json_t *reply)
 {
 	struct pool *p = j->pool;
 
 	job_detach(j);
 	j->done(j, error, text, reply);
 	job_free(j);
-	pool_job_pump(p);
+	pool_handout_pump(p);
 	pool_stock_refill(p);
 }
 
 /* @error with what was tried last. What had taken the machine is gone by then. */
-static void job_fail(struct pool_job *j, int error, const char *text)
+static void job_fail(struct pool_handout *j, int error, const char *text)
 {
 	struct pool_machine *m = machine_take(j);
 
@@ -105,7 +105,7 @@ static void job_fail(struct pool_job *j, int error, const char *text)
 	job_end(j, error, text, NULL);
 }
 
-void pool_job_cancel(struct pool_job *j)
+void pool_handout_cancel(struct pool_handout *j)
 {
 	struct pool_machine *m = machine_take(j);
 	struct pool_sandbox *sb = j->sb;
@@ -134,7 +134,7 @@ static void gone_now(void *user, struct pool_sandbox *sb, int error, const char 
 	free(g);
 }
 
-void pool_job_abort(struct pool_job *j, int error, const char *text,
+void pool_handout_abort(struct pool_handout *j, int error, const char *text,
 	void (*gone)(void *user, int error, const char *text), void *user)
 {
 	struct pool_machine *m = machine_take(j);
@@ -156,7 +156,7 @@ void pool_job_abort(struct pool_job *j, int error, const char *text,
 
 static void deadline_passed(void *user)
 {
-	struct pool_job *j = user;
+	struct pool_handout *j = user;
 	cleanup_free char *text = j->queued
 		? str_dup("the pool has been busy with others all the time")
 		: str_printf("the sandbox did not answer in time%s%s", j->text ? "; before: " : "",
@@ -168,16 +168,16 @@ static void deadline_passed(void *user)
 
 static void slot_passed(void *user)
 {
-	struct pool_job *j = user;
+	struct pool_handout *j = user;
 
 	j->slot_timer = NULL;
 	slot_release(j);
-	pool_job_pump(j->pool);
+	pool_handout_pump(j->pool);
 }
 
 /* ---- tries ------------------------------------------------------------------------------------ */
 
-static void try_failed(struct pool_job *j, int error, const char *text)
+static void try_failed(struct pool_handout *j, int error, const char *text)
 {
 	struct pool_machine *m = machine_take(j);
 	bool was_fresh = !strcmp(j->sb->notes.mode, "cold") || j->capture;
@@ -209,20 +209,20 @@ static void try_failed(struct pool_job *j, int error, const char *text)
 
 static void try_passed(void *user)
 {
-	struct pool_job *j = user;
+	struct pool_handout *j = user;
 
 	j->try_timer = NULL;
 	try_failed(j, ETIMEDOUT, "it does not answer");
 }
 
-void pool_job_machine_ended(struct pool_job *j, const char *text)
+void pool_handout_machine_ended(struct pool_handout *j, const char *text)
 {
 	machine_take(j);
 	try_failed(j, EIO, text);
 }
 
 /* The sandbox runs: the machine is its own. */
-static int take_over(struct pool_job *j, const json_t *reply, int channel, struct err *err)
+static int take_over(struct pool_handout *j, const json_t *reply, int channel, struct err *err)
 {
 	struct pool_sandbox *sb = j->sb;
 	json_int_t end = json_integer_value(json_object_get(reply, "end_ns"));
@@ -248,7 +248,7 @@ static void handed_out(
 	void *user, int error, const char *text, const json_t *reply, int *fds, unsigned n_fds)
 {
 	struct pool_machine *m = user;
-	struct pool_job *j = m->job;
+	struct pool_handout *j = m->job;
 	int channel = -1;
 	struct err err;
 
@@ -276,9 +276,9 @@ static void handed_out(
 }
 
 /* The sandbox's record for this try: its id and how it is made. */
-static int try_note(struct pool_job *j, const char *mode, struct err *err)
+static int try_note(struct pool_handout *j, const char *mode, struct err *err)
 {
-	struct pool_notes n = j->sb->notes;
+	struct pool_record n = j->sb->notes;
 	char id[POOL_ID_SIZE];
 	json_t *record;
 	int r;
@@ -289,13 +289,13 @@ static int try_note(struct pool_job *j, const char *mode, struct err *err)
 		n.started_ms = clock_realtime_ns() / 1000000;
 	}
 	n.mode = mode;
-	record = pool_notes_write(&n);
+	record = pool_record_write(&n);
 	r = pool_sandbox_note(j->sb, record, err);
 	json_decref(record);
 	return r;
 }
 
-static void job_try(struct pool_job *j)
+static void job_try(struct pool_handout *j)
 {
 	struct pool_version *v = j->sb->version;
 	struct pool_machine *m = NULL;
@@ -308,7 +308,7 @@ static void job_try(struct pool_job *j)
 	if (!j->capture && j->tries < WAITING_TRIES)
 		m = pool_stock_take(v, &mode);
 	if (!m)
-		r = pool_machine_make(v, j->capture, j->same_identity, POOL_USE_JOB, &m, &err);
+		r = pool_machine_make(v, j->capture, j->same_identity, POOL_USE_HANDOUT, &m, &err);
 	if (r == 0)
 		r = try_note(j, mode, &err);
 	if (r < 0) {
@@ -317,7 +317,7 @@ static void job_try(struct pool_job *j)
 		job_end(j, -r, err.text, NULL);
 		return;
 	}
-	m->use = POOL_USE_JOB;
+	m->use = POOL_USE_HANDOUT;
 	m->job = j;
 	j->machine = m;
 	if (!j->capture && strcmp(mode, "cold"))
@@ -336,16 +336,16 @@ static void job_try(struct pool_job *j)
 
 static void job_begin(void *user)
 {
-	struct pool_job *j = user;
+	struct pool_handout *j = user;
 
 	j->try_timer = NULL;
 	job_try(j);
 }
 
-void pool_job_pump(struct pool *p)
+void pool_handout_pump(struct pool *p)
 {
 	while (p->queue && p->slots_used < p->slots) {
-		struct pool_job *j = p->queue;
+		struct pool_handout *j = p->queue;
 
 		queue_remove(j);
 		p->slots_used++;
@@ -356,7 +356,7 @@ void pool_job_pump(struct pool *p)
 	}
 }
 
-void pool_job_submit(struct pool_job *j)
+void pool_handout_submit(struct pool_handout *j)
 {
 	struct pool *p = j->pool;
 
@@ -369,10 +369,10 @@ void pool_job_submit(struct pool_job *j)
 	*p->queue_tail = j;
 	p->queue_tail = &j->queue_next;
 	j->deadline_timer = loop_timer(p->loop, j->deadline, deadline_passed, j);
-	pool_job_pump(p);
+	pool_handout_pump(p);
 }
 
-void pool_job_fail_waiting(struct pool *p, int error, const char *text)
+void pool_handout_fail_waiting(struct pool *p, int error, const char *text)
 {
 	while (p->queue)
 		job_fail(p->queue, error, text);

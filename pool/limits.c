@@ -65,7 +65,7 @@ static bool counts(const struct pool_sandbox *sb)
 }
 
 /* Forks that wait for their capture: they are no jobs yet, and will be. */
-static unsigned forks_pending(const struct pool_change *c)
+static unsigned forks_pending(const struct pool_transition *c)
 {
 	return c->sb ? c->count : 0;
 }
@@ -80,13 +80,13 @@ static void key_count(
 			*ret_memory += sb->notes.memory_bytes;
 		}
 	}
-	for (const struct pool_job *j = p->jobs; j; j = j->next) {
+	for (const struct pool_handout *j = p->jobs; j; j = j->next) {
 		if (!j->sb->listed && !strcmp(j->sb->notes.key, key)) {
 			++*ret_sandboxes;
 			*ret_memory += j->sb->notes.memory_bytes;
 		}
 	}
-	for (const struct pool_change *c = p->changes; c; c = c->next) {
+	for (const struct pool_transition *c = p->changes; c; c = c->next) {
 		unsigned n = forks_pending(c);
 
 		if (n && !strcmp(c->sb->notes.key, key)) {
@@ -100,7 +100,7 @@ uint64_t pool_memory_used(const struct pool *p)
 {
 	uint64_t bytes = 0;
 
-	for (const struct pool_change *c = p->changes; c; c = c->next)
+	for (const struct pool_transition *c = p->changes; c; c = c->next)
 		if (forks_pending(c) && c->sb->version)
 			bytes += c->count * pool_version_cost(c->sb->version);
 
@@ -202,7 +202,7 @@ int pool_limits_check(struct pool *p, const char *key, const struct pool_version
 	size_t coming = p->counts[POOL_CREATING], running;
 	int r;
 
-	for (const struct pool_change *ch = p->changes; ch; ch = ch->next)
+	for (const struct pool_transition *ch = p->changes; ch; ch = ch->next)
 		coming += forks_pending(ch);
 	running = p->n_sandboxes - p->counts[POOL_PAUSED] + coming;
 	if (running + n > p->config->max_sandboxes)

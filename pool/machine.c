@@ -51,7 +51,7 @@ static void machine_ended(void *user, const char *text)
 {
 	struct pool_machine *m = user;
 	struct pool_sandbox *sb = m->sb;
-	struct pool_job *j = m->job;
+	struct pool_handout *j = m->job;
 	cleanup_free char *why = str_dup(text);
 
 	switch (m->use) {
@@ -64,14 +64,14 @@ static void machine_ended(void *user, const char *text)
 	case POOL_USE_ADOPTED:
 		pool_adopt_ended(m, why);
 		break;
-	case POOL_USE_JOB:
+	case POOL_USE_HANDOUT:
 	case POOL_USE_SANDBOX:
 	case POOL_USE_DYING:
 		break;
 	}
 	pool_machine_free(m);
 	if (j)
-		pool_job_machine_ended(j, why);
+		pool_handout_machine_ended(j, why);
 	if (sb)
 		pool_sandbox_ended(sb, why);
 }
@@ -82,18 +82,18 @@ int pool_machine_make(struct pool_version *v, const char *capture, bool same_ide
 	enum pool_use use, struct pool_machine **ret, struct err *err)
 {
 	struct pool_machine *m;
-	int r = pool_version_nursery(v, err);
+	int r = pool_version_zygote(v, err);
 
 	if (r < 0)
 		return r;
 	m = machine_new(v->pool, v, use);
-	r = keeper_make(v->nursery, capture, same_identity, &machine_ops, m, &m->keeper, err);
+	r = keeper_make(v->zygote, capture, same_identity, &machine_ops, m, &m->keeper, err);
 	if (r < 0) {
 		m->keeper = NULL;
 		pool_machine_free(m);
 		return r;
 	}
-	v->nursery_used = m->began;
+	v->zygote_used = m->began;
 	*ret = m;
 	return 0;
 }

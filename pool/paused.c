@@ -47,7 +47,7 @@ static void rest_done(void *arg)
 	free(r);
 }
 
-void pool_rest_note(
+void pool_paused_note(
 	struct pool_sandbox *sb, void (*done)(void *user, int error, const char *text), void *user)
 {
 	struct resting *r = calloc(1, sizeof(*r));
@@ -64,7 +64,7 @@ void pool_rest_note(
 	pool_work(sb->pool->works, rest_run, rest_done, r);
 }
 
-static void capture_clear(struct pool_sandbox *sb, unsigned generation)
+static void checkpoint_clear(struct pool_sandbox *sb, unsigned generation)
 {
 	cleanup_free char *path = pool_capture_path(sb->pool, sb->notes.id, generation);
 	struct err err;
@@ -73,14 +73,14 @@ static void capture_clear(struct pool_sandbox *sb, unsigned generation)
 		log_warn("sandbox %s: %s", sb->notes.id, err.text);
 }
 
-int pool_rest_clear(struct pool_sandbox *sb, struct err *err)
+int pool_paused_clear(struct pool_sandbox *sb, struct err *err)
 {
 	cleanup_free char *note = pool_note_path(sb->pool, "paused", sb->notes.id);
 
 	if (unlink(note) < 0 && errno != ENOENT)
 		return err_sys(err, errno, "removing %s", note);
-	capture_clear(sb, sb->notes.generation);
+	checkpoint_clear(sb, sb->notes.generation);
 	if (sb->capture && sb->capture != sb->notes.generation)
-		capture_clear(sb, sb->capture);
+		checkpoint_clear(sb, sb->capture);
 	return 0;
 }

@@ -231,7 +231,7 @@ void pool_configure(struct pool *p, const struct config *config)
 	p->config = config;
 	pool_versions_configure(p);
 	pool_stock_refill(p);
-	pool_job_pump(p);
+	pool_handout_pump(p);
 }
 
 void pool_drain(struct pool *p)
@@ -239,7 +239,7 @@ void pool_drain(struct pool *p)
 	if (p->draining)
 		return;
 	p->draining = true;
-	pool_job_fail_waiting(p, ESHUTDOWN, "the pool is shutting down");
+	pool_handout_fail_waiting(p, ESHUTDOWN, "the pool is shutting down");
 	for (struct pool_version *v = p->versions; v; v = v->next)
 		pool_stock_end(v);
 }
@@ -252,11 +252,11 @@ void pool_free(struct pool *p)
 	loop_timer_cancel(p->tick_timer);
 	loop_timer_cancel(p->refill_timer);
 	while (p->jobs) {
-		struct pool_job *j = p->jobs;
+		struct pool_handout *j = p->jobs;
 
-		pool_job_cancel(j);
+		pool_handout_cancel(j);
 	}
-	pool_change_free_all(p);
+	pool_transition_free_all(p);
 	while (p->newest) {
 		struct pool_sandbox *sb = p->newest;
 
@@ -312,11 +312,11 @@ size_t pool_size(const struct pool *p)
 	return p->n_sandboxes;
 }
 
-void pool_facts(const struct pool_sandbox *sb, struct pool_facts *ret)
+void pool_sandbox_info(const struct pool_sandbox *sb, struct pool_sandbox_info *ret)
 {
-	const struct pool_notes *n = &sb->notes;
+	const struct pool_record *n = &sb->notes;
 
-	*ret = (struct pool_facts){
+	*ret = (struct pool_sandbox_info){
 		.id = n->id,
 		.template_name = n->name,
 		.template_tag = n->tag,
@@ -344,7 +344,7 @@ void pool_facts(const struct pool_sandbox *sb, struct pool_facts *ret)
 }
 
 void pool_on_create(struct pool *p,
-	void (*fn)(void *user, const struct pool_facts *f, bool ok, const json_t *parts),
+	void (*fn)(void *user, const struct pool_sandbox_info *f, bool ok, const json_t *parts),
 	void *user)
 {
 	p->on_create = fn;

@@ -40,7 +40,7 @@ struct pool;
 struct pool_sandbox;
 
 /* Opens the state directory (locked: -EWOULDBLOCK where another daemon has it), adopts the sandboxes that
- * still run, lists what is paused, clears what is neither, starts a nursery for each template
+ * still run, lists what is paused, clears what is neither, starts a zygote for each template
  * configured. @config is borrowed until pool_configure() or pool_free(). */
 int pool_new(struct loop *l, const struct config *config, struct pool **ret, struct err *err);
 /* A new configuration (checked by config_may_replace()). */
@@ -111,7 +111,7 @@ size_t pool_count(const struct pool *p, enum pool_state state);
 uint64_t pool_memory_budget(const struct pool *p);
 size_t pool_size(const struct pool *p); /* as many as pool_next() goes through, at most */
 
-struct pool_facts { /* borrowed strings, as long as the sandbox is not given back to the loop */
+struct pool_sandbox_info { /* borrowed strings, as long as the sandbox is not given back to the loop */
 	const char *id, *template_name, *template_tag, *template_digest, *key;
 	enum pool_state state;
 	int64_t started_ms, end_ms; /* since 1970, of the lease; paused: when it was paused */
@@ -127,7 +127,7 @@ struct pool_facts { /* borrowed strings, as long as the sandbox is not given bac
 	bool context; /* of the template: an interpreter is warm */
 	const json_t *template_env; /* array of "K=V" */
 };
-void pool_facts(const struct pool_sandbox *sb, struct pool_facts *ret);
+void pool_sandbox_info(const struct pool_sandbox *sb, struct pool_sandbox_info *ret);
 /* A rule as records have it: {"host", "port", "subdomains", "prefix_bits" (of a network), "private"}. A new
  * object; -EINVAL. */
 json_t *pool_rule_write(const struct proxy_rule *rule);
@@ -158,7 +158,7 @@ struct pool_template_facts {
 bool pool_template(struct pool *p, unsigned i, struct pool_template_facts *ret);
 /* Observe ends of creates: for metrics. @parts: keeper's "trace". */
 void pool_on_create(struct pool *p,
-	void (*fn)(void *user, const struct pool_facts *f, bool ok, const json_t *parts),
+	void (*fn)(void *user, const struct pool_sandbox_info *f, bool ok, const json_t *parts),
 	void *user);
 
 #endif

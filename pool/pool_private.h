@@ -24,7 +24,7 @@
  * A record is the JSON object that a keeper holds for us and that lies beside a capture; notes are it
  * read. All strings and objects are borrowed from the record.
  */
-struct pool_notes {
+struct pool_record {
 	const char *id, *name, *tag, *digest, *key, *mode;
 	const char *source; /* of a fork or snapshot: the sandbox it was taken from; "" */
 	int64_t started_ms;
@@ -41,12 +41,12 @@ struct pool_notes {
 };
 
 /* -EINVAL names the field. Hostile only as far as a file may have been damaged. */
-int pool_notes_read(const json_t *record, struct pool_notes *ret, struct err *err);
+int pool_record_read(const json_t *record, struct pool_record *ret, struct err *err);
 /* A new reference; aborts without memory. */
-json_t *pool_notes_write(const struct pool_notes *n);
+json_t *pool_record_write(const struct pool_record *n);
 /* The template's part of @n. @c is borrowed as long as *@ret is used; @env is the array for
  * n->template_env (a new reference, the caller's). */
-void pool_notes_template(const struct snapshot_config *c, struct pool_notes *ret, json_t **env);
+void pool_record_template(const struct snapshot_config *c, struct pool_record *ret, json_t **env);
 /* Does it fit where it has to? -E2BIG with what to do. */
 int pool_record_check(const json_t *record, struct err *err);
 
@@ -57,7 +57,7 @@ enum pool_use {
 	POOL_USE_MAKING_SPARE,
 	POOL_USE_SHELL,
 	POOL_USE_SPARE,
-	POOL_USE_JOB, /* being handed out */
+	POOL_USE_HANDOUT, /* being handed out */
 	POOL_USE_SANDBOX,
 	POOL_USE_ADOPTED, /* who it is has been asked */
 	POOL_USE_DYING,
@@ -72,7 +72,7 @@ struct pool_machine {
 	enum pool_use use;
 	int64_t began;
 	struct loop_timer *timer; /* by when it must be made, or have answered */
-	struct pool_job *job; /* while POOL_USE_JOB */
+	struct pool_handout *job; /* while POOL_USE_HANDOUT */
 	struct pool_sandbox *sb; /* while POOL_USE_SANDBOX */
 	char *path; /* of an adopted one's socket */
 	void (*gone)(void *user, int error, const char *text); /* while POOL_USE_DYING; or NULL */
@@ -87,12 +87,12 @@ struct pool_version {
 	char digest[DIGEST_TEXT_SIZE];
 	char name[LIMIT_NAME_SIZE], tag[LIMIT_NAME_SIZE];
 	bool tagged; /* some tag leads to it now */
-	struct pool_notes shape; /* the template's part */
+	struct pool_record shape; /* the template's part */
 	json_t *shape_env; /* behind shape.template_env */
 	const struct config_template *want; /* NULL: made when asked for, nothing kept ready */
 
-	struct nursery *nursery;
-	int64_t nursery_used; /* when something was last made */
+	struct zygote *zygote;
+	int64_t zygote_used; /* when something was last made */
 	int64_t retry_at; /* after failures: not before */
 	unsigned failed_in_row;
 	bool tried; /* one shell or spare has been made, or could not be */
@@ -115,16 +115,16 @@ struct pool_tag {
 	char created[32];
 };
 
-/* ---- jobs: machines being handed out (pool_job.c) --------------------------------------------- */
+/* ---- jobs: machines being handed out (pool_handout.c) --------------------------------------------- */
 
 /*
  * One create, resume or fork from its request to its answer. It waits for a slot, takes a machine (a spare,
  * a shell, one made for it), hands it out; where one fails that had been waiting, takes the next.
  */
-struct pool_job {
+struct pool_handout {
 	struct pool *pool;
-	struct pool_job *next, *prev; /* of all */
-	struct pool_job *queue_next; /* of those that wait for a slot */
+	struct pool_handout *next, *prev; /* of all */
+	struct pool_handout *queue_next; /* of those that wait for a slot */
 	bool queued, slot;
 	struct pool_sandbox *sb; /* not listed yet (create, fork), or RESUMING */
 	struct pool_machine *machine;
@@ -138,25 +138,25 @@ struct pool_job {
 	struct loop_timer *deadline_timer, *slot_timer, *try_timer;
 	/* Its end. 0: the sandbox runs; else it has no machine, and is the callee's to keep or remove. The
 	 * job is freed after it. @reply: of the hand-out, NULL where it failed. */
-	void (*done)(struct pool_job *j, int error, const char *text, const json_t *reply);
-	struct pool_change *fork; /* the one that it is part of; NULL: none */
+	void (*done)(struct pool_handout *j, int error, const char *text, const json_t *reply);
+	struct pool_transition *fork; /* the one that it is part of; NULL: none */
 	pool_fn *fn;
 	void *user;
 };
 
 /* Take over @j (filled in up to `slot`, with done, fn, user). done() comes from the loop, later. */
-void pool_job_submit(struct pool_job *j);
+void pool_handout_submit(struct pool_handout *j);
 /* Begin what may begin. */
-void pool_job_pump(struct pool *p);
+void pool_handout_pump(struct pool *p);
 /* The machine that is being handed out has ended. */
-void pool_job_machine_ended(struct pool_job *j, const char *text);
+void pool_handout_machine_ended(struct pool_handout *j, const char *text);
 /* End it now, its machine too, and free it; nobody is told. */
-void pool_job_cancel(struct pool_job *j);
+void pool_handout_cancel(struct pool_handout *j);
 /* The same; its fn is told @error, later, and @gone is called when the machine is gone, later too. */
-void pool_job_abort(struct pool_job *j, int error, const char *text,
+void pool_handout_abort(struct pool_handout *j, int error, const char *text,
 	void (*gone)(void *user, int error, const char *text), void *user);
 /* Of all, those that wait: fail. */
-void pool_job_fail_waiting(struct pool *p, int error, const char *text);
+void pool_handout_fail_waiting(struct pool *p, int error, const char *text);
 
 /* ---- sandboxes ------------------------------------------------------------------------------ */
 
@@ -168,7 +168,7 @@ struct pool_sandbox {
 	bool removed;
 	enum pool_state state;
 	json_t *record;
-	struct pool_notes notes;
+	struct pool_record notes;
 	struct pool_version *version; /* NULL: paused, and its template is not looked at yet */
 	struct pool_machine *machine;
 	int64_t end_ns; /* of the lease, CLOCK_MONOTONIC */
@@ -186,7 +186,7 @@ struct pool_sandbox {
 	json_t *egress_env; /* notes.env with what leads there; NULL: notes.env */
 
 	struct pool_waiter *waiters; /* to resume it, once it is PAUSED, or RUNNING */
-	struct pool_change *change; /* a pause, snapshot or fork on its way; NULL: none */
+	struct pool_transition *change; /* a pause, snapshot or fork on its way; NULL: none */
 
 	uint64_t cpu_ns; /* at the last look, for the share since */
 	int64_t cpu_at;
@@ -283,7 +283,7 @@ struct pool {
 	struct pool_machine *machines;
 	struct pool_key *keys;
 
-	struct pool_job *jobs, *queue, **queue_tail;
+	struct pool_handout *jobs, *queue, **queue_tail;
 	unsigned slots, slots_used;
 	int64_t job_ended; /* when the last one did */
 	int64_t refill_starved; /* since when it yields to creates; 0: it does not */
@@ -291,11 +291,12 @@ struct pool {
 	int64_t refill_at;
 	struct loop_timer *refill_timer, *tick_timer;
 
-	struct pool_change *changes;
+	struct pool_transition *changes;
 	struct pool_burial *burials; /* guests to be freed in the next round */
 	struct pool_later *later; /* answers to be given in the next round */
 	struct pool_looking *looking; /* questions to keepers */
-	void (*on_create)(void *user, const struct pool_facts *f, bool ok, const json_t *parts);
+	void (*on_create)(
+		void *user, const struct pool_sandbox_info *f, bool ok, const json_t *parts);
 	void *on_create_user;
 };
 
@@ -321,11 +322,11 @@ int pool_store_refresh(struct pool *p, struct err *err);
 /* What @ref names now. -ENOENT. */
 int pool_version_resolve(struct pool *p, const char *ref, struct pool_tag *ret, struct err *err);
 /* The version that a record tells of, tagged or not; known from then on. */
-struct pool_version *pool_version_of(struct pool *p, const struct pool_notes *n);
-/* Its nursery, started where there is none. */
-int pool_version_nursery(struct pool_version *v, struct err *err);
+struct pool_version *pool_version_of(struct pool *p, const struct pool_record *n);
+/* Its zygote, started where there is none. */
+int pool_version_zygote(struct pool_version *v, struct err *err);
 void pool_version_failed(struct pool_version *v, const char *text);
-/* Ends nurseries that nobody needs, forgets versions that nothing is made of. */
+/* Ends zygotes that nobody needs, forgets versions that nothing is made of. */
 void pool_versions_sweep(struct pool *p);
 void pool_versions_configure(struct pool *p);
 void pool_versions_free(struct pool *p);
@@ -394,31 +395,31 @@ void pool_cgroups_sweep(struct pool_cgroups *c);
 /* ---- creates (pool_create.c) --------------------------------------------------------------------- */
 
 /* A job's done() for what is created or forked. */
-void pool_create_done(struct pool_job *j, int error, const char *text, const json_t *reply);
+void pool_create_done(struct pool_handout *j, int error, const char *text, const json_t *reply);
 
 /* ---- what rests (pool_rest.c) -------------------------------------------------------------------- */
 
 /* Write STATE/paused/ID.json, off the loop, then call @done. */
-void pool_rest_note(
+void pool_paused_note(
 	struct pool_sandbox *sb, void (*done)(void *user, int error, const char *text), void *user);
 /* Remove it, and all captures that @sb may have. 0, or -errno where its record stays. */
-int pool_rest_clear(struct pool_sandbox *sb, struct err *err);
+int pool_paused_clear(struct pool_sandbox *sb, struct err *err);
 
-/* ---- changes, snapshots (pool_change.c, pool_fork.c, pool_snapshot.c) ------------------------------ */
+/* ---- changes, snapshots (pool_transition.c, pool_fork.c, pool_snapshot.c) ------------------------------ */
 
 /*
  * Something on its way that needs the sandbox for itself: at most one at a time. It outlives its sandbox
  * while a work of its own is on the disk (pending), then without it.
  */
-struct pool_change {
+struct pool_transition {
 	struct pool *pool;
-	struct pool_change *next, *prev; /* of all */
+	struct pool_transition *next, *prev; /* of all */
 	struct pool_sandbox *sb; /* NULL: lost, or it is not needed any more */
 	unsigned pending; /* works and jobs that will come back */
 	/* the sandbox ended: answer whoever waits for it */
-	void (*lost)(struct pool_change *c, int error, const char *text);
+	void (*lost)(struct pool_transition *c, int error, const char *text);
 	/* its keeper answered: captured */
-	void (*captured)(struct pool_change *c, int error, const char *text);
+	void (*captured)(struct pool_transition *c, int error, const char *text);
 	pool_fn *fn;
 	void *user;
 
@@ -444,22 +445,22 @@ struct pool_change {
 };
 
 /* Begin one: -ENOENT, -EBUSY with why not. @state: that it must be in (or PAUSED, where @or_paused). */
-int pool_change_begin(
-	struct pool *p, const char *id, bool or_paused, struct pool_change **ret, struct err *err);
+int pool_transition_begin(struct pool *p, const char *id, bool or_paused,
+	struct pool_transition **ret, struct err *err);
 /* Capture its sandbox, which runs, into c->capture; then captured(). */
-void pool_change_capture(struct pool_change *c, const char *dir, bool stop);
+void pool_transition_capture(struct pool_transition *c, const char *dir, bool stop);
 /* It does not need the sandbox any more. */
-void pool_change_release(struct pool_change *c);
-void pool_change_free(struct pool_change *c);
+void pool_transition_release(struct pool_transition *c);
+void pool_transition_free(struct pool_transition *c);
 /* A pause, snapshot or fork has failed, as its sandbox is ending. */
-void pool_change_lost(struct pool_sandbox *sb, const char *text);
+void pool_transition_lost(struct pool_sandbox *sb, const char *text);
 /* Its state has changed: whoever wanted it to run asks again. */
 void pool_waiters_wake(struct pool_sandbox *sb);
 /* It ended, and rests in a whole capture. */
-void pool_change_rested(struct pool_sandbox *sb);
-void pool_change_free_all(struct pool *p);
+void pool_transition_rested(struct pool_sandbox *sb);
+void pool_transition_free_all(struct pool *p);
 /* Is it PAUSING with its machine on its way out? Then @fn gets its kill. */
-bool pool_change_kill(struct pool_sandbox *sb, pool_fn *fn, void *user);
+bool pool_transition_kill(struct pool_sandbox *sb, pool_fn *fn, void *user);
 
 /* A process of its own puts the capture @dir into the store (pool_publish.c); @done from the loop. */
 int pool_publish_start(struct pool *p, const char *dir, const char *name, bool only_new,
@@ -486,6 +487,6 @@ void pool_adopt_ended(struct pool_machine *m, const char *text);
 int pool_egress_new(struct pool_sandbox *sb, struct err *err);
 void pool_egress_free(struct pool_egress *e);
 /* The variables that lead there, over those of @sb's own: a new object. */
-json_t *pool_egress_env(const struct pool_notes *n);
+json_t *pool_egress_env(const struct pool_record *n);
 
 #endif

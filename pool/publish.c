@@ -105,7 +105,7 @@ int pool_publish_start(struct pool *p, const char *dir, const char *name, bool o
 
 int pool_publish_main(int argc, char **argv)
 {
-	cleanup_capture struct capture *c = NULL;
+	cleanup_checkpoint struct checkpoint *c = NULL;
 	cleanup_store struct store *s = NULL;
 	cleanup_manifest struct store_manifest m = {0};
 	char name[2 * LIMIT_NAME_SIZE];
@@ -127,9 +127,9 @@ int pool_publish_main(int argc, char **argv)
 	if (r == 0 && argc > 5)
 		store_keep_tags(s);
 	if (r == 0)
-		r = capture_open(argv[2], &c, &err);
+		r = checkpoint_open(argv[2], &c, &err);
 	if (r == 0)
-		r = capture_publish(s, c, name, tag ? tag : "latest", NULL, &m, &err);
+		r = checkpoint_publish(s, c, name, tag ? tag : "latest", NULL, &m, &err);
 	if (r < 0) {
 		fprintf(stderr, "parbake: %s\n", err.text);
 		return r == -EEXIST ? POOL_PUBLISH_EXISTS : 1;

@@ -141,7 +141,7 @@ static int allow_of(const json_t *record, const json_t **ret, struct err *err)
 	return r;
 }
 
-static int template_read(const json_t *record, struct pool_notes *n, struct err *err)
+static int template_read(const json_t *record, struct pool_record *n, struct err *err)
 {
 	const json_t *t = json_object_get(record, "template");
 	uint64_t vcpus = 0;
@@ -174,9 +174,9 @@ static int template_read(const json_t *record, struct pool_notes *n, struct err 
 	return r;
 }
 
-int pool_notes_read(const json_t *record, struct pool_notes *ret, struct err *err)
+int pool_record_read(const json_t *record, struct pool_record *ret, struct err *err)
 {
-	struct pool_notes n = {0};
+	struct pool_record n = {0};
 	uint64_t version = 0, started = 0, generation = 0;
 	int r = number_of(record, "version", INT32_MAX, &version, err);
 
@@ -229,7 +229,7 @@ static json_t *copy_or(const json_t *value, json_t *otherwise)
 	return copy;
 }
 
-json_t *pool_notes_write(const struct pool_notes *n)
+json_t *pool_record_write(const struct pool_record *n)
 {
 	json_t *t = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:o}",
 		"name", n->name, "tag", n->tag, "digest", n->digest, "vcpus", (json_int_t)n->vcpus,
@@ -250,12 +250,12 @@ json_t *pool_notes_write(const struct pool_notes *n)
 	return record;
 }
 
-void pool_notes_template(const struct snapshot_config *c, struct pool_notes *ret, json_t **env)
+void pool_record_template(const struct snapshot_config *c, struct pool_record *ret, json_t **env)
 {
 	*env = json_array();
 	for (size_t i = 0; i < c->env.n; i++)
 		json_array_append_new(*env, json_lossy(c->env.items[i], strlen(c->env.items[i])));
-	*ret = (struct pool_notes){
+	*ret = (struct pool_record){
 		.vcpus = c->vcpus,
 		.memory_bytes = c->memory_bytes,
 		.disk_bytes = c->disk_bytes,

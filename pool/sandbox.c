@@ -62,10 +62,10 @@ static struct pool_sandbox **bucket(struct pool *p, const char *id)
 struct pool_sandbox *pool_sandbox_new(
 	struct pool *p, json_t *record, enum pool_state state, struct err *err)
 {
-	struct pool_notes notes;
+	struct pool_record notes;
 	struct pool_sandbox *sb;
 
-	if (pool_notes_read(record, &notes, err) < 0)
+	if (pool_record_read(record, &notes, err) < 0)
 		return NULL;
 	sb = calloc(1, sizeof(*sb));
 	if (!sb)
@@ -91,10 +91,10 @@ void pool_sandbox_set(struct pool_sandbox *sb, enum pool_state state)
 
 int pool_sandbox_note(struct pool_sandbox *sb, json_t *record, struct err *err)
 {
-	struct pool_notes notes;
+	struct pool_record notes;
 	int r = pool_record_check(record, err);
 
-	if (r < 0 || (r = pool_notes_read(record, &notes, err)) < 0)
+	if (r < 0 || (r = pool_record_read(record, &notes, err)) < 0)
 		return r;
 	assert(!sb->listed || !strcmp(notes.id, sb->notes.id));
 	json_incref(record);
@@ -186,7 +186,7 @@ void pool_sandbox_rest(struct pool_sandbox *sb, unsigned capture)
 
 void pool_sandbox_remove(struct pool_sandbox *sb)
 {
-	pool_change_lost(sb, "the sandbox has ended");
+	pool_transition_lost(sb, "the sandbox has ended");
 	pool_waiters_wake(sb);
 	sandbox_stop(sb);
 	sb->pool->counts[sb->state]--;
@@ -234,10 +234,10 @@ static void sandbox_gone(struct pool_sandbox *sb, bool may_rest)
 	if (may_rest && pool_capture_whole(capture)) {
 		pool_sandbox_rest(sb, sb->notes.generation);
 		log_info("sandbox %s: paused", sb->notes.id);
-		pool_change_rested(sb);
+		pool_transition_rested(sb);
 		return;
 	}
-	if (pool_rest_clear(sb, &err) < 0)
+	if (pool_paused_clear(sb, &err) < 0)
 		log_warn("sandbox %s: %s", sb->notes.id, err.text);
 	pool_sandbox_remove(sb);
 }
@@ -266,7 +266,7 @@ static void kill_gone(void *user, int error, const char *text)
 	if (k->fn)
 		k->fn(k->user, NULL, error, why);
 	free(k);
-	pool_job_pump(p);
+	pool_handout_pump(p);
 }
 
 static void sandbox_end(struct pool_sandbox *sb, pool_fn *fn, void *user)
@@ -278,7 +278,7 @@ static void sandbox_end(struct pool_sandbox *sb, pool_fn *fn, void *user)
 		abort();
 	*k = (struct killing){.sb = sb, .fn = fn, .user = user};
 	pool_sandbox_set(sb, POOL_ENDING);
-	pool_change_lost(sb, "the sandbox was killed");
+	pool_transition_lost(sb, "the sandbox was killed");
 	pool_guest_close(sb, false);
 	loop_timer_cancel(sb->lease_timer);
 	sb->lease_timer = NULL;
@@ -299,7 +299,7 @@ void pool_sandbox_kill(struct pool_sandbox *sb, const char *why)
 static void kill_resuming(struct pool_sandbox *sb, pool_fn *fn, void *user)
 {
 	struct killing *k = malloc(sizeof(*k));
-	struct pool_job *j = sb->pool->jobs;
+	struct pool_handout *j = sb->pool->jobs;
 
 	if (!k)
 		abort();
@@ -307,7 +307,7 @@ static void kill_resuming(struct pool_sandbox *sb, pool_fn *fn, void *user)
 	pool_sandbox_set(sb, POOL_ENDING);
 	while (j->sb != sb)
 		j = j->next;
-	pool_job_abort(j, ENOENT, "the sandbox was killed", kill_gone, k);
+	pool_handout_abort(j, ENOENT, "the sandbox was killed", kill_gone, k);
 }
 
 void pool_kill(struct pool *p, const char *id, pool_fn *fn, void *user)
@@ -320,14 +320,14 @@ void pool_kill(struct pool *p, const char *id, pool_fn *fn, void *user)
 	} else if (sb->machine) {
 		sandbox_end(sb, fn, user);
 	} else if (sb->state == POOL_PAUSED) {
-		int r = pool_rest_clear(sb, &err);
+		int r = pool_paused_clear(sb, &err);
 
 		if (r == 0)
 			pool_sandbox_remove(sb);
 		pool_fail_later(p, fn, user, r, &err);
 	} else if (sb->state == POOL_RESUMING) {
 		kill_resuming(sb, fn, user);
-	} else if (!pool_change_kill(sb, fn, user)) {
+	} else if (!pool_transition_kill(sb, fn, user)) {
 		pool_later(p, fn, user, EBUSY, "the sandbox is being killed already");
 	}
 }

@@ -27,14 +27,14 @@ int pool_snapshot_find(
 	cleanup_free char *path = pool_note_path(p, "snapshots", id);
 	cleanup_free char *capture = pool_path(p, "captures", id);
 	cleanup_json json_t *record = NULL;
-	struct pool_notes n;
+	struct pool_record n;
 	int r;
 
 	if (!pool_id_valid(id) || !pool_capture_whole(capture))
 		return err_set(err, ENOENT, "there is no such snapshot");
 	r = json_read_file(AT_FDCWD, path, &record, err);
 	if (r == 0)
-		r = pool_notes_read(record, &n, err);
+		r = pool_record_read(record, &n, err);
 	if (r < 0)
 		return r;
 	*ret_record = steal_ptr(&record);
@@ -139,7 +139,7 @@ static int copy_capture(const char *from, const char *to, struct err *err)
 
 /* ---- making ----------------------------------------------------------------------------------- */
 
-static void snapshot_trash(struct pool_change *c)
+static void snapshot_trash(struct pool_transition *c)
 {
 	struct err err;
 
@@ -173,24 +173,24 @@ static void fail_later(struct pool *p,
 	pool_later(p, tell_now, t, error, text);
 }
 
-static void snapshot_lost(struct pool_change *c, int error, const char *text)
+static void snapshot_lost(struct pool_transition *c, int error, const char *text)
 {
 	fail_later(c->pool, c->done, c->user, error, text);
 	snapshot_trash(c);
 }
 
 /* The end, once it does not need the sandbox any more. */
-static void snapshot_end(struct pool_change *c, int error, const char *text)
+static void snapshot_end(struct pool_transition *c, int error, const char *text)
 {
 	if (error || c->name)
 		snapshot_trash(c);
 	c->done(c->user, error ? NULL : c->name ? c->name : c->id, error, text);
-	pool_change_free(c);
+	pool_transition_free(c);
 }
 
 static void snapshot_published(void *user, int error, const char *text)
 {
-	struct pool_change *c = user;
+	struct pool_transition *c = user;
 	cleanup_free char *why = str_dup(text);
 	struct err err;
 
@@ -201,13 +201,13 @@ static void snapshot_published(void *user, int error, const char *text)
 	snapshot_end(c, error, why);
 }
 
-static void snapshot_captured(struct pool_change *c, int error, const char *text)
+static void snapshot_captured(struct pool_transition *c, int error, const char *text)
 {
 	struct err err;
 	int r;
 
 	fault_point("pool.snapshot.captured");
-	pool_change_release(c);
+	pool_transition_release(c);
 	if (error || !c->name) {
 		snapshot_end(c, error, text);
 		return;
@@ -222,7 +222,7 @@ static void snapshot_captured(struct pool_change *c, int error, const char *text
 
 static void snapshot_write(void *arg)
 {
-	struct pool_change *c = arg;
+	struct pool_transition *c = arg;
 	cleanup_free char *text = json_text(c->record);
 	cleanup_free char *dir = str_printf("%s/snapshots", c->pool->state);
 	cleanup_free char *name = str_printf("%s.json", c->id);
@@ -235,30 +235,30 @@ static void snapshot_write(void *arg)
 
 static void snapshot_written(void *arg)
 {
-	struct pool_change *c = arg;
+	struct pool_transition *c = arg;
 
 	c->pending--;
 	if (!c->sb) {
 		snapshot_trash(c);
-		pool_change_free(c);
+		pool_transition_free(c);
 	} else if (c->error || c->from) {
 		snapshot_captured(c, c->error, c->err.text);
 	} else {
-		pool_change_capture(c, c->capture, false);
+		pool_transition_capture(c, c->capture, false);
 	}
 }
 
 /* What is known of it: of whom, and what it is. */
-static json_t *snapshot_record(const struct pool_change *c)
+static json_t *snapshot_record(const struct pool_transition *c)
 {
-	struct pool_notes n = c->sb->notes;
+	struct pool_record n = c->sb->notes;
 	json_t *record;
 
 	n.source = n.id;
 	n.id = c->id;
 	n.mode = "snapshot";
 	n.started_ms = clock_realtime_ns() / 1000000;
-	record = pool_notes_write(&n);
+	record = pool_record_write(&n);
 	if (c->name)
 		json_object_set_new(record, "publish", json_string(c->name));
 	return record;
@@ -284,7 +284,7 @@ static bool name_taken(struct pool *p, const char *name)
 void pool_snapshot(struct pool *p, const char *id, const char *name, bool only_new,
 	void (*done)(void *user, const char *snapshot_id, int error, const char *text), void *user)
 {
-	struct pool_change *c;
+	struct pool_transition *c;
 	struct err err;
 	int r;
 
@@ -295,7 +295,7 @@ void pool_snapshot(struct pool *p, const char *id, const char *name, bool only_n
 			"replaced, which holders of a key may not",
 			name);
 	else
-		r = pool_change_begin(p, id, true, &c, &err);
+		r = pool_transition_begin(p, id, true, &c, &err);
 	if (r < 0) {
 		fail_later(p, done, user, -r, err.text);
 		return;

@@ -125,7 +125,7 @@ struct pool_machine *pool_stock_take(struct pool_version *v, const char **ret_mo
 		return NULL;
 	}
 	stock_remove(m);
-	m->use = POOL_USE_JOB;
+	m->use = POOL_USE_HANDOUT;
 	return m;
 }
 

@@ -4,7 +4,7 @@
  * any more. All that is ready belongs to a version, so a tag that moves takes effect with the next
  * create: index.json is looked at (one stat) before each, and read when it has changed.
  *
- * A version costs a nursery from when something is first made of it. It ends when it has not been needed
+ * A version costs a zygote from when something is first made of it. It ends when it has not been needed
  * for a while, at once where no tag names the version and nothing is being made.
  */
 #include "pool/pool_private.h"
@@ -16,7 +16,7 @@
 #include "common/log.h"
 #include "common/str.h"
 
-#define NURSERY_IDLE_NS (600 * 1000000000LL)
+#define ZYGOTE_IDLE_NS (600 * 1000000000LL)
 #define RETRY_FIRST_NS 500000000LL
 #define RETRY_MAX_NS (60 * 1000000000LL)
 
@@ -33,7 +33,7 @@ static struct pool_version *version_with(struct pool *p, const char *digest)
 
 /* @shape's env is @env, whose reference is taken. */
 static struct pool_version *version_new(struct pool *p, const char *name, const char *tag,
-	const char *digest, const struct pool_notes *shape, json_t *env)
+	const char *digest, const struct pool_record *shape, json_t *env)
 {
 	struct pool_version *v = calloc(1, sizeof(*v));
 
@@ -44,7 +44,7 @@ static struct pool_version *version_new(struct pool *p, const char *name, const 
 	snprintf(v->digest, sizeof(v->digest), "%s", digest);
 	snprintf(v->name, sizeof(v->name), "%s", name);
 	snprintf(v->tag, sizeof(v->tag), "%s", tag);
-	v->shape = (struct pool_notes){.vcpus = shape->vcpus,
+	v->shape = (struct pool_record){.vcpus = shape->vcpus,
 		.memory_bytes = shape->memory_bytes,
 		.disk_bytes = shape->disk_bytes,
 		.exec_timeout_ms = shape->exec_timeout_ms,
@@ -62,7 +62,7 @@ static int version_of_manifest(
 {
 	cleanup_snapshot_config struct snapshot_config c = {0};
 	struct pool_version *v = version_with(p, m->digest);
-	struct pool_notes shape;
+	struct pool_record shape;
 	json_t *env;
 	int r;
 
@@ -72,14 +72,14 @@ static int version_of_manifest(
 			err_prefix(err, "template %s", m->name);
 			return r;
 		}
-		pool_notes_template(&c, &shape, &env);
+		pool_record_template(&c, &shape, &env);
 		v = version_new(p, m->name, m->tag, m->digest, &shape, env);
 	}
 	*ret = v;
 	return 0;
 }
 
-struct pool_version *pool_version_of(struct pool *p, const struct pool_notes *n)
+struct pool_version *pool_version_of(struct pool *p, const struct pool_record *n)
 {
 	struct pool_version *v = version_with(p, n->digest);
 	json_t *env;
@@ -94,8 +94,8 @@ struct pool_version *pool_version_of(struct pool *p, const struct pool_notes *n)
 
 static void version_free(struct pool_version *v)
 {
-	if (v->nursery)
-		nursery_free(v->nursery);
+	if (v->zygote)
+		zygote_free(v->zygote);
 	json_decref(v->shape_env);
 	free(v);
 }
@@ -125,46 +125,46 @@ void pool_version_failed(struct pool_version *v, const char *text)
 	snprintf(v->error, sizeof(v->error), "%s", text);
 }
 
-/* ---- nurseries -------------------------------------------------------------------------------- */
+/* ---- zygotes -------------------------------------------------------------------------------- */
 
-static void nursery_bury(void *user)
+static void zygote_bury(void *user)
 {
-	nursery_free(user);
+	zygote_free(user);
 }
 
-static void nursery_ended(void *user, const char *text)
+static void zygote_ended(void *user, const char *text)
 {
 	struct pool_version *v = user;
-	struct nursery *n = v->nursery;
+	struct zygote *n = v->zygote;
 
-	v->nursery = NULL;
+	v->zygote = NULL;
 	pool_version_failed(v, text);
 	/* not from within its own callback */
-	loop_defer(v->pool->loop, nursery_bury, n);
+	loop_defer(v->pool->loop, zygote_bury, n);
 }
 
-int pool_version_nursery(struct pool_version *v, struct err *err)
+int pool_version_zygote(struct pool_version *v, struct err *err)
 {
 	struct pool *p = v->pool;
 	unsigned n = 0;
 	int r;
 
-	if (v->nursery)
+	if (v->zygote)
 		return 0;
 	for (struct pool_version *other = p->versions; other; other = other->next)
-		n += other->nursery != NULL;
+		n += other->zygote != NULL;
 	if (n >= LIMIT_POOL_TEMPLATES)
 		return err_set(err, EAGAIN,
 			"%d templates are in use at once, as many as a pool serves: try again "
 			"later",
 			LIMIT_POOL_TEMPLATES);
-	r = nursery_start(p->loop, p->store_dir, v->digest, v->name, v->tag, p->sockets,
-		nursery_ended, v, &v->nursery, err);
+	r = zygote_start(p->loop, p->store_dir, v->digest, v->name, v->tag, p->sockets,
+		zygote_ended, v, &v->zygote, err);
 	if (r < 0) {
-		v->nursery = NULL;
+		v->zygote = NULL;
 		return r;
 	}
-	v->nursery_used = clock_now_ns();
+	v->zygote_used = clock_now_ns();
 	return 0;
 }
 
@@ -191,11 +191,11 @@ void pool_versions_sweep(struct pool *p)
 		bool needed = version_in_use(v) || (v->tagged && v->want);
 
 		/* with no tag any more, too: what it opens, a large disk maybe, may take longer than one try to use it */
-		if (v->nursery && !needed && now - v->nursery_used > NURSERY_IDLE_NS) {
-			nursery_free(v->nursery);
-			v->nursery = NULL;
+		if (v->zygote && !needed && now - v->zygote_used > ZYGOTE_IDLE_NS) {
+			zygote_free(v->zygote);
+			v->zygote = NULL;
 		}
-		if (!v->tagged && !v->nursery && !needed && !version_known(p, v)) {
+		if (!v->tagged && !v->zygote && !needed && !version_known(p, v)) {
 			*at = v->next;
 			version_free(v);
 		} else {

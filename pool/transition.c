@@ -18,11 +18,11 @@
 
 /* ---- what changes share ------------------------------------------------------------------------ */
 
-int pool_change_begin(
-	struct pool *p, const char *id, bool or_paused, struct pool_change **ret, struct err *err)
+int pool_transition_begin(struct pool *p, const char *id, bool or_paused,
+	struct pool_transition **ret, struct err *err)
 {
 	struct pool_sandbox *sb = pool_sandbox_find(p, id);
-	struct pool_change *c;
+	struct pool_transition *c;
 
 	if (!sb)
 		return err_set(err, ENOENT, "there is no such sandbox");
@@ -35,7 +35,7 @@ int pool_change_begin(
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		abort();
-	*c = (struct pool_change){.pool = p, .sb = sb, .channel = -1, .next = p->changes};
+	*c = (struct pool_transition){.pool = p, .sb = sb, .channel = -1, .next = p->changes};
 	if (c->next)
 		c->next->prev = c;
 	p->changes = c;
@@ -44,16 +44,16 @@ int pool_change_begin(
 	return 0;
 }
 
-void pool_change_release(struct pool_change *c)
+void pool_transition_release(struct pool_transition *c)
 {
 	if (c->sb)
 		c->sb->change = NULL;
 	c->sb = NULL;
 }
 
-void pool_change_free(struct pool_change *c)
+void pool_transition_free(struct pool_transition *c)
 {
-	pool_change_release(c);
+	pool_transition_release(c);
 	if (c->next)
 		c->next->prev = c->prev;
 	if (c->prev)
@@ -69,37 +69,37 @@ void pool_change_free(struct pool_change *c)
 	free(c);
 }
 
-void pool_change_free_all(struct pool *p)
+void pool_transition_free_all(struct pool *p)
 {
-	struct pool_change *next;
+	struct pool_transition *next;
 
-	for (struct pool_change *c = p->changes; c; c = next) {
+	for (struct pool_transition *c = p->changes; c; c = next) {
 		next = c->next;
 		/* a work of its own still writes to it: it is lost with the process */
 		if (!c->pending)
-			pool_change_free(c);
+			pool_transition_free(c);
 		else
-			pool_change_release(c);
+			pool_transition_release(c);
 	}
 }
 
-void pool_change_lost(struct pool_sandbox *sb, const char *text)
+void pool_transition_lost(struct pool_sandbox *sb, const char *text)
 {
-	struct pool_change *c = sb->change;
+	struct pool_transition *c = sb->change;
 
 	if (!c)
 		return;
-	pool_change_release(c);
+	pool_transition_release(c);
 	c->lost(c, ENOENT, text);
 	if (!c->pending)
-		pool_change_free(c);
+		pool_transition_free(c);
 }
 
 static void change_captured(
 	void *user, int error, const char *text, const json_t *reply, int *fds, unsigned n_fds)
 {
 	struct pool_machine *m = user;
-	struct pool_change *c = m->sb ? m->sb->change : NULL;
+	struct pool_transition *c = m->sb ? m->sb->change : NULL;
 
 	(void)reply;
 	for (unsigned i = 0; i < n_fds; i++)
@@ -109,34 +109,34 @@ static void change_captured(
 		c->captured(c, error, text ? text : "");
 }
 
-void pool_change_capture(struct pool_change *c, const char *dir, bool stop)
+void pool_transition_capture(struct pool_transition *c, const char *dir, bool stop)
 {
 	keeper_capture(c->sb->machine->keeper, dir, stop, change_captured, c->sb->machine);
 }
 
 /* ---- pause ------------------------------------------------------------------------------------ */
 
-static void pause_lost(struct pool_change *c, int error, const char *text)
+static void pause_lost(struct pool_transition *c, int error, const char *text)
 {
 	pool_later(c->pool, c->fn, c->user, error, text);
 }
 
-void pool_change_rested(struct pool_sandbox *sb)
+void pool_transition_rested(struct pool_sandbox *sb)
 {
-	struct pool_change *c = sb->change;
+	struct pool_transition *c = sb->change;
 
 	if (c && c->lost == pause_lost) {
-		pool_change_release(c);
+		pool_transition_release(c);
 		c->fn(c->user, sb, 0, "");
 		if (!c->pending)
-			pool_change_free(c);
+			pool_transition_free(c);
 	} else {
-		pool_change_lost(sb, "the sandbox's lease has ended, and it was paused");
+		pool_transition_lost(sb, "the sandbox's lease has ended, and it was paused");
 	}
 }
 
 /* It goes on as it was. */
-static void pause_failed(struct pool_change *c, int error, const char *text)
+static void pause_failed(struct pool_transition *c, int error, const char *text)
 {
 	struct pool_sandbox *sb = c->sb;
 	int channel = steal_fd(&c->channel);
@@ -145,9 +145,9 @@ static void pause_failed(struct pool_change *c, int error, const char *text)
 	struct err err;
 
 	log_warn("sandbox %s could not be paused: %s", sb->notes.id, text);
-	if (!sb->notes.auto_pause && pool_rest_clear(sb, &err) < 0)
+	if (!sb->notes.auto_pause && pool_paused_clear(sb, &err) < 0)
 		log_warn("sandbox %s: %s", sb->notes.id, err.text);
-	pool_change_free(c);
+	pool_transition_free(c);
 	pool_sandbox_set(sb, POOL_RUNNING);
 	fn(user, NULL, error, text);
 	if (channel < 0 || pool_guest_open(sb, channel, &err) < 0)
@@ -156,7 +156,7 @@ static void pause_failed(struct pool_change *c, int error, const char *text)
 
 static void pause_gone(void *user, int error, const char *text)
 {
-	struct pool_change *c = user;
+	struct pool_transition *c = user;
 	struct pool_sandbox *sb = c->sb;
 	struct pool *p = c->pool;
 
@@ -164,15 +164,15 @@ static void pause_gone(void *user, int error, const char *text)
 	(void)text;
 	fault_point("pool.pause.gone");
 	pool_sandbox_rest(sb, sb->notes.generation);
-	pool_change_release(c);
+	pool_transition_release(c);
 	if (c->fn)
 		c->fn(c->user, sb, 0, "");
 	if (c->kill)
 		pool_kill(p, sb->notes.id, c->kill_fn, c->kill_user);
-	pool_change_free(c);
+	pool_transition_free(c);
 }
 
-static void pause_captured(struct pool_change *c, int error, const char *text)
+static void pause_captured(struct pool_transition *c, int error, const char *text)
 {
 	struct pool_sandbox *sb = c->sb;
 	struct pool_machine *m = sb->machine;
@@ -186,9 +186,9 @@ static void pause_captured(struct pool_change *c, int error, const char *text)
 	pool_machine_end(m, pause_gone, c);
 }
 
-bool pool_change_kill(struct pool_sandbox *sb, pool_fn *fn, void *user)
+bool pool_transition_kill(struct pool_sandbox *sb, pool_fn *fn, void *user)
 {
-	struct pool_change *c = sb->change;
+	struct pool_transition *c = sb->change;
 
 	if (!c || c->kill)
 		return false;
@@ -200,27 +200,27 @@ bool pool_change_kill(struct pool_sandbox *sb, pool_fn *fn, void *user)
 
 static void pause_noted(void *user, int error, const char *text)
 {
-	struct pool_change *c = user;
+	struct pool_transition *c = user;
 	cleanup_free char *dir = NULL;
 
 	c->pending--;
 	if (!c->sb) {
-		pool_change_free(c);
+		pool_transition_free(c);
 	} else if (error) {
 		pause_failed(c, error, text);
 	} else {
 		dir = pool_lease_pause_dir(c->sb);
 		if (!dir)
 			dir = pool_capture_path(c->pool, c->sb->notes.id, c->sb->notes.generation);
-		pool_change_capture(c, dir, true);
+		pool_transition_capture(c, dir, true);
 	}
 }
 
 void pool_pause(struct pool *p, const char *id, pool_fn *fn, void *user)
 {
-	struct pool_change *c;
+	struct pool_transition *c;
 	struct err err;
-	int r = pool_change_begin(p, id, false, &c, &err);
+	int r = pool_transition_begin(p, id, false, &c, &err);
 
 	if (r < 0) {
 		pool_fail_later(p, fn, user, r, &err);
@@ -233,7 +233,7 @@ void pool_pause(struct pool *p, const char *id, pool_fn *fn, void *user)
 	pool_sandbox_set(c->sb, POOL_PAUSING);
 	c->channel = pool_guest_close(c->sb, true);
 	c->pending++;
-	pool_rest_note(c->sb, pause_noted, c);
+	pool_paused_note(c->sb, pause_noted, c);
 }
 
 /* ---- waiting for the end of one ----------------------------------------------------------------- */
@@ -316,7 +316,7 @@ static void resume_tidy(struct pool_sandbox *sb)
 
 	fault_point("pool.resume.running");
 	if (!sb->notes.auto_pause) {
-		if (pool_rest_clear(sb, &err) < 0)
+		if (pool_paused_clear(sb, &err) < 0)
 			log_warn("sandbox %s: %s", sb->notes.id, err.text);
 		return;
 	}
@@ -326,18 +326,18 @@ static void resume_tidy(struct pool_sandbox *sb)
 	*r = (struct resumed){
 		.sb = sb, .capture = pool_capture_path(sb->pool, sb->notes.id, sb->capture)};
 	pool_sandbox_hold(sb);
-	pool_rest_note(sb, resume_noted, r);
+	pool_paused_note(sb, resume_noted, r);
 }
 
-static void resume_done(struct pool_job *j, int error, const char *text, const json_t *reply)
+static void resume_done(struct pool_handout *j, int error, const char *text, const json_t *reply)
 {
 	struct pool_sandbox *sb = j->sb;
 	struct pool *p = j->pool;
 
 	if (p->on_create) {
-		struct pool_facts f;
+		struct pool_sandbox_info f;
 
-		pool_facts(sb, &f);
+		pool_sandbox_info(sb, &f);
 		f.create_ns = clock_now_ns() - j->began;
 		p->on_create(p->on_create_user, &f, error == 0, json_object_get(reply, "trace"));
 	}
@@ -353,14 +353,14 @@ static int resume_prepare(struct pool_sandbox *sb, int auto_pause, struct err *e
 {
 	struct pool_version *v = pool_version_of(sb->pool, &sb->notes);
 	cleanup_json json_t *record = NULL;
-	struct pool_notes n = sb->notes;
+	struct pool_record n = sb->notes;
 	int r = pool_limits_check(sb->pool, n.key, v, 1, false, false, err);
 
 	if (r < 0)
 		return r;
 	n.generation = sb->capture + 1;
 	n.auto_pause = auto_pause < 0 ? n.auto_pause : auto_pause != 0;
-	record = pool_notes_write(&n);
+	record = pool_record_write(&n);
 	r = pool_sandbox_note(sb, record, err);
 	if (r < 0)
 		return r;
@@ -373,7 +373,7 @@ static int resume_begin(struct pool_sandbox *sb, uint64_t timeout_ms, int auto_p
 	void *user, struct err *err)
 {
 	struct pool *p = sb->pool;
-	struct pool_job *j;
+	struct pool_handout *j;
 	int r = pool_lease_check(p, &timeout_ms, err);
 
 	if (r == 0)
@@ -383,7 +383,7 @@ static int resume_begin(struct pool_sandbox *sb, uint64_t timeout_ms, int auto_p
 	j = calloc(1, sizeof(*j));
 	if (!j)
 		abort();
-	*j = (struct pool_job){.pool = p,
+	*j = (struct pool_handout){.pool = p,
 		.sb = sb,
 		.capture = pool_capture_path(p, sb->notes.id, sb->capture),
 		.same_identity = true,
@@ -394,7 +394,7 @@ static int resume_begin(struct pool_sandbox *sb, uint64_t timeout_ms, int auto_p
 		.fn = fn,
 		.user = user};
 	pool_sandbox_set(sb, POOL_RESUMING);
-	pool_job_submit(j);
+	pool_handout_submit(j);
 	return 0;
 }
 

@@ -16,7 +16,7 @@
 #include "restore/checkpoint_private.h"
 
 static int open_file(
-	int dirfd, const char *name, const struct capture_file *f, int *ret, struct err *err)
+	int dirfd, const char *name, const struct checkpoint_file *f, int *ret, struct err *err)
 {
 	cleanup_fd int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	char digest[DIGEST_TEXT_SIZE];
@@ -50,9 +50,9 @@ static int look(void *user, uint64_t offset, uint64_t len, bool zero, uint64_t f
 	return 0;
 }
 
-static int open_parts(struct capture *c, int dirfd, struct err *err)
+static int open_parts(struct checkpoint *c, int dirfd, struct err *err)
 {
-	struct capture_record *rec = &c->record;
+	struct checkpoint_record *rec = &c->record;
 	cleanup_fd int fd =
 		openat(dirfd, STORE_CAPTURE_FILE, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	cleanup_free char *text = NULL;
@@ -66,7 +66,7 @@ static int open_parts(struct capture *c, int dirfd, struct err *err)
 	r = file_read_rest(fd, STORE_CAPTURE_FILE, LIMIT_JSON_BYTES, &text, &len, err);
 	if (r < 0)
 		return r;
-	r = capture_record_parse(text, len, rec, err);
+	r = checkpoint_record_parse(text, len, rec, err);
 	if (r < 0) {
 		err_prefix(err, STORE_CAPTURE_FILE);
 		return r;
@@ -75,15 +75,15 @@ static int open_parts(struct capture *c, int dirfd, struct err *err)
 		    (r = open_file(dirfd, CAPTURE_MEMORY, &rec->memory, &c->memory_fd, err)) < 0) ||
 		(r = open_file(dirfd, CAPTURE_DISK, &rec->disk, &c->disk_fd, err)) < 0 ||
 		(r = open_file(dirfd, CAPTURE_STATE, &rec->state, &c->state_fd, err)) < 0 ||
-		(r = difference_open(
+		(r = memory_delta_open(
 			 c->memory_fd, &rec->ranges, rec->memory_bytes, &c->memory, err)) < 0)
 		return r;
 	return machine_overlay_walk(c->disk_fd, rec->disk_bytes, look, NULL, err);
 }
 
-int capture_open(const char *dir, struct capture **ret, struct err *err)
+int checkpoint_open(const char *dir, struct checkpoint **ret, struct err *err)
 {
-	cleanup_capture struct capture *c = calloc(1, sizeof(*c));
+	cleanup_checkpoint struct checkpoint *c = calloc(1, sizeof(*c));
 	cleanup_fd int dirfd = -1;
 	int r;
 
@@ -101,23 +101,23 @@ int capture_open(const char *dir, struct capture **ret, struct err *err)
 	return 0;
 }
 
-void capture_free(struct capture *c)
+void checkpoint_free(struct checkpoint *c)
 {
 	if (!c)
 		return;
-	difference_free(c->memory);
+	memory_delta_free(c->memory);
 	close_fd(&c->memory_fd);
 	close_fd(&c->disk_fd);
 	close_fd(&c->state_fd);
-	capture_record_clear(&c->record);
+	checkpoint_record_clear(&c->record);
 	free(c->dir);
 	free(c);
 }
 
-int capture_fits(const struct capture *c, const struct template *t, struct err *err)
+int checkpoint_fits(const struct checkpoint *c, const struct template *t, struct err *err)
 {
 	const struct snapshot_config *config = template_config(t);
-	const struct capture_record *r = &c->record;
+	const struct checkpoint_record *r = &c->record;
 
 	if (strcmp(r->manifest, template_manifest(t)) != 0)
 		return err_set(err, EINVAL,
@@ -130,7 +130,8 @@ int capture_fits(const struct capture *c, const struct template *t, struct err *
 	return 0;
 }
 
-int capture_lend(const struct capture *c, struct template_own *ret, int *ret_state, struct err *err)
+int checkpoint_lend(
+	const struct checkpoint *c, struct template_own *ret, int *ret_state, struct err *err)
 {
 	int state = fcntl(c->state_fd, F_DUPFD_CLOEXEC, 3);
 
@@ -141,14 +142,14 @@ int capture_lend(const struct capture *c, struct template_own *ret, int *ret_sta
 	return 0;
 }
 
-void capture_get_identity(
-	const struct capture *c, char ret_id[static 33], char ret_hostname[static 64])
+void checkpoint_get_identity(
+	const struct checkpoint *c, char ret_id[static 33], char ret_hostname[static 64])
 {
 	memcpy(ret_id, c->record.machine_id, sizeof(c->record.machine_id));
 	memcpy(ret_hostname, c->record.hostname, sizeof(c->record.hostname));
 }
 
-int capture_copy_overlay(const struct capture *c, int fd, struct err *err)
+int checkpoint_copy_overlay(const struct checkpoint *c, int fd, struct err *err)
 {
 	uint64_t bytes = c->record.disk.bytes;
 	int r = ftruncate(fd, (off_t)bytes) < 0 ? -errno : 0;

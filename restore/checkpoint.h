@@ -27,7 +27,7 @@
  * resumed, so there are no chains: a resumed sandbox has the pages of its capture as its own, and
  * the next capture finds them among those it has written.
  */
-struct capture_info {
+struct checkpoint_info {
 	char manifest[DIGEST_TEXT_SIZE]; /* of the template version */
 	uint64_t memory_bytes, disk_bytes; /* of the difference, raw */
 	uint64_t stored_bytes; /* of the directory */
@@ -42,14 +42,14 @@ struct capture_info {
  * has room; -EEXIST, -ENOSPC, -ETIMEDOUT (@deadline), -ENOENT where the template version is not in its store any more.
  */
 int sandbox_capture(struct sandbox *sb, const char *dir, bool go_on, int64_t deadline,
-	struct capture_info *ret, struct err *err);
+	struct checkpoint_info *ret, struct err *err);
 
-struct capture;
+struct checkpoint;
 /* Open one to restore from: checked whole (digests, tables, the overlay). -ENOENT: none, or not complete; -EBADMSG: damaged. */
-int capture_open(const char *dir, struct capture **ret, struct err *err);
-void capture_free(struct capture *c);
-DEFINE_CLEANUP(struct capture *, capture_free)
-#define cleanup_capture cleanup_with(capture_free_p_)
+int checkpoint_open(const char *dir, struct checkpoint **ret, struct err *err);
+void checkpoint_free(struct checkpoint *c);
+DEFINE_CLEANUP(struct checkpoint *, checkpoint_free)
+#define cleanup_checkpoint cleanup_with(checkpoint_free_p_)
 
 /*
  * A shell that sandbox_restore() will bring to where @c was taken (borrowed until then): it gets a
@@ -58,14 +58,14 @@ DEFINE_CLEANUP(struct capture *, capture_free)
  * going on), otherwise it is another (a fork). Any number may be made of one capture. -EINVAL: it is of another
  * template version than @t.
  */
-int sandbox_shell_from(struct template *t, struct capture *c, bool same_identity,
+int sandbox_shell_from(struct template *t, struct checkpoint *c, bool same_identity,
 	struct sandbox **ret, struct err *err);
 
 /*
  * Publish a capture as a template version of its own, whole: memory and disk with the differences
  * applied, the config of the template it came from with what changed. Its working set is the template's.
  */
-int capture_publish(struct store *s, const struct capture *c, const char *name, const char *tag,
-	struct progress *progress, struct store_manifest *ret, struct err *err);
+int checkpoint_publish(struct store *s, const struct checkpoint *c, const char *name,
+	const char *tag, struct progress *progress, struct store_manifest *ret, struct err *err);
 
 #endif

@@ -51,7 +51,7 @@ struct region {
 };
 
 struct take {
-	const struct capture_memory *m;
+	const struct checkpoint_memory *m;
 	struct region regions[LIMIT_REGIONS];
 	unsigned n_regions;
 	uint64_t *pages; /* bitmap: taken */
@@ -61,7 +61,7 @@ struct take {
 	/* what was taken */
 	int fd;
 	uint64_t at;
-	struct snapshot_wset out;
+	struct snapshot_ranges out;
 	size_t max_out;
 	uint8_t *buf;
 };
@@ -277,7 +277,7 @@ static bool is_zero(const uint8_t *page)
 /* The next range of the memory is also the next of the file. */
 static int add_range(struct take *t, uint64_t offset, uint64_t len, struct err *err)
 {
-	struct snapshot_wset *w = &t->out;
+	struct snapshot_ranges *w = &t->out;
 	struct snapshot_range *last = w->n ? &w->ranges[w->n - 1] : NULL;
 
 	t->at += len;
@@ -493,8 +493,8 @@ static int take_all(struct take *t, struct err *err)
 	return compare_all(t, err);
 }
 
-int capture_memory_take(
-	const struct capture_memory *m, int fd, struct snapshot_wset *ret, struct err *err)
+int checkpoint_memory_take(
+	const struct checkpoint_memory *m, int fd, struct snapshot_ranges *ret, struct err *err)
 {
 	size_t words = m->bytes / PAGE / 64 + 1;
 	cleanup_free uint64_t *pages = calloc(words, sizeof(*pages));
@@ -509,7 +509,7 @@ int capture_memory_take(
 	if (r == 0 && ftruncate(fd, (off_t)t.at) < 0) /* zeros at the end */
 		r = err_sys(err, errno, "write the memory's difference");
 	if (r < 0)
-		snapshot_wset_clear(&t.out);
+		snapshot_ranges_clear(&t.out);
 	else
 		*ret = t.out;
 	return r;

@@ -16,54 +16,55 @@
 #define CAPTURE_STATE "state"
 
 /* A file of a capture. */
-struct capture_file {
+struct checkpoint_file {
 	uint64_t bytes; /* 0: there is none (no page of memory differs) */
 	char digest[DIGEST_TEXT_SIZE];
 };
 
 /* capture.json. */
-struct capture_record {
+struct checkpoint_record {
 	char manifest[DIGEST_TEXT_SIZE];
 	char name[LIMIT_NAME_SIZE], tag[LIMIT_NAME_SIZE]; /* of the template, when it was opened */
 	uint64_t memory_bytes, disk_bytes; /* of the machine */
-	struct snapshot_wset ranges; /* of memory, back to back in the image; owned */
-	struct capture_file memory, disk, state;
+	struct snapshot_ranges ranges; /* of memory, back to back in the image; owned */
+	struct checkpoint_file memory, disk, state;
 	uint64_t memory_raw, disk_raw; /* bytes of the difference */
 	char machine_id[33], hostname[64];
 	int64_t stopped_ns, created;
 };
-void capture_record_clear(struct capture_record *r);
-#define cleanup_capture_record __attribute__((__cleanup__(capture_record_clear)))
+void checkpoint_record_clear(struct checkpoint_record *r);
+#define cleanup_capture_record __attribute__((__cleanup__(checkpoint_record_clear)))
 /* The text, with its digest in it. Caller frees. */
-char *capture_record_text(const struct capture_record *r);
+char *checkpoint_record_text(const struct checkpoint_record *r);
 /* Checked, field by field and as a whole. -EBADMSG. */
-int capture_record_parse(const void *text, size_t len, struct capture_record *ret, struct err *err);
+int checkpoint_record_parse(
+	const void *text, size_t len, struct checkpoint_record *ret, struct err *err);
 
-struct capture {
+struct checkpoint {
 	char *dir;
-	struct capture_record record;
+	struct checkpoint_record record;
 	int memory_fd, disk_fd, state_fd; /* memory: -1 where there is none */
-	struct difference *memory;
+	struct memory_delta *memory;
 };
 
 /* Is it one of @t's? -EINVAL. */
-int capture_fits(const struct capture *c, const struct template *t, struct err *err);
+int checkpoint_fits(const struct checkpoint *c, const struct template *t, struct err *err);
 /* What a machine made from it gets: *@ret is borrowed, *@ret_state the caller's. */
-int capture_lend(
-	const struct capture *c, struct template_own *ret, int *ret_state, struct err *err);
-void capture_get_identity(
-	const struct capture *c, char ret_id[static 33], char ret_hostname[static 64]);
+int checkpoint_lend(
+	const struct checkpoint *c, struct template_own *ret, int *ret_state, struct err *err);
+void checkpoint_get_identity(
+	const struct checkpoint *c, char ret_id[static 33], char ret_hostname[static 64]);
 /* Its overlay, into the empty file @fd. */
-int capture_copy_overlay(const struct capture *c, int fd, struct err *err);
+int checkpoint_copy_overlay(const struct checkpoint *c, int fd, struct err *err);
 
 /* capture_memory.c: of a machine that is paused. */
-struct capture_memory {
+struct checkpoint_memory {
 	struct machine *machine;
 	const struct stat *file; /* that it maps as its memory */
 	uint64_t bytes; /* of memory */
 	struct image *image; /* the template's */
 	int template_fd; /* its pager's memory */
-	const struct snapshot_wset *own; /* pages that count as its own in any case */
+	const struct snapshot_ranges *own; /* pages that count as its own in any case */
 	size_t max_ranges; /* more are joined; at most LIMIT_CAPTURE_RANGES */
 	int64_t deadline;
 };
@@ -71,7 +72,7 @@ struct capture_memory {
  * The pages in which it differs from the template, one behind the other into @fd (empty; zeros are left out): their
  * ranges to *@ret, the caller's to clear.
  */
-int capture_memory_take(
-	const struct capture_memory *m, int fd, struct snapshot_wset *ret, struct err *err);
+int checkpoint_memory_take(
+	const struct checkpoint_memory *m, int fd, struct snapshot_ranges *ret, struct err *err);
 
 #endif

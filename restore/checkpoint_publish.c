@@ -20,7 +20,7 @@
 
 struct making {
 	struct store *store;
-	const struct capture *capture;
+	const struct checkpoint *capture;
 	const char *scratch_dir;
 	struct progress *progress;
 	struct store_manifest from;
@@ -71,7 +71,7 @@ static int put_memory(struct making *m, struct err *err)
 	struct image_stats stats;
 	cleanup_fd int raw =
 		expand(m, STORE_MEDIA_MEMORY, "memory", c->memory_bytes, c->memory_raw_digest, err);
-	int r = raw < 0 ? raw : difference_apply(m->capture->memory, raw, err);
+	int r = raw < 0 ? raw : memory_delta_apply(m->capture->memory, raw, err);
 
 	if (r < 0 ||
 		(r = store_blob_put_image(m->store, STORE_MEDIA_MEMORY, "memory", raw,
@@ -84,7 +84,8 @@ static int put_memory(struct making *m, struct err *err)
 }
 
 /* The delta that the template has: *@ret_fd with its bytes, or -1 where it has none. */
-static int template_delta(struct making *m, struct snapshot_wset *ret, int *ret_fd, struct err *err)
+static int template_delta(
+	struct making *m, struct snapshot_ranges *ret, int *ret_fd, struct err *err)
 {
 	uint64_t bytes = 0;
 	int r = snapshot_delta_get(&m->config, ret, err);
@@ -102,7 +103,7 @@ static int template_delta(struct making *m, struct snapshot_wset *ret, int *ret_
 
 static int put_delta(struct making *m, struct err *err)
 {
-	cleanup_with(snapshot_wset_clear) struct snapshot_wset old = {0}, new = {0}, both = {0};
+	cleanup_with(snapshot_ranges_clear) struct snapshot_ranges old = {0}, new = {0}, both = {0};
 	cleanup_fd int old_fd = -1, new_fd = file_scratch(m->scratch_dir, err), both_fd = -1;
 	struct snapshot_config *c = &m->config;
 	struct image_stats stats;
@@ -110,11 +111,12 @@ static int put_delta(struct making *m, struct err *err)
 	int r = new_fd < 0 ? new_fd : template_delta(m, &old, &old_fd, err);
 
 	if (r == 0)
-		r = delta_of_overlay(m->capture->disk_fd, c->disk_bytes, new_fd, &new, &bytes, err);
+		r = disk_delta_of_overlay(
+			m->capture->disk_fd, c->disk_bytes, new_fd, &new, &bytes, err);
 	if (r == 0)
 		r = both_fd = file_scratch(m->scratch_dir, err);
 	if (r >= 0)
-		r = delta_merge(&old, old_fd, &new, new_fd, both_fd, &both, &bytes, err);
+		r = disk_delta_merge(&old, old_fd, &new, new_fd, both_fd, &both, &bytes, err);
 	if (r < 0 || !both.n)
 		return r;
 	r = store_blob_put_image(m->store, STORE_MEDIA_DELTA, "disk delta", both_fd, bytes,
@@ -160,7 +162,7 @@ static int keep_layers(struct making *m, struct err *err)
 
 static void say_origin(struct making *m)
 {
-	const struct capture_record *r = &m->capture->record;
+	const struct checkpoint_record *r = &m->capture->record;
 	json_t *origin = json_pack("{s:s, s:s, s:s, s:I, s:s}", "manifest", r->manifest, "name",
 		r->name, "tag", r->tag, "captured", (json_int_t)r->created, "parbake",
 		PARBAKE_VERSION);
@@ -175,7 +177,7 @@ static void say_origin(struct making *m)
 static int make(struct making *m, const char *name, const char *tag, struct store_manifest *ret,
 	struct err *err)
 {
-	const struct capture_record *rec = &m->capture->record;
+	const struct checkpoint_record *rec = &m->capture->record;
 	cleanup_json json_t *config = NULL;
 	int r = snapshot_config_from_json(m->from.config, &m->config, err);
 
@@ -196,8 +198,8 @@ static int make(struct making *m, const char *name, const char *tag, struct stor
 		m->store, name, tag, config, m->layers, m->n_layers, time(NULL), ret, err);
 }
 
-int capture_publish(struct store *s, const struct capture *c, const char *name, const char *tag,
-	struct progress *progress, struct store_manifest *ret, struct err *err)
+int checkpoint_publish(struct store *s, const struct checkpoint *c, const char *name,
+	const char *tag, struct progress *progress, struct store_manifest *ret, struct err *err)
 {
 	struct making m = {.store = s, .capture = c, .progress = progress};
 	cleanup_free char *ref = str_printf("%s@%s", c->record.name, c->record.manifest);

@@ -8,13 +8,13 @@
 
 #include "restore/checkpoint_private.h"
 
-void capture_record_clear(struct capture_record *r)
+void checkpoint_record_clear(struct checkpoint_record *r)
 {
-	snapshot_wset_clear(&r->ranges);
-	*r = (struct capture_record){0};
+	snapshot_ranges_clear(&r->ranges);
+	*r = (struct checkpoint_record){0};
 }
 
-static json_t *file_to_json(const struct capture_file *f, uint64_t raw)
+static json_t *file_to_json(const struct checkpoint_file *f, uint64_t raw)
 {
 	json_t *obj = json_pack("{s:s, s:I, s:I}", "digest", f->digest, "bytes",
 		(json_int_t)f->bytes, "raw_bytes", (json_int_t)raw);
@@ -24,7 +24,7 @@ static json_t *file_to_json(const struct capture_file *f, uint64_t raw)
 	return obj;
 }
 
-char *capture_record_text(const struct capture_record *r)
+char *checkpoint_record_text(const struct checkpoint_record *r)
 {
 	cleanup_json json_t *all = NULL;
 	cleanup_free char *inner = NULL;
@@ -81,7 +81,7 @@ static int digest_field(
 }
 
 static int file_from_json(const json_t *obj, const char *key, uint64_t min, uint64_t max,
-	uint64_t max_raw, struct capture_file *ret, uint64_t *ret_raw, struct err *err)
+	uint64_t max_raw, struct checkpoint_file *ret, uint64_t *ret_raw, struct err *err)
 {
 	const json_t *file = json_object_get(obj, key);
 	int r = json_get_u64(file, "bytes", min, max, &ret->bytes, err);
@@ -100,7 +100,7 @@ static bool id_valid(const char *id)
 	return strlen(id) == 32 && strspn(id, "0123456789abcdef") == 32;
 }
 
-static int identity(const json_t *obj, struct capture_record *c, struct err *err)
+static int identity(const json_t *obj, struct checkpoint_record *c, struct err *err)
 {
 	int r = text_field(obj, "machine_id", c->machine_id, sizeof(c->machine_id), err);
 
@@ -111,7 +111,7 @@ static int identity(const json_t *obj, struct capture_record *c, struct err *err
 	return r;
 }
 
-static int fields(const json_t *obj, struct capture_record *c, struct err *err)
+static int fields(const json_t *obj, struct checkpoint_record *c, struct err *err)
 {
 	uint64_t format, state_raw, stopped, created;
 	int r = json_get_u64(obj, "format", 0, INT64_MAX, &format, err);
@@ -141,9 +141,10 @@ static int fields(const json_t *obj, struct capture_record *c, struct err *err)
 		json_object_get(obj, "memory_ranges"), c->memory_bytes, &c->ranges, err);
 }
 
-int capture_record_parse(const void *text, size_t len, struct capture_record *ret, struct err *err)
+int checkpoint_record_parse(
+	const void *text, size_t len, struct checkpoint_record *ret, struct err *err)
 {
-	cleanup_capture_record struct capture_record c = {0};
+	cleanup_capture_record struct checkpoint_record c = {0};
 	cleanup_json json_t *all = NULL;
 	cleanup_free char *inner = NULL;
 	const json_t *obj;
@@ -166,6 +167,6 @@ int capture_record_parse(const void *text, size_t len, struct capture_record *re
 	if (r < 0)
 		return -EBADMSG;
 	*ret = c;
-	c = (struct capture_record){0};
+	c = (struct checkpoint_record){0};
 	return 0;
 }

@@ -34,7 +34,7 @@ struct taking {
 	int scratch; /* the memory's difference, raw */
 	int disk, state;
 	bool paused;
-	struct capture_record record;
+	struct checkpoint_record record;
 };
 
 static int point(const char *name, const char *what, struct err *err)
@@ -68,18 +68,18 @@ static int take_disk(struct taking *t, struct err *err)
 
 static int take_memory(struct taking *t, struct image *image, struct err *err)
 {
-	const struct pagerd *pager = template_pager(t->sb->t);
-	struct capture_memory m = {.machine = t->sb->machine,
+	const struct pager_client *pager = template_pager(t->sb->t);
+	struct checkpoint_memory m = {.machine = t->sb->machine,
 		.file = &t->sb->memory,
 		.bytes = template_config(t->sb->t)->memory_bytes,
 		.image = image,
-		.template_fd = pager ? pagerd_memory_fd(pager) : -1,
+		.template_fd = pager ? pager_client_memory_fd(pager) : -1,
 		.own = &t->sb->own,
 		.max_ranges = LIMIT_CAPTURE_RANGES,
 		.deadline = t->deadline};
 	int r = point("restore.capture.memory", "write the memory's difference", err);
 
-	return r < 0 ? r : capture_memory_take(&m, t->scratch, &t->record.ranges, err);
+	return r < 0 ? r : checkpoint_memory_take(&m, t->scratch, &t->record.ranges, err);
 }
 
 static int take_state(struct taking *t, struct err *err)
@@ -122,7 +122,7 @@ static int take(struct taking *t, bool go_on, struct err *err)
 /* ---- after that ---------------------------------------------------------------------------------- */
 
 /* What was written to @fd is all of the file. */
-static int settle(int fd, const char *name, struct capture_file *ret, struct err *err)
+static int settle(int fd, const char *name, struct checkpoint_file *ret, struct err *err)
 {
 	struct stat st;
 	int r;
@@ -197,7 +197,7 @@ static int finish(struct taking *t, struct store *s, struct err *err)
 		(r = point("restore.capture.before-publish", "publish it", err)) < 0)
 		return r;
 	t->record.created = time(NULL);
-	text = capture_record_text(&t->record);
+	text = checkpoint_record_text(&t->record);
 	if (strlen(text) > LIMIT_JSON_BYTES)
 		return err_set(err, EFBIG, STORE_CAPTURE_FILE " would be too long");
 	return store_capture_publish(s, t->dir, t->record.manifest, text, strlen(text), err);
@@ -208,7 +208,7 @@ static int finish(struct taking *t, struct store *s, struct err *err)
 static void describe(struct taking *t)
 {
 	const struct snapshot_config *c = template_config(t->sb->t);
-	struct capture_record *r = &t->record;
+	struct checkpoint_record *r = &t->record;
 
 	snprintf(r->manifest, sizeof(r->manifest), "%s", template_manifest(t->sb->t));
 	template_get_name(t->sb->t, r->name, r->tag);
@@ -287,7 +287,7 @@ static uint64_t stored(const struct taking *t)
 }
 
 int sandbox_capture(struct sandbox *sb, const char *dir, bool go_on, int64_t deadline,
-	struct capture_info *ret, struct err *err)
+	struct checkpoint_info *ret, struct err *err)
 {
 	struct taking t = {.sb = sb,
 		.dir = dir,
@@ -307,7 +307,7 @@ int sandbox_capture(struct sandbox *sb, const char *dir, bool go_on, int64_t dea
 	}
 	if (r == 0) {
 		sync_parent(&t);
-		*ret = (struct capture_info){.memory_bytes = t.record.memory_raw,
+		*ret = (struct checkpoint_info){.memory_bytes = t.record.memory_raw,
 			.disk_bytes = t.record.disk_raw,
 			.stored_bytes = stored(&t),
 			.stopped_ns = t.record.stopped_ns,
@@ -320,6 +320,6 @@ int sandbox_capture(struct sandbox *sb, const char *dir, bool go_on, int64_t dea
 	close_fd(&t.disk);
 	close_fd(&t.state);
 	close_fd(&t.dirfd);
-	capture_record_clear(&t.record);
+	checkpoint_record_clear(&t.record);
 	return r;
 }

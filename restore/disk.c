@@ -120,7 +120,7 @@ static int apply_delta(
 {
 	cleanup_image struct image *img = NULL;
 	cleanup_fd int scratch = -1;
-	cleanup_with(snapshot_wset_clear) struct snapshot_wset ranges = {0};
+	cleanup_with(snapshot_ranges_clear) struct snapshot_ranges ranges = {0};
 	uint64_t bytes = 0, pos = 0;
 	int r = snapshot_delta_get(c, &ranges, err);
 

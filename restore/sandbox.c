@@ -33,7 +33,7 @@
 /* ---- shell --------------------------------------------------------------------------------- */
 
 /* A fresh one, or that of a capture. */
-static int make_overlay(struct sandbox *sb, const struct capture *c, struct err *err)
+static int make_overlay(struct sandbox *sb, const struct checkpoint *c, struct err *err)
 {
 	const char *dir;
 	int r = paths_get(PATHS_CACHE, &dir, err);
@@ -44,7 +44,7 @@ static int make_overlay(struct sandbox *sb, const struct capture *c, struct err 
 	if (sb->overlay_fd < 0)
 		return sb->overlay_fd;
 	if (c)
-		r = capture_copy_overlay(c, sb->overlay_fd, err);
+		r = checkpoint_copy_overlay(c, sb->overlay_fd, err);
 	else
 		r = machine_overlay_init(sb->overlay_fd, template_config(sb->t)->disk_bytes, err);
 	sb->trace.overlay_made = clock_now_ns();
@@ -86,7 +86,7 @@ static int start(struct sandbox *sb, const struct template_own *own, struct err 
 }
 
 /* @c: NULL, or checked to be of @t. */
-static int make_shell(struct template *t, const struct capture *c, bool same_identity,
+static int make_shell(struct template *t, const struct checkpoint *c, bool same_identity,
 	struct sandbox **ret, struct err *err)
 {
 	cleanup_sandbox struct sandbox *sb = calloc(1, sizeof(*sb));
@@ -99,10 +99,10 @@ static int make_shell(struct template *t, const struct capture *c, bool same_ide
 	sb->overlay_fd = sb->state_fd = -1;
 	sb->trace.begin = clock_now_ns();
 	if (c)
-		r = capture_lend(c, &own, &sb->state_fd, err);
+		r = checkpoint_lend(c, &own, &sb->state_fd, err);
 	if (r == 0 && same_identity) {
 		sb->keep_identity = true;
-		capture_get_identity(c, sb->machine_id, sb->hostname);
+		checkpoint_get_identity(c, sb->machine_id, sb->hostname);
 	}
 	if (r < 0 || (r = make_overlay(sb, c, err)) < 0 ||
 		(r = start(sb, c ? &own : NULL, err)) < 0) {
@@ -118,10 +118,10 @@ int sandbox_shell(struct template *t, struct sandbox **ret, struct err *err)
 	return make_shell(t, NULL, false, ret, err);
 }
 
-int sandbox_shell_from(struct template *t, struct capture *c, bool same_identity,
+int sandbox_shell_from(struct template *t, struct checkpoint *c, bool same_identity,
 	struct sandbox **ret, struct err *err)
 {
-	int r = capture_fits(c, t, err);
+	int r = checkpoint_fits(c, t, err);
 
 	return r < 0 ? r : make_shell(t, c, same_identity, ret, err);
 }
@@ -357,7 +357,7 @@ void sandbox_free(struct sandbox *sb)
 	machine_free(sb->machine);
 	close_fd(&sb->overlay_fd);
 	close_fd(&sb->state_fd);
-	snapshot_wset_clear(&sb->own);
+	snapshot_ranges_clear(&sb->own);
 	free(sb);
 }
 

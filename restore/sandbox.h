@@ -21,7 +21,7 @@
 struct template;
 
 struct template_options {
-	bool own_pager; /* a pager of our own (pagerd_spec.own) */
+	bool own_pager; /* a pager of our own (pager_client_spec.own) */
 	bool no_uffd; /* force PAGER_PRIVATE */
 	struct pager_options pager;
 	bool untrained; /* without what sandbox_train() kept */
@@ -55,11 +55,11 @@ int template_disk_fd(const struct template *t);
 int template_before_fork(struct template *t, struct err *err);
 void template_after_fork(struct template *t);
 /* Borrowed until the next sandbox is made: a pager that is gone is replaced then. */
-struct pagerd *template_pager(struct template *t);
+struct pager_client *template_pager(struct template *t);
 
 /*
  * Moments of a create, CLOCK_MONOTONIC ns, in the order they come; 0: did not happen. What the
- * pager does beside them is in its own trace (pagerd_traced()).
+ * pager does beside them is in its own trace (pager_client_traced()).
  */
 struct sandbox_trace {
 	int64_t begin;

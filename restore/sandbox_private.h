@@ -26,8 +26,8 @@ const char *template_store(const struct template *t);
 /* What a machine's memory differs in from the template's, in the two forms that it is needed in. Borrowed. */
 struct template_own {
 	int image_fd;
-	const struct snapshot_wset *ranges;
-	struct difference *difference;
+	const struct snapshot_ranges *ranges;
+	struct memory_delta *difference;
 };
 /*
  * Memory for one more machine: a memfd, and a socket for it to attach by (-1: the private way),
@@ -65,7 +65,7 @@ struct sandbox {
 	bool keep_identity; /* machine_id and hostname are told again as they are */
 	bool spare; /* it has been restored, and is itself, since it was prepared */
 	/* the private way: these pages of its file are not the template's */
-	struct snapshot_wset own;
+	struct snapshot_ranges own;
 };
 
 #endif

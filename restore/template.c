@@ -40,9 +40,9 @@ struct template
 	char memory_key[DIGEST_TEXT_SIZE];
 	char *store_dir;
 	int disk_fd, state_fd, image_fd, translations_fd;
-	struct snapshot_wset wset;
+	struct snapshot_ranges wset;
 	pthread_mutex_t lock;
-	struct pagerd *pager; /* under lock: replaced where it is gone */
+	struct pager_client *pager; /* under lock: replaced where it is gone */
 };
 
 /* ---- does it fit here? --------------------------------------------------------------------- */
@@ -246,7 +246,7 @@ static int connect_pager(struct template *t, struct err *err)
 {
 	struct stat st;
 	int r;
-	struct pagerd_spec spec = {
+	struct pager_client_spec spec = {
 		.key = t->memory_key,
 		.image_fd = t->image_fd,
 		.wset = t->wset.n ? &t->wset : NULL,
@@ -255,11 +255,11 @@ static int connect_pager(struct template *t, struct err *err)
 		.no_uffd = t->opt.no_uffd,
 	};
 
-	r = pagerd_connect(&spec, &t->pager, err);
+	r = pager_client_connect(&spec, &t->pager, err);
 	if (r < 0)
 		return r;
 	/* a machine that maps more than there is would die of it, or worse: find zeros */
-	if (fstat(pagerd_memory_fd(t->pager), &st) < 0)
+	if (fstat(pager_client_memory_fd(t->pager), &st) < 0)
 		return err_sys(err, errno, "the pager's memory");
 	if ((uint64_t)st.st_size != t->config.memory_bytes)
 		return err_set(err, EBADMSG,
@@ -274,7 +274,7 @@ static int connect_pager(struct template *t, struct err *err)
 /* Within @wait_ms. */
 static bool pager_gone(const struct template *t, int wait_ms)
 {
-	struct pollfd pfd = {.fd = pagerd_fd(t->pager), .events = POLLIN};
+	struct pollfd pfd = {.fd = pager_client_fd(t->pager), .events = POLLIN};
 
 	return poll(&pfd, 1, wait_ms) > 0;
 }
@@ -284,13 +284,13 @@ static int need_pager(struct template *t, struct err *err)
 {
 	if (t->pager && !pager_gone(t, 0))
 		return 0;
-	pagerd_free(t->pager);
+	pager_client_free(t->pager);
 	t->pager = NULL;
 	return connect_pager(t, err);
 }
 
 /* Without userfaultfd: the template's memory with the difference over it, in a file of the machine's own. */
-static int private_memory(struct template *t, struct difference *own, int *ret, struct err *err)
+static int private_memory(struct template *t, struct memory_delta *own, int *ret, struct err *err)
 {
 	cleanup_fd int fd = memfd_create("parbake-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	uint64_t bytes = t->config.memory_bytes;
@@ -298,10 +298,10 @@ static int private_memory(struct template *t, struct difference *own, int *ret, 
 
 	if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0)
 		return err_sys(err, errno, "memory of the machine's own");
-	r = file_copy_sparse(pagerd_memory_fd(t->pager), fd, bytes, NULL, NULL);
+	r = file_copy_sparse(pager_client_memory_fd(t->pager), fd, bytes, NULL, NULL);
 	if (r < 0)
 		return err_sys(err, -r, "memory of the machine's own");
-	r = difference_apply(own, fd, err);
+	r = memory_delta_apply(own, fd, err);
 	if (r < 0)
 		return r;
 	if (fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
@@ -318,13 +318,13 @@ int template_memory(struct template *t, const struct template_own *own, int *ret
 
 	pthread_mutex_lock(&t->lock);
 	r = need_pager(t, err);
-	if (r == 0 && pagerd_way(t->pager) == PAGER_UFFD)
-		r = pagerd_attach(
+	if (r == 0 && pager_client_way(t->pager) == PAGER_UFFD)
+		r = pager_client_attach(
 			t->pager, own ? own->image_fd : -1, own ? own->ranges : NULL, &sock, err);
 	if (r == 0 && own && sock < 0) {
 		r = private_memory(t, own->difference, &memory, err);
 	} else if (r == 0) {
-		memory = fcntl(pagerd_memory_fd(t->pager), F_DUPFD_CLOEXEC, 3);
+		memory = fcntl(pager_client_memory_fd(t->pager), F_DUPFD_CLOEXEC, 3);
 		if (memory < 0)
 			r = err_sys(err, errno, "the pager's memory");
 	}
@@ -349,7 +349,7 @@ int template_before_fork(struct template *t, struct err *err)
 
 void template_after_fork(struct template *t)
 {
-	pagerd_forget(t->pager);
+	pager_client_forget(t->pager);
 	t->pager = NULL;
 }
 
@@ -361,7 +361,7 @@ void template_explain(struct template *t, bool ended, struct err *err)
 	/* its machines may be seen to end a moment before it */
 	if (t->pager && pager_gone(t, ended ? END_WAIT_MS : 0))
 		err_append(err, "\nthe pager is gone, and its machines with it");
-	else if (t->pager && pagerd_get_error(t->pager, &why, NULL) == 0 && why.text[0])
+	else if (t->pager && pager_client_get_error(t->pager, &why, NULL) == 0 && why.text[0])
 		err_append(err, "\nthe pager said last: %s", why.text);
 	pthread_mutex_unlock(&t->lock);
 }
@@ -430,13 +430,13 @@ void template_free(struct template *t)
 {
 	if (!t)
 		return;
-	pagerd_free(t->pager);
+	pager_client_free(t->pager);
 	close_fd(&t->disk_fd);
 	close_fd(&t->state_fd);
 	close_fd(&t->image_fd);
 	close_fd(&t->translations_fd);
 	free(t->store_dir);
-	snapshot_wset_clear(&t->wset);
+	snapshot_ranges_clear(&t->wset);
 	snapshot_config_clear(&t->config);
 	pthread_mutex_destroy(&t->lock);
 	free(t);
@@ -447,7 +447,7 @@ const struct snapshot_config *template_config(const struct template *t)
 	return &t->config;
 }
 
-struct pagerd *template_pager(struct template *t)
+struct pager_client *template_pager(struct template *t)
 {
 	return t->pager;
 }

@@ -317,13 +317,14 @@ int snapshot_config_from_json(const json_t *obj, struct snapshot_config *ret, st
 
 /* ---- ranges ---- */
 
-void snapshot_wset_clear(struct snapshot_wset *w)
+void snapshot_ranges_clear(struct snapshot_ranges *w)
 {
 	free(w->ranges);
-	*w = (struct snapshot_wset){0};
+	*w = (struct snapshot_ranges){0};
 }
 
-int snapshot_ranges_copy(const struct snapshot_wset *w, struct snapshot_wset *ret, struct err *err)
+int snapshot_ranges_copy(
+	const struct snapshot_ranges *w, struct snapshot_ranges *ret, struct err *err)
 {
 	struct snapshot_range *ranges = calloc(w->n + 1, sizeof(*ranges));
 
@@ -331,7 +332,7 @@ int snapshot_ranges_copy(const struct snapshot_wset *w, struct snapshot_wset *re
 		return err_sys(err, ENOMEM, "copy ranges");
 	if (w->n)
 		memcpy(ranges, w->ranges, w->n * sizeof(*ranges));
-	*ret = (struct snapshot_wset){ranges, w->n};
+	*ret = (struct snapshot_ranges){ranges, w->n};
 	return 0;
 }
 
@@ -368,17 +369,17 @@ static int range_from_json(
 
 /* All of them: together not more than @limit, @sorted: ascending and apart. */
 static int ranges_from_json(const json_t *array, uint64_t unit, uint64_t limit, bool sorted,
-	struct snapshot_wset *ret, struct err *err)
+	struct snapshot_ranges *ret, struct err *err)
 {
-	cleanup_with(snapshot_wset_clear) struct snapshot_wset w = {0};
+	cleanup_with(snapshot_ranges_clear) struct snapshot_ranges w = {0};
 	uint64_t total = 0, end = 0;
 	json_t *item;
 	size_t i;
 
 	if (!json_is_array(array))
 		return err_set(err, EINVAL, "its ranges are not an array");
-	if (json_array_size(array) > LIMIT_WSET_RANGES)
-		return err_set(err, EINVAL, "it has more than %d ranges", LIMIT_WSET_RANGES);
+	if (json_array_size(array) > LIMIT_RANGES)
+		return err_set(err, EINVAL, "it has more than %d ranges", LIMIT_RANGES);
 	w.ranges = calloc(json_array_size(array) + 1, sizeof(*w.ranges));
 	if (!w.ranges)
 		return err_sys(err, ENOMEM, "read ranges");
@@ -401,11 +402,11 @@ static int ranges_from_json(const json_t *array, uint64_t unit, uint64_t limit, 
 		w.n++;
 	}
 	*ret = w;
-	w = (struct snapshot_wset){0};
+	w = (struct snapshot_ranges){0};
 	return 0;
 }
 
-json_t *snapshot_wset_to_json(const struct snapshot_wset *w)
+json_t *snapshot_wset_to_json(const struct snapshot_ranges *w)
 {
 	json_t *obj =
 		json_pack("{s:i, s:o}", "version", 1, "ranges", ranges_to_json(w->ranges, w->n));
@@ -416,7 +417,7 @@ json_t *snapshot_wset_to_json(const struct snapshot_wset *w)
 }
 
 int snapshot_wset_from_json(
-	const json_t *obj, uint64_t memory_bytes, struct snapshot_wset *ret, struct err *err)
+	const json_t *obj, uint64_t memory_bytes, struct snapshot_ranges *ret, struct err *err)
 {
 	uint64_t version;
 	int r = field_error(json_get_u64(obj, "version", 1, 1, &version, err));
@@ -429,13 +430,14 @@ int snapshot_wset_from_json(
 	return r;
 }
 
-int snapshot_delta_get(const struct snapshot_config *c, struct snapshot_wset *ret, struct err *err)
+int snapshot_delta_get(
+	const struct snapshot_config *c, struct snapshot_ranges *ret, struct err *err)
 {
 	json_t *delta = json_object_get(c->extra, "delta");
 	int r;
 
 	if (!delta) {
-		*ret = (struct snapshot_wset){0};
+		*ret = (struct snapshot_ranges){0};
 		return 0;
 	}
 	r = ranges_from_json(delta, 512, c->disk_bytes, true, ret, err);

@@ -66,17 +66,18 @@ int snapshot_config_from_json(const json_t *obj, struct snapshot_config *ret, st
 struct snapshot_range {
 	uint64_t offset, bytes; /* multiples of 4 KiB */
 };
-struct snapshot_wset {
+struct snapshot_ranges {
 	struct snapshot_range *ranges;
 	size_t n;
 };
-void snapshot_wset_clear(struct snapshot_wset *w);
+void snapshot_ranges_clear(struct snapshot_ranges *w);
 /* *@ret is a copy. */
-int snapshot_ranges_copy(const struct snapshot_wset *w, struct snapshot_wset *ret, struct err *err);
+int snapshot_ranges_copy(
+	const struct snapshot_ranges *w, struct snapshot_ranges *ret, struct err *err);
 /* JSON {"version":1,"ranges":[[offset,bytes],…]} both ways; @memory_bytes bounds it. */
-json_t *snapshot_wset_to_json(const struct snapshot_wset *w);
+json_t *snapshot_wset_to_json(const struct snapshot_ranges *w);
 int snapshot_wset_from_json(
-	const json_t *obj, uint64_t memory_bytes, struct snapshot_wset *ret, struct err *err);
+	const json_t *obj, uint64_t memory_bytes, struct snapshot_ranges *ret, struct err *err);
 
 /*
  * A disk delta holds the ranges that the bake wrote over the root disk, one behind the other; where they
@@ -84,7 +85,8 @@ int snapshot_wset_from_json(
  * These ranges: ascending, apart, in multiples of 512 bytes, within disk_bytes. Get:
  * none where extra has no "delta"; caller clears *@ret. Set: makes extra where there is none.
  */
-int snapshot_delta_get(const struct snapshot_config *c, struct snapshot_wset *ret, struct err *err);
+int snapshot_delta_get(
+	const struct snapshot_config *c, struct snapshot_ranges *ret, struct err *err);
 void snapshot_delta_set(struct snapshot_config *c, const struct snapshot_range *ranges, size_t n);
 
 #endif

@@ -17,18 +17,18 @@
 #define COPY_BYTES (1 * MIB)
 #define BLOCK (4 * KIB)
 
-struct delta {
+struct disk_delta {
 	int from, to;
-	struct snapshot_wset ranges;
+	struct snapshot_ranges ranges;
 	size_t room;
 	uint64_t bytes; /* of all ranges so far: where the next one goes */
 	uint8_t *buf;
 	struct err *err;
 };
 
-static int add_range(struct delta *d, uint64_t offset, uint64_t len)
+static int add_range(struct disk_delta *d, uint64_t offset, uint64_t len)
 {
-	struct snapshot_wset *w = &d->ranges;
+	struct snapshot_ranges *w = &d->ranges;
 	struct snapshot_range *last = w->n ? &w->ranges[w->n - 1] : NULL;
 
 	d->bytes += len;
@@ -36,9 +36,9 @@ static int add_range(struct delta *d, uint64_t offset, uint64_t len)
 		last->bytes += len;
 		return 0;
 	}
-	if (w->n == LIMIT_WSET_RANGES)
-		return err_set(d->err, EFBIG, "a disk was written in more than %d places",
-			LIMIT_WSET_RANGES);
+	if (w->n == LIMIT_RANGES)
+		return err_set(
+			d->err, EFBIG, "a disk was written in more than %d places", LIMIT_RANGES);
 	if (w->n == d->room) {
 		size_t more = d->room ? 2 * d->room : 256;
 		struct snapshot_range *ranges = reallocarray(w->ranges, more, sizeof(*ranges));
@@ -53,7 +53,7 @@ static int add_range(struct delta *d, uint64_t offset, uint64_t len)
 }
 
 /* The bytes that are not zeros, in whole blocks of the file that is written. */
-static int write_data(struct delta *d, const uint8_t *bytes, size_t len, uint64_t at)
+static int write_data(struct disk_delta *d, const uint8_t *bytes, size_t len, uint64_t at)
 {
 	static const uint8_t zeros[BLOCK];
 	int r = 0;
@@ -68,7 +68,7 @@ static int write_data(struct delta *d, const uint8_t *bytes, size_t len, uint64_
 	return r;
 }
 
-static int copy(struct delta *d, int from, uint64_t file_offset, uint64_t len)
+static int copy(struct disk_delta *d, int from, uint64_t file_offset, uint64_t len)
 {
 	for (uint64_t done = 0; done < len;) {
 		size_t n = len - done < COPY_BYTES ? (size_t)(len - done) : COPY_BYTES;
@@ -84,12 +84,12 @@ static int copy(struct delta *d, int from, uint64_t file_offset, uint64_t len)
 }
 
 /* The end: @r is what it came to. */
-static int finish(struct delta *d, int r, struct snapshot_wset *ret, uint64_t *ret_bytes)
+static int finish(struct disk_delta *d, int r, struct snapshot_ranges *ret, uint64_t *ret_bytes)
 {
 	if (r == 0 && ftruncate(d->to, (off_t)d->bytes) < 0)
 		r = err_sys(d->err, errno, "a file for a disk's delta");
 	if (r < 0) {
-		snapshot_wset_clear(&d->ranges);
+		snapshot_ranges_clear(&d->ranges);
 		return r;
 	}
 	*ret = d->ranges;
@@ -99,17 +99,17 @@ static int finish(struct delta *d, int r, struct snapshot_wset *ret, uint64_t *r
 
 static int take_run(void *user, uint64_t offset, uint64_t len, bool zero, uint64_t file_offset)
 {
-	struct delta *d = user;
+	struct disk_delta *d = user;
 	int r = zero ? 0 : copy(d, d->from, file_offset, len);
 
 	return r < 0 ? r : add_range(d, offset, len);
 }
 
-int delta_of_overlay(int overlay_fd, uint64_t disk_bytes, int fd, struct snapshot_wset *ret,
+int disk_delta_of_overlay(int overlay_fd, uint64_t disk_bytes, int fd, struct snapshot_ranges *ret,
 	uint64_t *ret_bytes, struct err *err)
 {
 	cleanup_free uint8_t *buf = malloc(COPY_BYTES);
-	struct delta d = {.from = overlay_fd, .to = fd, .buf = buf, .err = err};
+	struct disk_delta d = {.from = overlay_fd, .to = fd, .buf = buf, .err = err};
 
 	if (!buf)
 		return err_set(err, ENOMEM, "no memory to copy a disk");
@@ -121,7 +121,7 @@ int delta_of_overlay(int overlay_fd, uint64_t disk_bytes, int fd, struct snapsho
 
 /* A delta that is read from its beginning. */
 struct side {
-	const struct snapshot_wset *w;
+	const struct snapshot_ranges *w;
 	int fd;
 	size_t i; /* the range that is read next, … */
 	uint64_t used; /* … so far, … */
@@ -154,11 +154,12 @@ static void side_skip(struct side *s, uint64_t end)
 	}
 }
 
-int delta_merge(const struct snapshot_wset *under, int under_fd, const struct snapshot_wset *over,
-	int over_fd, int fd, struct snapshot_wset *ret, uint64_t *ret_bytes, struct err *err)
+int disk_delta_merge(const struct snapshot_ranges *under, int under_fd,
+	const struct snapshot_ranges *over, int over_fd, int fd, struct snapshot_ranges *ret,
+	uint64_t *ret_bytes, struct err *err)
 {
 	cleanup_free uint8_t *buf = malloc(COPY_BYTES);
-	struct delta d = {.to = fd, .buf = buf, .err = err};
+	struct disk_delta d = {.to = fd, .buf = buf, .err = err};
 	struct side a = {.w = under, .fd = under_fd}, b = {.w = over, .fd = over_fd};
 	int r = 0;
 

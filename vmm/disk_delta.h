@@ -17,10 +17,11 @@
  * meet, the caller's to clear; their bytes to @fd, *@ret_bytes of them. The overlay is checked as by
  * machine_overlay_walk().
  */
-int delta_of_overlay(int overlay_fd, uint64_t disk_bytes, int fd, struct snapshot_wset *ret,
+int disk_delta_of_overlay(int overlay_fd, uint64_t disk_bytes, int fd, struct snapshot_ranges *ret,
 	uint64_t *ret_bytes, struct err *err);
 /* The delta @over put over the delta @under. Both have rising ranges that are apart. */
-int delta_merge(const struct snapshot_wset *under, int under_fd, const struct snapshot_wset *over,
-	int over_fd, int fd, struct snapshot_wset *ret, uint64_t *ret_bytes, struct err *err);
+int disk_delta_merge(const struct snapshot_ranges *under, int under_fd,
+	const struct snapshot_ranges *over, int over_fd, int fd, struct snapshot_ranges *ret,
+	uint64_t *ret_bytes, struct err *err);
 
 #endif

@@ -66,7 +66,7 @@ int api_new(struct loop *l, struct pool *p, const struct config *config, struct 
 		free(a);
 		return r;
 	}
-	api_numbers_new(a);
+	api_monitoring_new(a);
 	hide_places(config);
 	*ret = a;
 	return 0;
@@ -86,15 +86,15 @@ void api_drain(struct api *a)
 void api_pool_gone(struct api *a)
 {
 	a->pool = NULL;
-	api_numbers_drop(a);
+	api_monitoring_drop(a);
 }
 
 void api_free(struct api *a)
 {
 	if (!a)
 		return;
-	wire_free(a->wire);
-	api_numbers_free(a);
+	envd_free(a->wire);
+	api_monitoring_free(a);
 	for (size_t i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++)
 		hide(i, NULL);
 	free(a);
@@ -270,10 +270,10 @@ static struct pool_sandbox *visible(
 	struct api *a, const struct api_caller *who, struct http_request *rq, const char *id)
 {
 	struct pool_sandbox *sb = pool_find(a->pool, id);
-	struct pool_facts f;
+	struct pool_sandbox_info f;
 
 	if (sb)
-		pool_facts(sb, &f);
+		pool_sandbox_info(sb, &f);
 	if (sb && (!who->key || !strcmp(f.key, who->key->name)))
 		return sb;
 	api_error(rq, 404, "there is no sandbox %s", id);

@@ -13,11 +13,11 @@ struct api {
 	struct pool *pool;
 	const struct config *config;
 	struct metrics *metrics;
-	struct api_numbers *numbers; /* api_numbers.c: what /metrics shows */
+	struct api_monitoring *numbers; /* api_monitoring.c: what /metrics shows */
 	int64_t started_ns; /* CLOCK_MONOTONIC */
 	bool draining;
 	uint8_t secret[API_SECRET_BYTES]; /* api_token.c */
-	struct wire *wire; /* wire.h; made by api_wire(), api_free() frees it; NULL: not used yet */
+	struct envd *wire; /* wire.h; made by api_wire(), api_free() frees it; NULL: not used yet */
 };
 
 /* Who asks: the key found in X-API-Key or Authorization: Bearer; NULL where no keys are
@@ -34,11 +34,11 @@ char *api_hide(const char *text);
 /* The status for an errno of struct pool's. */
 unsigned api_status(int error);
 
-/* api_numbers.c: /metrics, GET /v1/pool. */
-void api_numbers_new(struct api *a);
+/* api_monitoring.c: /metrics, GET /v1/pool. */
+void api_monitoring_new(struct api *a);
 /* The pool is gone, and with it the answers that pages waited for: they are dropped. */
-void api_numbers_drop(struct api *a);
-void api_numbers_free(struct api *a);
+void api_monitoring_drop(struct api *a);
+void api_monitoring_free(struct api *a);
 void api_metrics(struct api *a, struct http_request *rq);
 void api_pool(struct api *a, struct http_request *rq);
 

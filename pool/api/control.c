@@ -11,14 +11,14 @@
 static void created(void *user, struct pool_sandbox *sb, int error, const char *text)
 {
 	struct control_call *c = user;
-	struct pool_facts f;
+	struct pool_sandbox_info f;
 
 	if (error == ENOENT) {
 		api_error(c->rq, 404, "template \"%.64s\" not found: %s", c->id, text);
 	} else if (error || !sb) {
 		api_error(c->rq, api_status(error ? error : EIO), "%s", text);
 	} else {
-		pool_facts(sb, &f);
+		pool_sandbox_info(sb, &f);
 		http_reply(c->rq, 201, control_sandbox(c->api, &f));
 	}
 	control_call_free(c);
@@ -79,13 +79,13 @@ static bool v2_logs(struct api *a, const struct api_caller *who, struct http_req
 	char id[LIMIT_NAME_SIZE];
 	const char *rest = split_id(http_path(rq), "/v2/sandboxes/", id);
 	struct pool_sandbox *sb;
-	struct pool_facts f;
+	struct pool_sandbox_info f;
 
 	if (!rest || strcmp(rest, "/logs") || strcmp(http_method(rq), "GET"))
 		return false;
 	sb = pool_find(a->pool, id);
 	if (sb)
-		pool_facts(sb, &f);
+		pool_sandbox_info(sb, &f);
 	if (!sb || !control_owns(who, f.key))
 		control_not_found(rq, id);
 	else

@@ -67,7 +67,7 @@ char *control_token_make(int64_t ms, const char *id);
 /* "2026-01-02T03:04:05.678Z", and back (with an offset too). */
 void control_time_text(int64_t ms, char ret[static 32]);
 int control_time_parse(const char *text, int64_t *ret_ms);
-bool control_filter_match(const struct control_filter *f, const struct pool_facts *facts);
+bool control_filter_match(const struct control_filter *f, const struct pool_sandbox_info *facts);
 void control_list(struct api *a, const struct api_caller *who, struct http_request *rq, bool paged);
 
 /* ---- what is told (api_control_tell.c) ------------------------------------------------------------- */
@@ -76,9 +76,9 @@ void control_list(struct api *a, const struct api_caller *who, struct http_reque
 bool control_owns(const struct api_caller *who, const char *key);
 /* "name", or "name:tag". Caller frees. */
 char *control_template_id(const char *name, const char *tag);
-json_t *control_sandbox(const struct api *a, const struct pool_facts *f);
-json_t *control_listed(const struct pool_facts *f);
-json_t *control_detail(const struct api *a, const struct pool_facts *f);
+json_t *control_sandbox(const struct api *a, const struct pool_sandbox_info *f);
+json_t *control_listed(const struct pool_sandbox_info *f);
+json_t *control_detail(const struct api *a, const struct pool_sandbox_info *f);
 json_t *control_template(const struct pool_template_facts *t);
 
 /* ---- one sandbox (api_control_sandbox.c, api_control_look.c) ---------------------------------------- */

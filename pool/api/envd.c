@@ -8,16 +8,16 @@
 #include "pool/api/api_private.h"
 #include "pool/envd/envd.h"
 
-static bool api_wire_find(void *user, const char *id, struct wire_target *ret)
+static bool api_wire_find(void *user, const char *id, struct envd_target *ret)
 {
 	struct api *a = user;
 	struct pool_sandbox *sb = a->pool ? pool_find(a->pool, id) : NULL;
-	struct pool_facts f;
+	struct pool_sandbox_info f;
 
 	if (!sb)
 		return false;
-	pool_facts(sb, &f);
-	*ret = (struct wire_target){
+	pool_sandbox_info(sb, &f);
+	*ret = (struct envd_target){
 		.id = f.id,
 		.template_name = f.template_name,
 		.guest = pool_guest(sb),
@@ -41,14 +41,14 @@ static void api_wire_kick(void *user, const char *id)
 		pool_guest_kick(sb);
 }
 
-static const struct wire_ops api_wire_ops = {.find = api_wire_find, .kick = api_wire_kick};
+static const struct envd_ops api_wire_ops = {.find = api_wire_find, .kick = api_wire_kick};
 
 bool api_wire(struct api *a, struct pool_sandbox *sb, struct http_request *rq, const char *path)
 {
-	struct pool_facts f;
+	struct pool_sandbox_info f;
 
 	if (!a->wire)
-		a->wire = wire_new(a->loop, &api_wire_ops, a);
-	pool_facts(sb, &f);
-	return wire_handle(a->wire, f.id, rq, path);
+		a->wire = envd_new(a->loop, &api_wire_ops, a);
+	pool_sandbox_info(sb, &f);
+	return envd_handle(a->wire, f.id, rq, path);
 }

@@ -168,14 +168,14 @@ static int filter_parse(
 
 /* ---- choosing --------------------------------------------------------------------------------- */
 
-static bool template_match(const char *wanted, const struct pool_facts *f)
+static bool template_match(const char *wanted, const struct pool_sandbox_info *f)
 {
 	cleanup_free char *id = control_template_id(f->template_name, f->template_tag);
 
 	return !strcmp(wanted, id) || !strcmp(wanted, f->template_name);
 }
 
-bool control_filter_match(const struct control_filter *f, const struct pool_facts *facts)
+bool control_filter_match(const struct control_filter *f, const struct pool_sandbox_info *facts)
 {
 	unsigned state = facts->state == POOL_PAUSED || facts->state == POOL_PAUSING
 		? CONTROL_PAUSED
@@ -198,7 +198,7 @@ bool control_filter_match(const struct control_filter *f, const struct pool_fact
 }
 
 /* Is it behind the token, in the order asked for? */
-static bool is_behind(const struct control_filter *f, const struct pool_facts *facts)
+static bool is_behind(const struct control_filter *f, const struct pool_sandbox_info *facts)
 {
 	int order = strcmp(facts->id, f->after_id);
 
@@ -222,9 +222,9 @@ static struct found find_all(
 	if (!all.items)
 		abort();
 	for (struct pool_sandbox *sb = pool_next(a->pool, NULL); sb; sb = pool_next(a->pool, sb)) {
-		struct pool_facts facts;
+		struct pool_sandbox_info facts;
 
-		pool_facts(sb, &facts);
+		pool_sandbox_info(sb, &facts);
 		if (!control_owns(who, facts.key) || !control_filter_match(f, &facts))
 			continue;
 		all.running += facts.state == POOL_RUNNING || facts.state == POOL_RESUMING;
@@ -239,7 +239,7 @@ void control_list(struct api *a, const struct api_caller *who, struct http_reque
 	struct control_filter f;
 	json_t *list;
 	struct found all;
-	struct pool_facts facts;
+	struct pool_sandbox_info facts;
 	struct err err;
 	size_t n;
 
@@ -252,7 +252,7 @@ void control_list(struct api *a, const struct api_caller *who, struct http_reque
 	n = f.limit && all.n > f.limit ? f.limit : all.n;
 	list = json_array();
 	for (size_t i = 0; i < n; i++) {
-		pool_facts(all.items[f.oldest_first ? all.n - 1 - i : i], &facts);
+		pool_sandbox_info(all.items[f.oldest_first ? all.n - 1 - i : i], &facts);
 		json_array_append_new(list, control_listed(&facts));
 	}
 	if (n < all.n) {

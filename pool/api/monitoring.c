@@ -19,7 +19,7 @@
 
 #define PARTS_MAX 32 /* of a create's trace */
 
-struct api_numbers {
+struct api_monitoring {
 	struct metrics_family *create, *part, *creates;
 	struct metrics_family *sandboxes, *shells, *spares, *wanted, *making, *running;
 	struct metrics_family *found, *failures, *arrivals;
@@ -43,7 +43,8 @@ static int by_time(const void *a, const void *b)
 }
 
 /* The trace says when each part was over; a part is what lies between. */
-static void observe_parts(struct api_numbers *n, const struct pool_facts *f, const json_t *trace)
+static void observe_parts(
+	struct api_monitoring *n, const struct pool_sandbox_info *f, const json_t *trace)
 {
 	struct part parts[PARTS_MAX];
 	size_t n_parts = 0;
@@ -62,10 +63,10 @@ static void observe_parts(struct api_numbers *n, const struct pool_facts *f, con
 			f->template_name, f->mode, parts[i].name, NULL);
 }
 
-static void created(void *user, const struct pool_facts *f, bool ok, const json_t *trace)
+static void created(void *user, const struct pool_sandbox_info *f, bool ok, const json_t *trace)
 {
 	struct api *a = user;
-	struct api_numbers *n = a->numbers;
+	struct api_monitoring *n = a->numbers;
 	const char *mode = f->mode && *f->mode ? f->mode : "none";
 
 	metrics_add(n->creates, 1, f->template_name, mode, ok ? "ok" : "failed", NULL);
@@ -75,9 +76,9 @@ static void created(void *user, const struct pool_facts *f, bool ok, const json_
 	observe_parts(n, f, trace);
 }
 
-void api_numbers_new(struct api *a)
+void api_monitoring_new(struct api *a)
 {
-	struct api_numbers *n = calloc(1, sizeof(*n));
+	struct api_monitoring *n = calloc(1, sizeof(*n));
 	struct metrics *m = a->metrics;
 
 	if (!n)
@@ -153,7 +154,7 @@ static double resident(void)
 
 static void gather_daemon(struct api *a)
 {
-	struct api_numbers *n = a->numbers;
+	struct api_monitoring *n = a->numbers;
 	struct rusage ru;
 
 	metrics_set(n->uptime, (double)(clock_now_ns() - a->started_ns) / 1e9, NULL);
@@ -171,7 +172,7 @@ static void gather_daemon(struct api *a)
 
 static void gather_templates(struct api *a)
 {
-	struct api_numbers *n = a->numbers;
+	struct api_monitoring *n = a->numbers;
 	struct metrics_family *gauges[] = {
 		n->shells, n->spares, n->wanted, n->making, n->running, n->arrivals};
 	struct pool_template_facts t;
@@ -221,7 +222,7 @@ static double number(const json_t *reply, const char *name)
 
 static void gather_memory(struct scrape *s)
 {
-	struct api_numbers *n = s->api->numbers;
+	struct api_monitoring *n = s->api->numbers;
 	unsigned sampled = 0;
 
 	metrics_reset(n->memory);
@@ -326,9 +327,9 @@ void api_metrics(struct api *a, struct http_request *rq)
 	a->numbers->scrapes = s;
 	while (s->n_samples < LIMIT_METRICS_SAMPLED && (sb = pool_next(a->pool, sb))) {
 		struct sample *one = &s->samples[s->n_samples];
-		struct pool_facts f;
+		struct pool_sandbox_info f;
 
-		pool_facts(sb, &f);
+		pool_sandbox_info(sb, &f);
 		if (f.state != POOL_RUNNING)
 			continue;
 		one->scrape = s;
@@ -342,15 +343,15 @@ void api_metrics(struct api *a, struct http_request *rq)
 	one_less(s);
 }
 
-void api_numbers_drop(struct api *a)
+void api_monitoring_drop(struct api *a)
 {
 	while (a->numbers->scrapes)
 		scrape_free(a->numbers->scrapes);
 }
 
-void api_numbers_free(struct api *a)
+void api_monitoring_free(struct api *a)
 {
-	api_numbers_drop(a);
+	api_monitoring_drop(a);
 	free(a->numbers);
 }
 

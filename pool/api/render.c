@@ -31,7 +31,7 @@ void control_time_text(int64_t ms, char ret[static 32])
 	snprintf(ret + n, 32 - n, ".%03dZ", (int)(ms % 1000));
 }
 
-static bool is_paused(const struct pool_facts *f)
+static bool is_paused(const struct pool_sandbox_info *f)
 {
 	return f->state == POOL_PAUSED || f->state == POOL_PAUSING;
 }
@@ -45,7 +45,7 @@ static json_t *copy(const json_t *value)
 	return c;
 }
 
-json_t *control_sandbox(const struct api *a, const struct pool_facts *f)
+json_t *control_sandbox(const struct api *a, const struct pool_sandbox_info *f)
 {
 	cleanup_free char *template = control_template_id(f->template_name, f->template_tag);
 	char token[DIGEST_TEXT_SIZE];
@@ -57,7 +57,7 @@ json_t *control_sandbox(const struct api *a, const struct pool_facts *f)
 		token, "trafficAccessToken", token);
 }
 
-json_t *control_listed(const struct pool_facts *f)
+json_t *control_listed(const struct pool_sandbox_info *f)
 {
 	cleanup_free char *template = control_template_id(f->template_name, f->template_tag);
 	char started[32], end[32];
@@ -93,7 +93,7 @@ static json_t *allowed(const json_t *rules)
 	return list;
 }
 
-json_t *control_detail(const struct api *a, const struct pool_facts *f)
+json_t *control_detail(const struct api *a, const struct pool_sandbox_info *f)
 {
 	json_t *obj = control_listed(f);
 

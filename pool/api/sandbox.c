@@ -114,12 +114,12 @@ static void pause_read(void *user, struct http_request *rq, const char *body, si
 static void done_sandbox(void *user, struct pool_sandbox *sb, int error, const char *text)
 {
 	struct control_call *c = user;
-	struct pool_facts f;
+	struct pool_sandbox_info f;
 
 	if (error || !sb) {
 		answer_error(c, error ? error : ENOENT, text);
 	} else {
-		pool_facts(sb, &f);
+		pool_sandbox_info(sb, &f);
 		http_reply(c->rq, c->was_running ? 200 : 201, control_sandbox(c->api, &f));
 	}
 	control_call_free(c);
@@ -128,14 +128,14 @@ static void done_sandbox(void *user, struct pool_sandbox *sb, int error, const c
 static void wake(struct control_call *c, const struct control_change *change, bool or_running)
 {
 	struct pool_sandbox *sb = pool_find(c->api->pool, c->id);
-	struct pool_facts f;
+	struct pool_sandbox_info f;
 
 	if (!sb) {
 		control_not_found(c->rq, c->id);
 		control_call_free(c);
 		return;
 	}
-	pool_facts(sb, &f);
+	pool_sandbox_info(sb, &f);
 	c->was_running = f.state == POOL_RUNNING;
 	if (c->was_running && !or_running) {
 		api_error(c->rq, 409, "sandbox \"%s\" is already running", c->id);
@@ -179,9 +179,9 @@ static void forked(void *user, struct pool_sandbox *sb, int error, const char *t
 		c->error = error ? error : EIO;
 		snprintf(c->text, sizeof(c->text), "%s", text);
 	} else {
-		struct pool_facts f;
+		struct pool_sandbox_info f;
 
-		pool_facts(sb, &f);
+		pool_sandbox_info(sb, &f);
 		one = json_pack("{s:o}", "sandbox", control_sandbox(c->api, &f));
 		c->some = true;
 	}
@@ -259,7 +259,7 @@ bool control_one(struct api *a, const struct api_caller *who, struct http_reques
 	const char *method = http_method(rq);
 	bool post = !strcmp(method, "POST"), get = !strcmp(method, "GET");
 	struct pool_sandbox *sb = pool_find(a->pool, id);
-	struct pool_facts f;
+	struct pool_sandbox_info f;
 	size_t i = 0;
 
 	while (i < sizeof(posts) / sizeof(posts[0]) && (!post || strcmp(rest, posts[i].path)))
@@ -269,7 +269,7 @@ bool control_one(struct api *a, const struct api_caller *who, struct http_reques
 		!(!*rest && !strcmp(method, "DELETE")))
 		return false;
 	if (sb)
-		pool_facts(sb, &f);
+		pool_sandbox_info(sb, &f);
 	if (!sb || !control_owns(who, f.key))
 		control_not_found(rq, id);
 	else if (post)

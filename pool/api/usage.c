@@ -15,7 +15,7 @@ static int64_t number(const json_t *reply, const char *name)
 	return (int64_t)json_integer_value(json_object_get(reply, name));
 }
 
-static json_t *metrics_json(const struct pool_facts *f, const json_t *reply)
+static json_t *metrics_json(const struct pool_sandbox_info *f, const json_t *reply)
 {
 	int64_t now_ms = clock_realtime_ns() / 1000000, private = number(reply, "memory_private"),
 		shared = number(reply, "memory_shared");
@@ -36,7 +36,7 @@ static json_t *metrics_json(const struct pool_facts *f, const json_t *reply)
 
 /* The end of a look into a running sandbox: its facts, or false where the answer has been given. */
 static bool looked(struct control_call *c, int error, const char *text, int *fds, unsigned n_fds,
-	struct pool_facts *ret)
+	struct pool_sandbox_info *ret)
 {
 	struct pool_sandbox *sb = pool_find(c->api->pool, c->id);
 
@@ -50,7 +50,7 @@ static bool looked(struct control_call *c, int error, const char *text, int *fds
 		api_error(c->rq, api_status(error), "%s", text);
 		return false;
 	}
-	pool_facts(sb, ret);
+	pool_sandbox_info(sb, ret);
 	return true;
 }
 
@@ -58,7 +58,7 @@ static void measured(
 	void *user, int error, const char *text, const json_t *reply, int *fds, unsigned n_fds)
 {
 	struct control_call *c = user;
-	struct pool_facts f;
+	struct pool_sandbox_info f;
 
 	if (looked(c, error, text, fds, n_fds, &f)) {
 		http_reply(c->rq, 200, json_pack("[o]", metrics_json(&f, reply)));
@@ -70,9 +70,9 @@ void control_metrics(struct api *a, struct http_request *rq, const char *id)
 {
 	struct pool_sandbox *sb = pool_find(a->pool, id);
 	struct api_caller none = {0};
-	struct pool_facts f;
+	struct pool_sandbox_info f;
 
-	pool_facts(sb, &f);
+	pool_sandbox_info(sb, &f);
 	if (f.state != POOL_RUNNING) /* it uses nothing */
 		http_reply(rq, 200, json_array());
 	else
@@ -107,7 +107,7 @@ static void console_read(
 {
 	struct control_call *c = user;
 	const char *console = json_string_value(json_object_get(reply, "text"));
-	struct pool_facts f;
+	struct pool_sandbox_info f;
 	char at[32];
 
 	if (looked(c, error, text, fds, n_fds, &f)) {
@@ -126,9 +126,9 @@ void control_logs(struct api *a, struct http_request *rq, const char *id, bool v
 	struct pool_sandbox *sb = pool_find(a->pool, id);
 	struct api_caller none = {0};
 	struct control_call *c;
-	struct pool_facts f;
+	struct pool_sandbox_info f;
 
-	pool_facts(sb, &f);
+	pool_sandbox_info(sb, &f);
 	if (f.state != POOL_RUNNING) {
 		http_reply(rq, 200,
 			v2 ? json_pack("{s:[]}", "logs")

@@ -28,14 +28,14 @@
 #define HIDDEN_OUTPUT 4096 /* of the cells around the code, which print nothing */
 
 struct code_call {
-	struct wire_call call;
+	struct envd_call call;
 	struct guest_stream *before, *s; /* NULL: none, or it is done */
 	char context[LIMIT_CONTEXT_NAME + 1];
 	char *code;
 	json_t *env;
 	bool listed, begun; /* in wire.codes; the code has been sent */
 	struct code_call *next;
-	struct wire_buf rest[PROTO_CHANNELS]; /* of a character; of a result's line */
+	struct envd_buf rest[PROTO_CHANNELS]; /* of a character; of a result's line */
 	bool skip; /* the line at hand is too long */
 	bool stalled, cut[PROTO_CHANNELS];
 	uint64_t limit, taken[PROTO_CHANNELS], timeout_ms, moved, moved_then;
@@ -43,20 +43,20 @@ struct code_call {
 
 /* ---- output ------------------------------------------------------------------------------- */
 
-static void code_line(struct wire_call *c, json_t *line)
+static void code_line(struct envd_call *c, json_t *line)
 {
-	wire_begin(c, 200, "application/json");
-	wire_line(c, line);
+	envd_begin(c, 200, "application/json");
+	envd_line(c, line);
 }
 
 static void code_text(
 	struct code_call *k, enum proto_channel channel, const uint8_t *bytes, size_t len)
 {
-	char when[WIRE_TIME_SIZE];
+	char when[ENVD_TIME_SIZE];
 
 	if (!len)
 		return;
-	wire_time(clock_realtime_ns(), when);
+	envd_time(clock_realtime_ns(), when);
 	code_line(&k->call,
 		json_pack("{s:s,s:o,s:s}", "type", channel == PROTO_OUT ? "stdout" : "stderr",
 			"text", json_lossy(bytes, len), "timestamp", when));
@@ -66,7 +66,7 @@ static void code_text(
 static void code_output(
 	struct code_call *k, enum proto_channel channel, const uint8_t *bytes, size_t len)
 {
-	struct wire_buf *rest = &k->rest[channel];
+	struct envd_buf *rest = &k->rest[channel];
 	uint64_t left = k->limit - k->taken[channel];
 	size_t n;
 
@@ -75,12 +75,12 @@ static void code_output(
 		len = (size_t)left;
 	}
 	k->taken[channel] += len;
-	wire_buf_append(rest, bytes, len);
+	envd_buf_append(rest, bytes, len);
 	if (!rest->len)
 		return;
 	n = utf8_whole(rest->bytes + rest->head, rest->len);
 	code_text(k, channel, rest->bytes + rest->head, n);
-	wire_buf_consume(rest, n);
+	envd_buf_consume(rest, n);
 }
 
 /* A line of the results' channel. What is none (the code may write there itself) is left out. */
@@ -91,27 +91,27 @@ static void code_result(struct code_call *k, const uint8_t *line, size_t len)
 	const json_t *data = json_object_get(value, "data");
 
 	if (type && json_is_object(data))
-		code_line(&k->call, wire_result(data, !strcmp(type, "result")));
+		code_line(&k->call, envd_result(data, !strcmp(type, "result")));
 }
 
 static void code_results(struct code_call *k, const uint8_t *bytes, size_t len)
 {
-	struct wire_buf *rest = &k->rest[PROTO_RESULT];
+	struct envd_buf *rest = &k->rest[PROTO_RESULT];
 
 	while (len) {
 		const uint8_t *end = memchr(bytes, '\n', len);
 		size_t n = end ? (size_t)(end - bytes) + 1 : len;
 
-		if (rest->len + n > LIMIT_WIRE_RESULT) {
+		if (rest->len + n > LIMIT_ENVD_RESULT) {
 			k->skip = k->cut[PROTO_RESULT] = true;
-			wire_buf_free(rest);
+			envd_buf_free(rest);
 		}
 		if (!k->skip)
-			wire_buf_append(rest, bytes, n);
+			envd_buf_append(rest, bytes, n);
 		if (end && !k->skip)
 			code_result(k, rest->bytes + rest->head, rest->len);
 		if (end) {
-			wire_buf_free(rest);
+			envd_buf_free(rest);
 			k->skip = false;
 		}
 		bytes += n;
@@ -122,15 +122,15 @@ static void code_results(struct code_call *k, const uint8_t *bytes, size_t len)
 static size_t code_data(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
 {
 	struct code_call *k = user;
-	struct wire_call *c = &k->call;
+	struct envd_call *c = &k->call;
 	size_t at = 0;
 
-	if (channel == PROTO_IN || !wire_call_open(c))
+	if (channel == PROTO_IN || !envd_call_open(c))
 		return len;
 	while (at < len) {
-		size_t n = len - at < LIMIT_WIRE_CHUNK ? len - at : LIMIT_WIRE_CHUNK;
+		size_t n = len - at < LIMIT_ENVD_CHUNK ? len - at : LIMIT_ENVD_CHUNK;
 
-		k->stalled = wire_call_full(c);
+		k->stalled = envd_call_full(c);
 		if (k->stalled)
 			break;
 		if (channel == PROTO_RESULT)
@@ -143,7 +143,7 @@ static size_t code_data(void *user, enum proto_channel channel, const uint8_t *b
 	return at;
 }
 
-static void code_writable(struct wire_call *c)
+static void code_writable(struct envd_call *c)
 {
 	struct code_call *k = (struct code_call *)c;
 
@@ -151,7 +151,7 @@ static void code_writable(struct wire_call *c)
 		return;
 	k->stalled = false;
 	guest_stream_resume(k->s);
-	wire_kick(c->w, c->id);
+	envd_kick(c->w, c->id);
 }
 
 /* ---- the end ------------------------------------------------------------------------------ */
@@ -223,7 +223,7 @@ static json_t *code_string(const char *text)
 }
 
 /* @timed_out: the limit of the call ended it, which a TimeoutError of the code's own is not. */
-static void code_error(struct wire_call *c, bool timed_out, const char *name, const char *value,
+static void code_error(struct envd_call *c, bool timed_out, const char *name, const char *value,
 	const char *traceback)
 {
 	json_t *line = json_pack("{s:s,s:o,s:o,s:o}", "type", "error", "name", code_string(name),
@@ -238,10 +238,10 @@ static void code_error(struct wire_call *c, bool timed_out, const char *name, co
 static void code_failed(
 	struct code_call *k, const struct guest_reply *reply, const struct code_end *e)
 {
-	struct wire_call *c = &k->call;
+	struct envd_call *c = &k->call;
 
 	if (!c->begun && !e->gone) {
-		wire_fail_errno(c, reply->error, reply->text);
+		envd_fail_errno(c, reply->error, reply->text);
 		return;
 	}
 	code_error(c, e->timed_out,
@@ -267,7 +267,7 @@ static void code_raised(struct code_call *k, const struct code_end *e)
 
 static void code_finish(struct code_call *k, const struct code_end *e)
 {
-	struct wire_call *c = &k->call;
+	struct envd_call *c = &k->call;
 	json_t *end = json_pack("{s:s}", "type", "end_of_execution");
 
 	if (!end)
@@ -279,17 +279,17 @@ static void code_finish(struct code_call *k, const struct code_end *e)
 	if (k->cut[PROTO_RESULT])
 		json_object_set_new(end, "results_cut", json_true());
 	code_line(c, end);
-	wire_finish(c);
+	envd_finish(c);
 }
 
 static void code_done(void *user, const struct guest_reply *reply)
 {
 	struct code_call *k = user;
-	struct wire_call *c = &k->call;
+	struct envd_call *c = &k->call;
 	struct code_end e = {0};
 
 	k->s = NULL;
-	if (wire_call_open(c)) {
+	if (envd_call_open(c)) {
 		bool good = end_parse(reply, &e);
 
 		/* what waited for the rest of its character */
@@ -298,18 +298,18 @@ static void code_done(void *user, const struct guest_reply *reply)
 		if (reply->error) {
 			code_failed(k, reply, &e);
 		} else if (!good) {
-			wire_fail(c, WIRE_INTERNAL, "the agent's answer is broken");
+			envd_fail(c, ENVD_INTERNAL, "the agent's answer is broken");
 		} else {
 			code_raised(k, &e);
 			code_line(c,
 				json_pack("{s:s,s:I}", "type", "number_of_executions",
 					"execution_count", (json_int_t)e.execution));
 		}
-		if (wire_call_open(c))
+		if (envd_call_open(c))
 			code_finish(k, &e);
 	}
 	code_end_free(&e);
-	wire_call_release(c);
+	envd_call_release(c);
 }
 
 /* ---- cells -------------------------------------------------------------------------------- */
@@ -327,7 +327,7 @@ static struct guest_stream *code_queue(
 	proto_put_u64(&o, PROTO_T_TIMEOUT_MS, k->timeout_ms);
 	proto_put_u64(&o, PROTO_T_LIMIT_OUT, limit);
 	proto_put_u64(&o, PROTO_T_LIMIT_ERR, limit);
-	return wire_request(&k->call, PROTO_CODE, &o, ops, k);
+	return envd_request(&k->call, PROTO_CODE, &o, ops, k);
 }
 
 /*
@@ -366,7 +366,7 @@ static char *env_cell_reset(void)
 	return cell;
 }
 
-static void code_late(struct wire_call *c);
+static void code_late(struct envd_call *c);
 
 /* The code itself. */
 static void code_run(struct code_call *k)
@@ -376,7 +376,7 @@ static void code_run(struct code_call *k)
 	k->begun = true;
 	k->s = code_queue(k, k->code, k->limit, &ops);
 	if (k->s)
-		wire_call_limit(&k->call, k->timeout_ms + LIMIT_WIRE_GRACE_MS, code_late);
+		envd_call_limit(&k->call, k->timeout_ms + LIMIT_ENVD_GRACE_MS, code_late);
 }
 
 /* ---- variables around it ------------------------------------------------------------------ */
@@ -424,7 +424,7 @@ static void code_unlist(struct code_call *k)
 	}
 	if (o && !o->before && !o->begun && code_turn(o))
 		code_before(o);
-	wire_call_release(&k->call);
+	envd_call_release(&k->call);
 }
 
 static void code_list(struct code_call *k)
@@ -435,7 +435,7 @@ static void code_list(struct code_call *k)
 		at = &(*at)->next;
 	*at = k;
 	k->listed = true;
-	wire_call_hold(&k->call);
+	envd_call_hold(&k->call);
 }
 
 static void after_done(void *user, const struct guest_reply *reply)
@@ -444,7 +444,7 @@ static void after_done(void *user, const struct guest_reply *reply)
 
 	(void)reply;
 	code_unlist(k);
-	wire_call_release(&k->call);
+	envd_call_release(&k->call);
 }
 
 /* The variables are set: the code, where its client is there, and behind it what resets them. */
@@ -457,25 +457,25 @@ static void before_done(void *user, const struct guest_reply *reply)
 
 	k->before = NULL;
 	if (!good) { /* its interpreter is gone, or will not have it: the code has not run */
-		if (reply->error && wire_call_open(&k->call)) {
+		if (reply->error && envd_call_open(&k->call)) {
 			code_failed(k, reply, &e);
-			if (wire_call_open(&k->call))
+			if (envd_call_open(&k->call))
 				code_finish(k, &e);
 		} else {
-			wire_fail(&k->call, WIRE_INTERNAL, "the variables could not be set: %s",
+			envd_fail(&k->call, ENVD_INTERNAL, "the variables could not be set: %s",
 				e.value ? e.value : "the agent's answer is broken");
 		}
 		code_unlist(k);
 	} else {
 		cleanup_free char *cell = env_cell_reset();
 
-		if (wire_call_open(&k->call))
+		if (envd_call_open(&k->call))
 			code_run(k);
 		if (!code_queue(k, cell, HIDDEN_OUTPUT, &after))
 			code_unlist(k);
 	}
 	code_end_free(&e);
-	wire_call_release(&k->call);
+	envd_call_release(&k->call);
 }
 
 static void code_before(struct code_call *k)
@@ -495,24 +495,24 @@ static void code_cancel(struct code_call *k)
 		guest_stream_cancel(k->s);
 	else if (k->listed && !k->before && !k->begun)
 		code_unlist(k);
-	wire_kick(k->call.w, k->call.id);
+	envd_kick(k->call.w, k->call.id);
 }
 
-static void code_gone(struct wire_call *c)
+static void code_gone(struct envd_call *c)
 {
-	wire_call_hold(c);
+	envd_call_hold(c);
 	code_cancel((struct code_call *)c);
-	wire_call_release(c);
+	envd_call_release(c);
 }
 
 /* The agent should have ended it long ago. A client that still reads is let. */
-static void code_late(struct wire_call *c)
+static void code_late(struct envd_call *c)
 {
 	struct code_call *k = (struct code_call *)c;
 
 	if (k->moved != k->moved_then) {
 		k->moved_then = k->moved;
-		wire_call_limit(c, LIMIT_WIRE_GRACE_MS, code_late);
+		envd_call_limit(c, LIMIT_ENVD_GRACE_MS, code_late);
 		return;
 	}
 	code_cancel(k);
@@ -521,79 +521,79 @@ static void code_late(struct wire_call *c)
 	code_finish(k, &(struct code_end){0});
 }
 
-static void code_keepalive(struct wire_call *c)
+static void code_keepalive(struct envd_call *c)
 {
 	code_line(c, json_pack("{s:s}", "type", "keepalive"));
 }
 
 /* ---- the request -------------------------------------------------------------------------- */
 
-static void execute_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+static void execute_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
 	struct code_call *k = (struct code_call *)c;
 	const json_t *own = json_object_get(body, "env_vars"),
 		     *timeout = json_object_get(body, "timeout_ms");
-	struct wire_target bare = {.env = t->env};
+	struct envd_target bare = {.env = t->env};
 	const char *code, *context, *language;
 	cleanup_json json_t *env = NULL;
 
-	if (wire_string(c, body, "code", &code) < 0 ||
-		wire_string(c, body, "context_id", &context) < 0 ||
-		wire_string(c, body, "language", &language) < 0)
+	if (envd_string(c, body, "code", &code) < 0 ||
+		envd_string(c, body, "context_id", &context) < 0 ||
+		envd_string(c, body, "language", &language) < 0)
 		return;
 	if (!json_is_string(json_object_get(body, "code"))) {
-		wire_fail(c, WIRE_INVALID, "code: what is to run is needed");
+		envd_fail(c, ENVD_INVALID, "code: what is to run is needed");
 		return;
 	}
 	if (*context && *language) {
-		wire_fail(c, WIRE_INVALID, "context_id and language: one of them, not both");
+		envd_fail(c, ENVD_INVALID, "context_id and language: one of them, not both");
 		return;
 	}
-	if (!wire_language(c, language) || !wire_context_known(c, *context ? context : "default"))
+	if (!envd_language(c, language) || !envd_context_known(c, *context ? context : "default"))
 		return;
 	if (timeout && (!json_is_integer(timeout) || json_integer_value(timeout) < 0)) {
-		wire_fail(c, WIRE_INVALID, "timeout_ms: must be a whole number of ms");
+		envd_fail(c, ENVD_INVALID, "timeout_ms: must be a whole number of ms");
 		return;
 	}
-	env = wire_env(c, &bare, own);
+	env = envd_env(c, &bare, own);
 	if (!env)
 		return;
 	k->timeout_ms =
-		wire_timeout(t, timeout ? (uint64_t)json_integer_value(timeout) : UINT64_MAX);
+		envd_timeout(t, timeout ? (uint64_t)json_integer_value(timeout) : UINT64_MAX);
 	k->limit = t->output_bytes ? t->output_bytes : LIMIT_OUTPUT_BYTES;
 	k->code = strdup(code);
 	k->env = json_incref(env);
 	snprintf(k->context, sizeof(k->context), "%s", *context ? context : "default");
-	wire_keepalive(c, KEEPALIVE_MS, code_keepalive);
+	envd_keepalive(c, KEEPALIVE_MS, code_keepalive);
 	if (!json_object_size(env)) {
 		code_run(k);
 		return;
 	}
-	if (code_waiting(k) >= LIMIT_WIRE_CODES) {
-		wire_fail(c, WIRE_EXHAUSTED, "%d executions wait for this context already",
-			LIMIT_WIRE_CODES);
+	if (code_waiting(k) >= LIMIT_ENVD_CODES) {
+		envd_fail(c, ENVD_EXHAUSTED, "%d executions wait for this context already",
+			LIMIT_ENVD_CODES);
 		return;
 	}
-	wire_call_limit(c, k->timeout_ms + LIMIT_WIRE_GRACE_MS, code_late);
+	envd_call_limit(c, k->timeout_ms + LIMIT_ENVD_GRACE_MS, code_late);
 	code_list(k);
 	if (code_turn(k))
 		code_before(k);
 }
 
-static void code_destroy(struct wire_call *c)
+static void code_destroy(struct envd_call *c)
 {
 	struct code_call *k = (struct code_call *)c;
 
 	for (int i = 0; i < PROTO_CHANNELS; i++)
-		wire_buf_free(&k->rest[i]);
+		envd_buf_free(&k->rest[i]);
 	free(k->code);
 	json_decref(k->env);
 }
 
-const struct wire_route wire_routes_code[] = {
+const struct envd_route envd_routes_code[] = {
 	{.method = "POST",
 		.path = "/execute",
-		.style = WIRE_LINES,
+		.style = ENVD_LINES,
 		.body = true,
 		.size = sizeof(struct code_call),
 		.start = execute_start,

@@ -13,32 +13,32 @@
 #include <strings.h>
 #include <sys/random.h>
 
-struct wire_context {
+struct envd_context {
 	char sandbox[LIMIT_NAME_SIZE], id[40];
 	char *cwd;
-	struct wire_context *next;
+	struct envd_context *next;
 };
 
 struct context_call {
-	struct wire_call call;
+	struct envd_call call;
 	struct guest_stream *s;
-	struct wire_context *made; /* not in the list yet */
+	struct envd_context *made; /* not in the list yet */
 	char id[LIMIT_CONTEXT_NAME + 1];
 	bool stop;
 };
 
 /* ---- the list ----------------------------------------------------------------------------- */
 
-static void context_free(struct wire_context *x)
+static void context_free(struct envd_context *x)
 {
 	free(x->cwd);
 	free(x);
 }
 
-void wire_contexts_free(struct wire *w)
+void envd_contexts_free(struct envd *w)
 {
 	while (w->contexts) {
-		struct wire_context *x = w->contexts;
+		struct envd_context *x = w->contexts;
 
 		w->contexts = x->next;
 		context_free(x);
@@ -46,13 +46,13 @@ void wire_contexts_free(struct wire *w)
 }
 
 /* Forget those of sandboxes that are no more. */
-static void contexts_sweep(struct wire *w)
+static void contexts_sweep(struct envd *w)
 {
-	for (struct wire_context **at = &w->contexts; *at;) {
-		struct wire_context *x = *at;
-		struct wire_target t;
+	for (struct envd_context **at = &w->contexts; *at;) {
+		struct envd_context *x = *at;
+		struct envd_target t;
 
-		if (wire_find(w, x->sandbox, &t)) {
+		if (envd_find(w, x->sandbox, &t)) {
 			at = &x->next;
 			continue;
 		}
@@ -61,37 +61,37 @@ static void contexts_sweep(struct wire *w)
 	}
 }
 
-static struct wire_context **context_at(struct wire *w, const char *sandbox, const char *id)
+static struct envd_context **context_at(struct envd *w, const char *sandbox, const char *id)
 {
-	struct wire_context **at = &w->contexts;
+	struct envd_context **at = &w->contexts;
 
 	while (*at && (strcmp((*at)->sandbox, sandbox) != 0 || strcmp((*at)->id, id) != 0))
 		at = &(*at)->next;
 	return at;
 }
 
-static unsigned contexts_count(const struct wire *w, const char *sandbox)
+static unsigned contexts_count(const struct envd *w, const char *sandbox)
 {
 	unsigned n = 0;
 
-	for (const struct wire_context *x = w->contexts; x; x = x->next)
+	for (const struct envd_context *x = w->contexts; x; x = x->next)
 		n += !strcmp(x->sandbox, sandbox);
 	return n;
 }
 
-bool wire_language(struct wire_call *c, const char *language)
+bool envd_language(struct envd_call *c, const char *language)
 {
 	if (!*language || !strcasecmp(language, "python") || !strcasecmp(language, "python3"))
 		return true;
-	wire_fail(c, WIRE_INVALID, "language: %.60s does not run here; python does", language);
+	envd_fail(c, ENVD_INVALID, "language: %.60s does not run here; python does", language);
 	return false;
 }
 
-bool wire_context_known(struct wire_call *c, const char *id)
+bool envd_context_known(struct envd_call *c, const char *id)
 {
 	if (!strcmp(id, "default") || *context_at(c->w, c->id, id))
 		return true;
-	wire_fail(c, WIRE_NOT_FOUND, "context %.100s not found; POST /contexts makes one", id);
+	envd_fail(c, ENVD_NOT_FOUND, "context %.100s not found; POST /contexts makes one", id);
 	return false;
 }
 
@@ -106,38 +106,38 @@ static json_t *context_json(const char *id, const char *cwd)
 static void context_done(void *user, const struct guest_reply *reply)
 {
 	struct context_call *x = user;
-	struct wire_call *c = &x->call;
+	struct envd_call *c = &x->call;
 
 	x->s = NULL;
 	if (reply->error) {
-		wire_fail_errno(c, reply->error, reply->text);
+		envd_fail_errno(c, reply->error, reply->text);
 	} else if (x->made) {
 		/* also where the client has gone: the interpreter is there */
 		x->made->next = c->w->contexts;
 		c->w->contexts = x->made;
-		wire_reply(c, 200, context_json(x->made->id, x->made->cwd));
+		envd_reply(c, 200, context_json(x->made->id, x->made->cwd));
 		x->made = NULL;
 	} else {
-		struct wire_context **at = context_at(c->w, c->id, x->id), *gone = *at;
+		struct envd_context **at = context_at(c->w, c->id, x->id), *gone = *at;
 
 		if (gone && x->stop) {
 			*at = gone->next;
 			context_free(gone);
 		}
-		wire_reply(c, 200, NULL);
+		envd_reply(c, 200, NULL);
 	}
-	wire_call_release(c);
+	envd_call_release(c);
 }
 
-static void context_late(struct wire_call *c)
+static void context_late(struct envd_call *c)
 {
 	struct context_call *x = (struct context_call *)c;
 
 	if (x->s)
 		guest_stream_cancel(x->s);
-	wire_kick(c->w, c->id);
-	wire_fail(c, WIRE_DEADLINE, "the interpreter did not answer in %d s",
-		LIMIT_WIRE_CALL_MS / 1000);
+	envd_kick(c->w, c->id);
+	envd_fail(c, ENVD_DEADLINE, "the interpreter did not answer in %d s",
+		LIMIT_ENVD_CALL_MS / 1000);
 }
 
 static void context_ask(struct context_call *x, const char *action, const char *id, const char *cwd,
@@ -154,15 +154,15 @@ static void context_ask(struct context_call *x, const char *action, const char *
 	if (cwd && *cwd)
 		proto_put_str(&o, PROTO_T_CWD, cwd);
 	if (env)
-		wire_put_env(&o, env);
-	x->s = wire_request(&x->call, PROTO_CONTEXT, &o, &ops, x);
+		envd_put_env(&o, env);
+	x->s = envd_request(&x->call, PROTO_CONTEXT, &o, &ops, x);
 	if (x->s)
-		wire_call_limit(&x->call, LIMIT_WIRE_CALL_MS, context_late);
+		envd_call_limit(&x->call, LIMIT_ENVD_CALL_MS, context_late);
 }
 
 /* ---- the requests ------------------------------------------------------------------------- */
 
-static void make_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+static void make_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
 	struct context_call *x = (struct context_call *)c;
 	char path[PROTO_PATH_MAX + 1] = "", user[LIMIT_USER + 1];
@@ -171,16 +171,16 @@ static void make_start(struct wire_call *c, const struct wire_target *t, const j
 	uint32_t r[4];
 
 	contexts_sweep(c->w);
-	if (wire_string(c, body, "language", &language) < 0 || !wire_language(c, language) ||
-		wire_string(c, body, "cwd", &cwd) < 0 || wire_user(c, user) < 0 ||
-		(*cwd && wire_path(c, cwd, user, path) < 0))
+	if (envd_string(c, body, "language", &language) < 0 || !envd_language(c, language) ||
+		envd_string(c, body, "cwd", &cwd) < 0 || envd_user(c, user) < 0 ||
+		(*cwd && envd_path(c, cwd, user, path) < 0))
 		return;
-	if (contexts_count(c->w, c->id) >= LIMIT_WIRE_CONTEXTS) {
-		wire_fail(c, WIRE_EXHAUSTED, "%d contexts are there; remove one first",
-			LIMIT_WIRE_CONTEXTS);
+	if (contexts_count(c->w, c->id) >= LIMIT_ENVD_CONTEXTS) {
+		envd_fail(c, ENVD_EXHAUSTED, "%d contexts are there; remove one first",
+			LIMIT_ENVD_CONTEXTS);
 		return;
 	}
-	env = wire_env(c, t, NULL);
+	env = envd_env(c, t, NULL);
 	if (!env)
 		return;
 	x->made = calloc(1, sizeof(*x->made));
@@ -192,39 +192,39 @@ static void make_start(struct wire_call *c, const struct wire_target *t, const j
 	context_ask(x, "start", x->made->id, path, env);
 }
 
-static void list_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+static void list_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
 	json_t *list = json_array();
 
 	(void)t;
 	(void)body;
 	json_array_append_new(list, context_json("default", ""));
-	for (const struct wire_context *x = c->w->contexts; x; x = x->next) {
+	for (const struct envd_context *x = c->w->contexts; x; x = x->next) {
 		if (!strcmp(x->sandbox, c->id))
 			json_array_append_new(list, context_json(x->id, x->cwd));
 	}
-	wire_reply(c, 200, list);
+	envd_reply(c, 200, list);
 }
 
 /* The context of the path, in x->id; @suffix is taken off its end. */
 static bool context_named(struct context_call *x, const char *suffix)
 {
-	struct wire_call *c = &x->call;
+	struct envd_call *c = &x->call;
 	size_t n = strlen(c->rest), m = strlen(suffix);
 
 	if (n <= m || strcmp(c->rest + n - m, suffix) != 0 || n - m > LIMIT_CONTEXT_NAME ||
 		memchr(c->rest, '/', n - m)) {
-		wire_fail(c, WIRE_NOT_FOUND,
+		envd_fail(c, ENVD_NOT_FOUND,
 			"no such path; there are DELETE /contexts/ID and POST "
 			"/contexts/ID/restart");
 		return false;
 	}
 	memcpy(x->id, c->rest, n - m);
 	x->id[n - m] = '\0';
-	return wire_context_known(c, x->id);
+	return envd_context_known(c, x->id);
 }
 
-static void remove_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+static void remove_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
 	struct context_call *x = (struct context_call *)c;
 
@@ -236,7 +236,7 @@ static void remove_start(struct wire_call *c, const struct wire_target *t, const
 	context_ask(x, "stop", x->id, NULL, NULL);
 }
 
-static void restart_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+static void restart_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
 	struct context_call *x = (struct context_call *)c;
 
@@ -246,7 +246,7 @@ static void restart_start(struct wire_call *c, const struct wire_target *t, cons
 		context_ask(x, "restart", x->id, NULL, NULL);
 }
 
-static void context_destroy(struct wire_call *c)
+static void context_destroy(struct envd_call *c)
 {
 	struct context_call *x = (struct context_call *)c;
 
@@ -254,28 +254,28 @@ static void context_destroy(struct wire_call *c)
 		context_free(x->made);
 }
 
-const struct wire_route wire_routes_contexts[] = {
+const struct envd_route envd_routes_contexts[] = {
 	{.method = "POST",
 		.path = "/contexts",
-		.style = WIRE_PLAIN,
+		.style = ENVD_PLAIN,
 		.body = true,
 		.size = sizeof(struct context_call),
 		.start = make_start,
 		.destroy = context_destroy},
 	{.method = "GET",
 		.path = "/contexts",
-		.style = WIRE_PLAIN,
-		.size = sizeof(struct wire_call),
+		.style = ENVD_PLAIN,
+		.size = sizeof(struct envd_call),
 		.start = list_start},
 	{.method = "POST",
 		.path = "/contexts/",
-		.style = WIRE_PLAIN,
+		.style = ENVD_PLAIN,
 		.size = sizeof(struct context_call),
 		.start = restart_start,
 		.destroy = context_destroy},
 	{.method = "DELETE",
 		.path = "/contexts/",
-		.style = WIRE_PLAIN,
+		.style = ENVD_PLAIN,
 		.size = sizeof(struct context_call),
 		.start = remove_start,
 		.destroy = context_destroy},

@@ -4,14 +4,14 @@
 
 #include "pool/envd/envd_private.h"
 
-/* Interpreters of a sandbox, by name (wire_context.c). */
+/* Interpreters of a sandbox, by name (envd_context.c). */
 
 /* Is @language ("": Python) one that runs here? false: answered. */
-bool wire_language(struct wire_call *c, const char *language);
+bool envd_language(struct envd_call *c, const char *language);
 /* Is there a context @id, "default" or one that was made here? false: answered. */
-bool wire_context_known(struct wire_call *c, const char *id);
+bool envd_context_known(struct envd_call *c, const char *id);
 
-/* wire_result.c: what a display or result of {mime: text} is in E2B's shape. New reference. */
-json_t *wire_result(const json_t *data, bool main_result);
+/* envd_result.c: what a display or result of {mime: text} is in E2B's shape. New reference. */
+json_t *envd_result(const json_t *data, bool main_result);
 
 #endif

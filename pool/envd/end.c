@@ -4,7 +4,7 @@
  */
 #include "pool/envd/envd_private.h"
 
-bool wire_end_parse(const struct guest_reply *reply, struct wire_end *end)
+bool envd_end_parse(const struct guest_reply *reply, struct envd_end *end)
 {
 	struct proto_in in = {.buf = reply->body, .len = reply->body_len};
 	bool has_status = false;
@@ -50,13 +50,13 @@ bool wire_end_parse(const struct guest_reply *reply, struct wire_end *end)
 		end->exited == !end->exit_signal;
 }
 
-void wire_fail_end(struct wire_call *c, const struct wire_end *end)
+void envd_fail_end(struct envd_call *c, const struct envd_end *end)
 {
 	/* a program that is not there is the request's fault: nothing of the API's is missing */
 	if (end->error == ENOENT || end->error == EACCES) {
 		c->reason = end->error == ENOENT ? "program_not_found" : "program_not_executable";
-		wire_fail(c, WIRE_INVALID, "%s", end->text);
+		envd_fail(c, ENVD_INVALID, "%s", end->text);
 	} else {
-		wire_fail_errno(c, end->error, end->text);
+		envd_fail_errno(c, end->error, end->text);
 	}
 }

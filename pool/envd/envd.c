@@ -15,9 +15,9 @@
 
 #define CONNECT_STREAM "application/connect+json"
 
-struct wire *wire_new(struct loop *l, const struct wire_ops *ops, void *user)
+struct envd *envd_new(struct loop *l, const struct envd_ops *ops, void *user)
 {
-	struct wire *w = calloc(1, sizeof(*w));
+	struct envd *w = calloc(1, sizeof(*w));
 
 	if (!w)
 		abort();
@@ -28,20 +28,20 @@ struct wire *wire_new(struct loop *l, const struct wire_ops *ops, void *user)
 	return w;
 }
 
-void wire_hold(struct wire *w)
+void envd_hold(struct envd *w)
 {
 	w->refs++;
 }
 
-void wire_release(struct wire *w)
+void envd_release(struct envd *w)
 {
 	if (--w->refs)
 		return;
-	wire_contexts_free(w);
+	envd_contexts_free(w);
 	free(w);
 }
 
-static bool gone_find(void *user, const char *id, struct wire_target *ret)
+static bool gone_find(void *user, const char *id, struct envd_target *ret)
 {
 	(void)user;
 	(void)id;
@@ -55,15 +55,15 @@ static void gone_kick(void *user, const char *id)
 	(void)id;
 }
 
-void wire_free(struct wire *w)
+void envd_free(struct envd *w)
 {
-	static const struct wire_ops gone = {.find = gone_find, .kick = gone_kick};
+	static const struct envd_ops gone = {.find = gone_find, .kick = gone_kick};
 
 	if (!w)
 		return;
 	w->ops = &gone;
-	wire_processes_unguard(w);
-	wire_release(w);
+	envd_processes_unguard(w);
+	envd_release(w);
 }
 
 /* ---- routes ------------------------------------------------------------------------------- */
@@ -71,50 +71,50 @@ void wire_free(struct wire *w)
 /* It is well where its agent answers: that is what the SDKs ask here. */
 static void health_done(void *user, const struct guest_reply *reply)
 {
-	struct wire_call *c = user;
+	struct envd_call *c = user;
 
 	if (reply->error)
-		wire_fail(c, WIRE_UNAVAILABLE, "the sandbox %s: %s", c->id, reply->text);
+		envd_fail(c, ENVD_UNAVAILABLE, "the sandbox %s: %s", c->id, reply->text);
 	else
-		wire_reply(c, 204, NULL);
-	wire_call_release(c);
+		envd_reply(c, 204, NULL);
+	envd_call_release(c);
 }
 
-static void health_late(struct wire_call *c)
+static void health_late(struct envd_call *c)
 {
-	wire_fail(c, WIRE_UNAVAILABLE, "the agent of the sandbox %s has not answered for %d s",
-		c->id, LIMIT_WIRE_HEALTH_MS / 1000);
+	envd_fail(c, ENVD_UNAVAILABLE, "the agent of the sandbox %s has not answered for %d s",
+		c->id, LIMIT_ENVD_HEALTH_MS / 1000);
 }
 
-static void health_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+static void health_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
 	static const struct guest_stream_ops ops = {.done = health_done};
 
 	(void)t;
 	(void)body;
-	if (wire_request(c, PROTO_INFO, &(struct proto_out){0}, &ops, c))
-		wire_call_limit(c, LIMIT_WIRE_HEALTH_MS, health_late);
+	if (envd_request(c, PROTO_INFO, &(struct proto_out){0}, &ops, c))
+		envd_call_limit(c, LIMIT_ENVD_HEALTH_MS, health_late);
 }
 
-static const struct wire_route routes_health[] = {
+static const struct envd_route routes_health[] = {
 	{.method = "GET",
 		.path = "/health",
-		.style = WIRE_PLAIN,
-		.size = sizeof(struct wire_call),
+		.style = ENVD_PLAIN,
+		.size = sizeof(struct envd_call),
 		.start = health_start},
 	{0},
 };
 
-static const struct wire_route *const tables[] = {routes_health, wire_routes_process,
-	wire_routes_exec, wire_routes_files, wire_routes_filesystem, wire_routes_code,
-	wire_routes_contexts};
+static const struct envd_route *const tables[] = {routes_health, envd_routes_process,
+	envd_routes_exec, envd_routes_files, envd_routes_filesystem, envd_routes_code,
+	envd_routes_contexts};
 
 /* The route of @path; NULL: none. *@ret_method: there is one, for another method. */
-static const struct wire_route *route_find(
+static const struct envd_route *route_find(
 	const char *method, const char *path, const char **ret_rest, bool *ret_method)
 {
 	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
-		for (const struct wire_route *r = tables[i]; r->path; r++) {
+		for (const struct envd_route *r = tables[i]; r->path; r++) {
 			size_t n = strlen(r->path);
 			bool below = r->path[n - 1] == '/';
 
@@ -141,19 +141,19 @@ static bool type_is(const char *header, const char *type)
 		(!header[n] || header[n] == ';' || header[n] == ' ');
 }
 
-static bool type_check(struct wire_call *c)
+static bool type_check(struct envd_call *c)
 {
 	const char *type = http_header(c->rq, "Content-Type");
 
-	if (c->style == WIRE_STREAM && !type_is(type, CONNECT_STREAM)) {
-		wire_fail(c, WIRE_TYPE,
+	if (c->style == ENVD_STREAM && !type_is(type, CONNECT_STREAM)) {
+		envd_fail(c, ENVD_TYPE,
 			"this method streams: send Content-Type: " CONNECT_STREAM
 			" and an enveloped message (got %.100s)",
 			type ? type : "none");
 		return false;
 	}
-	if (c->style == WIRE_UNARY && !type_is(type, "application/json")) {
-		wire_fail(c, WIRE_TYPE, "send Content-Type: application/json (got %.100s)",
+	if (c->style == ENVD_UNARY && !type_is(type, "application/json")) {
+		envd_fail(c, ENVD_TYPE, "send Content-Type: application/json (got %.100s)",
 			type ? type : "none");
 		return false;
 	}
@@ -161,16 +161,16 @@ static bool type_check(struct wire_call *c)
 }
 
 /* The sandbox, where it runs; else the error is answered. */
-static bool call_target(struct wire_call *c, struct wire_target *t)
+static bool call_target(struct envd_call *c, struct envd_target *t)
 {
-	if (!wire_find(c->w, c->id, t)) {
-		wire_fail(c, WIRE_NOT_FOUND, "there is no sandbox %s", c->id);
+	if (!envd_find(c->w, c->id, t)) {
+		envd_fail(c, ENVD_NOT_FOUND, "there is no sandbox %s", c->id);
 		return false;
 	}
 	if (!t->guest) {
-		wire_fail(c,
-			c->style == WIRE_PLAIN || c->style == WIRE_LINES ? WIRE_PRECONDITION
-									 : WIRE_UNAVAILABLE,
+		envd_fail(c,
+			c->style == ENVD_PLAIN || c->style == ENVD_LINES ? ENVD_PRECONDITION
+									 : ENVD_UNAVAILABLE,
 			"the sandbox %s is %s; a paused one is resumed first (`parbake resume`, or "
 			"POST /sandboxes/%s/connect)",
 			c->id, t->state, c->id);
@@ -181,47 +181,47 @@ static bool call_target(struct wire_call *c, struct wire_target *t)
 
 static void call_body(void *user, struct http_request *rq, const char *body, size_t len)
 {
-	struct wire_call *c = user;
+	struct envd_call *c = user;
 	cleanup_json json_t *value = NULL;
 	const char *wrong = NULL;
-	struct wire_target t;
+	struct envd_target t;
 	struct err err;
 
 	(void)rq;
-	wire_call_hold(c);
-	if (c->style == WIRE_STREAM)
-		wrong = wire_envelope_single(body, len, &body, &len);
+	envd_call_hold(c);
+	if (c->style == ENVD_STREAM)
+		wrong = envd_envelope_single(body, len, &body, &len);
 	if (wrong)
-		wire_fail(c, WIRE_INVALID, "%s", wrong);
+		envd_fail(c, ENVD_INVALID, "%s", wrong);
 	else if (json_parse("the request's body", body, len, &value, &err) < 0)
-		wire_fail(c, WIRE_INVALID, "%s", err.text);
+		envd_fail(c, ENVD_INVALID, "%s", err.text);
 	else if (!json_is_object(value))
-		wire_fail(c, WIRE_INVALID, "the request's body is not a JSON object");
+		envd_fail(c, ENVD_INVALID, "the request's body is not a JSON object");
 	else if (call_target(c, &t))
 		c->route->start(c, &t, value);
-	wire_call_release(c);
+	envd_call_release(c);
 }
 
 static void call_end(void *user, bool complete)
 {
-	struct wire_call *c = user;
+	struct envd_call *c = user;
 
 	(void)complete;
 	c->rq = NULL;
 	c->answered = true;
-	wire_call_quiet(c);
+	envd_call_quiet(c);
 	if (c->route->gone)
 		c->route->gone(c);
-	wire_call_release(c);
+	envd_call_release(c);
 }
 
-bool wire_handle(struct wire *w, const char *id, struct http_request *rq, const char *path)
+bool envd_handle(struct envd *w, const char *id, struct http_request *rq, const char *path)
 {
 	const char *rest = "";
 	bool other_method = false;
-	const struct wire_route *r = route_find(http_method(rq), path, &rest, &other_method);
-	struct wire_target t;
-	struct wire_call *c;
+	const struct envd_route *r = route_find(http_method(rq), path, &rest, &other_method);
+	struct envd_target t;
+	struct envd_call *c;
 
 	if (!r && other_method) {
 		char text[128];
@@ -236,7 +236,7 @@ bool wire_handle(struct wire *w, const char *id, struct http_request *rq, const 
 	if (!c)
 		abort();
 	c->w = w;
-	wire_hold(w);
+	envd_hold(w);
 	c->route = r;
 	c->style = r->style;
 	c->rq = rq;
@@ -245,16 +245,16 @@ bool wire_handle(struct wire *w, const char *id, struct http_request *rq, const 
 	snprintf(c->id, sizeof(c->id), "%s", id);
 	http_on_end(rq, call_end, c);
 	http_watch_client(rq);
-	wire_call_hold(c);
+	envd_call_hold(c);
 	if (!type_check(c)) {
-		wire_call_release(c);
+		envd_call_release(c);
 		return true;
 	}
 	if (r->body)
 		http_collect(rq, LIMIT_HTTP_BODY, call_body, NULL, c); /* call_end() lets it go */
 	else if (call_target(c, &t))
 		r->start(c, &t, NULL);
-	wire_call_release(c);
+	envd_call_release(c);
 	return true;
 }
 
@@ -265,7 +265,7 @@ static bool user_good(const char *name)
 	return strlen(name) <= LIMIT_USER && !strpbrk(name, "\n\r/");
 }
 
-int wire_user(struct wire_call *c, char ret[LIMIT_USER + 1])
+int envd_user(struct envd_call *c, char ret[LIMIT_USER + 1])
 {
 	const char *header = http_header(c->rq, "Authorization");
 	const char *query = http_query(c->rq, "username");
@@ -275,7 +275,7 @@ int wire_user(struct wire_call *c, char ret[LIMIT_USER + 1])
 	ret[0] = '\0';
 	if (query) {
 		if (!user_good(query)) {
-			wire_fail(c, WIRE_INVALID, "username: not the name of a user");
+			envd_fail(c, ENVD_INVALID, "username: not the name of a user");
 			return -EINVAL;
 		}
 		snprintf(ret, LIMIT_USER + 1, "%s", query);
@@ -284,7 +284,7 @@ int wire_user(struct wire_call *c, char ret[LIMIT_USER + 1])
 	if (!header || strncasecmp(header, "Basic ", 6) != 0)
 		return 0;
 	header += 6 + strspn(header + 6, " ");
-	if (wire_base64_decode(header, strlen(header), &bytes, &len)) {
+	if (envd_base64_decode(header, strlen(header), &bytes, &len)) {
 		const uint8_t *colon = memchr(bytes, ':', len);
 		size_t n = colon ? (size_t)(colon - bytes) : len;
 		bool good = n <= LIMIT_USER && !memchr(bytes, 0, n);
@@ -298,12 +298,12 @@ int wire_user(struct wire_call *c, char ret[LIMIT_USER + 1])
 		if (good)
 			return 0;
 	}
-	wire_fail(c, WIRE_UNAUTHENTICATED,
+	envd_fail(c, ENVD_UNAUTHENTICATED,
 		"Authorization: Basic names the user in the sandbox; this is no name of one");
 	return -EINVAL;
 }
 
-int wire_path(struct wire_call *c, const char *path, const char *user, char ret[PROTO_PATH_MAX + 1])
+int envd_path(struct envd_call *c, const char *path, const char *user, char ret[PROTO_PATH_MAX + 1])
 {
 	char home[LIMIT_USER + 16];
 	bool relative = path[0] != '/';
@@ -312,7 +312,7 @@ int wire_path(struct wire_call *c, const char *path, const char *user, char ret[
 	if (path[0] == '~' && (!path[1] || path[1] == '/'))
 		path += path[1] ? 2 : 1;
 	else if (path[0] == '~') {
-		wire_fail(c, WIRE_INVALID, "%.300s: only ~ and ~/… are understood", path);
+		envd_fail(c, ENVD_INVALID, "%.300s: only ~ and ~/… are understood", path);
 		return -EINVAL;
 	}
 	if (!*user || !strcmp(user, "root"))
@@ -323,11 +323,11 @@ int wire_path(struct wire_call *c, const char *path, const char *user, char ret[
 		     : snprintf(ret, PROTO_PATH_MAX + 1, "%s", path);
 	if (n <= (int)PROTO_PATH_MAX)
 		return 0;
-	wire_fail(c, WIRE_INVALID, "the path is longer than %u bytes", PROTO_PATH_MAX);
+	envd_fail(c, ENVD_INVALID, "the path is longer than %u bytes", PROTO_PATH_MAX);
 	return -EINVAL;
 }
 
-int wire_string(struct wire_call *c, const json_t *body, const char *key, const char **ret)
+int envd_string(struct envd_call *c, const json_t *body, const char *key, const char **ret)
 {
 	const json_t *value = json_object_get(body, key);
 
@@ -338,7 +338,7 @@ int wire_string(struct wire_call *c, const json_t *body, const char *key, const 
 	if (*ret && strlen(*ret) == json_string_length(value))
 		return 0;
 	*ret = "";
-	wire_fail(c, WIRE_INVALID, "%s: must be a string, without a NUL in it", key);
+	envd_fail(c, ENVD_INVALID, "%s: must be a string, without a NUL in it", key);
 	return -EINVAL;
 }
 
@@ -349,7 +349,7 @@ static bool variable_good(const char *key, const json_t *value)
 		strlen(json_string_value(value)) == json_string_length(value);
 }
 
-json_t *wire_env(struct wire_call *c, const struct wire_target *t, const json_t *own)
+json_t *envd_env(struct envd_call *c, const struct envd_target *t, const json_t *own)
 {
 	json_t *env = json_object(), *value;
 	const char *key;
@@ -374,14 +374,14 @@ json_t *wire_env(struct wire_call *c, const struct wire_target *t, const json_t 
 			json_object_set(env, key, value);
 	}
 	if (own && !json_is_null(own) && !json_is_object(own)) {
-		wire_fail(c, WIRE_INVALID, "the variables must be an object of strings");
+		envd_fail(c, ENVD_INVALID, "the variables must be an object of strings");
 		json_decref(env);
 		return NULL;
 	}
 	json_object_foreach((json_t *)own, key, value)
 	{
 		if (!variable_good(key, value)) {
-			wire_fail(c, WIRE_INVALID,
+			envd_fail(c, ENVD_INVALID,
 				"the variable %.100s: a name has no '=', a value is a string, and "
 				"neither holds a NUL",
 				key);
@@ -391,14 +391,14 @@ json_t *wire_env(struct wire_call *c, const struct wire_target *t, const json_t 
 		json_object_set(env, key, value);
 	}
 	if (json_object_size(env) > LIMIT_EXEC_ARGS) {
-		wire_fail(c, WIRE_INVALID, "more than %d variables", LIMIT_EXEC_ARGS);
+		envd_fail(c, ENVD_INVALID, "more than %d variables", LIMIT_EXEC_ARGS);
 		json_decref(env);
 		return NULL;
 	}
 	return env;
 }
 
-void wire_put_env(struct proto_out *o, const json_t *env)
+void envd_put_env(struct proto_out *o, const json_t *env)
 {
 	const char *key;
 	json_t *value;
@@ -413,7 +413,7 @@ void wire_put_env(struct proto_out *o, const json_t *env)
 	}
 }
 
-int wire_timeout_header(struct wire_call *c, uint64_t *ret)
+int envd_timeout_header(struct envd_call *c, uint64_t *ret)
 {
 	const char *text = http_header(c->rq, "Connect-Timeout-Ms");
 	uint64_t ms = 0;
@@ -423,7 +423,7 @@ int wire_timeout_header(struct wire_call *c, uint64_t *ret)
 		return 0;
 	for (const char *p = text; *p; p++) {
 		if (*p < '0' || *p > '9' || p - text >= 18) {
-			wire_fail(c, WIRE_INVALID, "Connect-Timeout-Ms: %.40s is no number of ms",
+			envd_fail(c, ENVD_INVALID, "Connect-Timeout-Ms: %.40s is no number of ms",
 				text);
 			return -EINVAL;
 		}
@@ -433,7 +433,7 @@ int wire_timeout_header(struct wire_call *c, uint64_t *ret)
 	return 0;
 }
 
-uint64_t wire_timeout(const struct wire_target *t, uint64_t asked)
+uint64_t envd_timeout(const struct envd_target *t, uint64_t asked)
 {
 	uint64_t ms = asked;
 

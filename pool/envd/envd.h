@@ -19,10 +19,10 @@
  *
  * What is behind it is asked by functions, so that a test needs no pool.
  */
-struct wire;
+struct envd;
 
 /* A sandbox; borrowed until the caller returns to the loop. */
-struct wire_target {
+struct envd_target {
 	const char *id, *template_name;
 	struct guest *guest; /* NULL: it does not run */
 	const char *state; /* in words, for errors */
@@ -31,22 +31,22 @@ struct wire_target {
 	uint64_t exec_timeout_ms, output_bytes, exec_memory_bytes, exec_pids; /* 0: the default */
 };
 
-struct wire_ops {
+struct envd_ops {
 	/* false: no such sandbox */
-	bool (*find)(void *user, const char *id, struct wire_target *ret);
+	bool (*find)(void *user, const char *id, struct envd_target *ret);
 	/* something was queued for its guest */
 	void (*kick)(void *user, const char *id);
 };
 
-/* @ops and @user are borrowed until wire_free(). Aborts without memory. */
-struct wire *wire_new(struct loop *l, const struct wire_ops *ops, void *user);
+/* @ops and @user are borrowed until envd_free(). Aborts without memory. */
+struct envd *envd_new(struct loop *l, const struct envd_ops *ops, void *user);
 /* No request may be open any more (free the http server first). The guests may be: what still
  * runs in them is forgotten, and the rest goes with them. */
-void wire_free(struct wire *w);
-DEFINE_CLEANUP(struct wire *, wire_free)
-#define cleanup_wire cleanup_with(wire_free_p_)
+void envd_free(struct envd *w);
+DEFINE_CLEANUP(struct envd *, envd_free)
+#define cleanup_envd cleanup_with(envd_free_p_)
 
 /* Answer @rq, a request for @path in the sandbox @id. false: no such route; nothing was done. */
-bool wire_handle(struct wire *w, const char *id, struct http_request *rq, const char *path);
+bool envd_handle(struct envd *w, const char *id, struct http_request *rq, const char *path);
 
 #endif

@@ -15,41 +15,41 @@
 #define KEEPALIVE_MS 15000
 
 struct exec_call {
-	struct wire_call call;
-	struct wire_process *p; /* NULL: it has ended */
+	struct envd_call call;
+	struct envd_process *p; /* NULL: it has ended */
 	bool stream;
-	struct wire_buf out, err;
+	struct envd_buf out, err;
 };
 
-static void exec_started(struct wire_call *c, uint32_t pid)
+static void exec_started(struct envd_call *c, uint32_t pid)
 {
 	struct exec_call *e = (struct exec_call *)c;
 
 	if (!e->stream)
 		return;
-	wire_begin(c, 200, "application/x-ndjson");
-	wire_line(c, json_pack("{s:s,s:I}", "type", "start", "pid", (json_int_t)pid));
+	envd_begin(c, 200, "application/x-ndjson");
+	envd_line(c, json_pack("{s:s,s:I}", "type", "start", "pid", (json_int_t)pid));
 }
 
 static void exec_data(
-	struct wire_call *c, enum proto_channel channel, bool pty, const uint8_t *bytes, size_t len)
+	struct envd_call *c, enum proto_channel channel, bool pty, const uint8_t *bytes, size_t len)
 {
 	struct exec_call *e = (struct exec_call *)c;
 	char *text;
 
 	(void)pty;
 	if (!e->stream) {
-		wire_buf_append(channel == PROTO_OUT ? &e->out : &e->err, bytes, len);
+		envd_buf_append(channel == PROTO_OUT ? &e->out : &e->err, bytes, len);
 		return;
 	}
 	text = base64_encode(bytes, len);
-	wire_line(c,
+	envd_line(c,
 		json_pack("{s:s,s:s}", "type", channel == PROTO_OUT ? "stdout" : "stderr", "data",
 			text));
 	free(text);
 }
 
-static json_t *exec_result(const struct wire_end *end)
+static json_t *exec_result(const struct envd_end *end)
 {
 	json_t *r = json_pack("{s:b,s:b,s:I,s:I,s:b,s:b,s:I}", "timed_out", end->timed_out, "oom",
 		end->oom, "stdout_bytes", (json_int_t)end->total_out, "stderr_bytes",
@@ -65,71 +65,71 @@ static json_t *exec_result(const struct wire_end *end)
 	return r;
 }
 
-static json_t *exec_text(const struct wire_buf *b)
+static json_t *exec_text(const struct envd_buf *b)
 {
 	return json_lossy(b->bytes + b->head, b->len);
 }
 
-static void exec_ended(struct wire_call *c, const struct wire_end *end)
+static void exec_ended(struct envd_call *c, const struct envd_end *end)
 {
 	struct exec_call *e = (struct exec_call *)c;
 	json_t *r;
 
 	e->p = NULL;
 	if (end->error) {
-		wire_fail_end(c, end);
+		envd_fail_end(c, end);
 		return;
 	}
 	r = exec_result(end);
 	if (e->stream) {
 		json_object_set_new(r, "type", json_string("end"));
-		wire_line(c, r);
-		wire_finish(c);
+		envd_line(c, r);
+		envd_finish(c);
 		return;
 	}
 	json_object_set_new(r, "stdout", exec_text(&e->out));
 	json_object_set_new(r, "stderr", exec_text(&e->err));
-	wire_reply(c, 200, r);
+	envd_reply(c, 200, r);
 }
 
-static const struct wire_reader_ops exec_ops = {
+static const struct envd_reader_ops exec_ops = {
 	.started = exec_started, .data = exec_data, .ended = exec_ended};
 
-static void exec_writable(struct wire_call *c)
+static void exec_writable(struct envd_call *c)
 {
 	struct exec_call *e = (struct exec_call *)c;
 
 	if (e->p)
-		wire_process_resume(e->p);
+		envd_process_resume(e->p);
 }
 
-static void exec_gone(struct wire_call *c)
+static void exec_gone(struct envd_call *c)
 {
 	struct exec_call *e = (struct exec_call *)c;
 
 	if (e->p)
-		wire_process_leave(e->p, c);
+		envd_process_leave(e->p, c);
 	e->p = NULL;
 }
 
-static void exec_destroy(struct wire_call *c)
+static void exec_destroy(struct envd_call *c)
 {
 	struct exec_call *e = (struct exec_call *)c;
 
-	wire_buf_free(&e->out);
-	wire_buf_free(&e->err);
+	envd_buf_free(&e->out);
+	envd_buf_free(&e->err);
 }
 
-static void exec_keepalive(struct wire_call *c)
+static void exec_keepalive(struct envd_call *c)
 {
 	if (c->begun)
-		wire_line(c, json_pack("{s:s}", "type", "keepalive"));
+		envd_line(c, json_pack("{s:s}", "type", "keepalive"));
 }
 
 /* ---- the request -------------------------------------------------------------------------- */
 
 /* An array of strings behind *@first (NULL: none); for the caller to free. */
-static int exec_strings(struct wire_call *c, const char *key, const json_t *array,
+static int exec_strings(struct envd_call *c, const char *key, const json_t *array,
 	const char *first, const char ***ret, size_t *ret_n)
 {
 	size_t n = 0, i;
@@ -137,7 +137,7 @@ static int exec_strings(struct wire_call *c, const char *key, const json_t *arra
 	const char **argv;
 
 	if (!json_is_array(array) || json_array_size(array) >= LIMIT_EXEC_ARGS) {
-		wire_fail(c, WIRE_INVALID, "%s: must be an array of at most %d strings", key,
+		envd_fail(c, ENVD_INVALID, "%s: must be an array of at most %d strings", key,
 			LIMIT_EXEC_ARGS - 1);
 		return -EINVAL;
 	}
@@ -151,14 +151,14 @@ static int exec_strings(struct wire_call *c, const char *key, const json_t *arra
 		argv[n] = json_string_value(value);
 		if (!argv[n] || strlen(argv[n]) != json_string_length(value)) {
 			free(argv);
-			wire_fail(c, WIRE_INVALID, "%s: strings are needed, without a NUL", key);
+			envd_fail(c, ENVD_INVALID, "%s: strings are needed, without a NUL", key);
 			return -EINVAL;
 		}
 		n++;
 	}
 	if (!n) {
 		free(argv);
-		wire_fail(c, WIRE_INVALID, "%s: the program to run is needed", key);
+		envd_fail(c, ENVD_INVALID, "%s: the program to run is needed", key);
 		return -EINVAL;
 	}
 	*ret = argv;
@@ -167,17 +167,17 @@ static int exec_strings(struct wire_call *c, const char *key, const json_t *arra
 }
 
 /* cmd, args, argv: what runs. */
-static int exec_command(struct wire_call *c, const json_t *body, struct wire_process_spec *spec,
+static int exec_command(struct envd_call *c, const json_t *body, struct envd_process_spec *spec,
 	const char ***ret_argv, json_t **ret_config)
 {
 	const json_t *argv = json_object_get(body, "argv"), *args = json_object_get(body, "args");
 	const char *cmd;
 	int rc = 0;
 
-	if (wire_string(c, body, "cmd", &cmd) < 0)
+	if (envd_string(c, body, "cmd", &cmd) < 0)
 		return -EINVAL;
 	if (!*cmd == !argv || (args && !*cmd)) {
-		wire_fail(c, WIRE_INVALID,
+		envd_fail(c, ENVD_INVALID,
 			"one of \"cmd\" (a shell line, or with \"args\" a program) and \"argv\" is "
 			"needed");
 		return -EINVAL;
@@ -207,7 +207,7 @@ static int exec_command(struct wire_call *c, const json_t *body, struct wire_pro
 
 /* An unsigned number at @key; @ret as it was where there is none. */
 static int exec_number(
-	struct wire_call *c, const json_t *object, const char *key, uint64_t max, uint64_t *ret)
+	struct envd_call *c, const json_t *object, const char *key, uint64_t max, uint64_t *ret)
 {
 	const json_t *value = json_object_get(object, key);
 
@@ -215,7 +215,7 @@ static int exec_number(
 		return 0;
 	if (!json_is_integer(value) || json_integer_value(value) < 0 ||
 		(uint64_t)json_integer_value(value) > max) {
-		wire_fail(c, WIRE_INVALID, "%s: must be a whole number from 0 to %llu", key,
+		envd_fail(c, ENVD_INVALID, "%s: must be a whole number from 0 to %llu", key,
 			(unsigned long long)max);
 		return -EINVAL;
 	}
@@ -223,7 +223,7 @@ static int exec_number(
 	return 0;
 }
 
-static int exec_terminal(struct wire_call *c, const json_t *body, struct wire_process_spec *spec)
+static int exec_terminal(struct envd_call *c, const json_t *body, struct envd_process_spec *spec)
 {
 	const json_t *tty = json_object_get(body, "tty");
 	uint64_t rows = 24, cols = 80;
@@ -239,7 +239,7 @@ static int exec_terminal(struct wire_call *c, const json_t *body, struct wire_pr
 }
 
 /* stdin (text) or stdin_base64: *@ret is the caller's; NULL: none. */
-static int exec_input(struct wire_call *c, const json_t *body, uint8_t **ret, size_t *ret_len)
+static int exec_input(struct envd_call *c, const json_t *body, uint8_t **ret, size_t *ret_len)
 {
 	const json_t *text = json_object_get(body, "stdin");
 	const json_t *coded = json_object_get(body, "stdin_base64");
@@ -248,7 +248,7 @@ static int exec_input(struct wire_call *c, const json_t *body, uint8_t **ret, si
 	*ret_len = 0;
 	if (text && !json_is_null(text)) {
 		if (!json_is_string(text) || coded) {
-			wire_fail(c, WIRE_INVALID,
+			envd_fail(c, ENVD_INVALID,
 				"stdin: must be text; for bytes there is stdin_base64, instead");
 			return -EINVAL;
 		}
@@ -262,40 +262,40 @@ static int exec_input(struct wire_call *c, const json_t *body, uint8_t **ret, si
 	if (!coded || json_is_null(coded))
 		return 0;
 	if (json_is_string(coded) &&
-		wire_base64_decode(
+		envd_base64_decode(
 			json_string_value(coded), json_string_length(coded), ret, ret_len))
 		return 0;
-	wire_fail(c, WIRE_INVALID, "stdin_base64: is not base64");
+	envd_fail(c, ENVD_INVALID, "stdin_base64: is not base64");
 	return -EINVAL;
 }
 
 /* Who runs it and where: the body's user goes before the header's. */
-static int exec_place(struct wire_call *c, const json_t *body, char user[LIMIT_USER + 1],
+static int exec_place(struct envd_call *c, const json_t *body, char user[LIMIT_USER + 1],
 	char cwd[PROTO_PATH_MAX + 1])
 {
 	const char *text;
 
-	if (wire_string(c, body, "user", &text) < 0)
+	if (envd_string(c, body, "user", &text) < 0)
 		return -EINVAL;
 	if (strlen(text) > LIMIT_USER) {
-		wire_fail(c, WIRE_INVALID, "user: longer than %d bytes", LIMIT_USER);
+		envd_fail(c, ENVD_INVALID, "user: longer than %d bytes", LIMIT_USER);
 		return -EINVAL;
 	}
 	if (*text)
 		strcpy(user, text);
-	else if (wire_user(c, user) < 0)
+	else if (envd_user(c, user) < 0)
 		return -EINVAL;
-	if (wire_string(c, body, "cwd", &text) < 0)
+	if (envd_string(c, body, "cwd", &text) < 0)
 		return -EINVAL;
 	cwd[0] = '\0';
-	return *text ? wire_path(c, text, user, cwd) : 0;
+	return *text ? envd_path(c, text, user, cwd) : 0;
 }
 
-static void exec_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+static void exec_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
 	struct exec_call *e = (struct exec_call *)c;
 	char user[LIMIT_USER + 1], cwd[PROTO_PATH_MAX + 1];
-	struct wire_process_spec spec = {.cwd = cwd, .user = user, .tag = ""};
+	struct envd_process_spec spec = {.cwd = cwd, .user = user, .tag = ""};
 	cleanup_free const char **argv = NULL;
 	cleanup_json json_t *config = NULL, *env = NULL;
 	cleanup_free uint8_t *input = NULL;
@@ -307,31 +307,31 @@ static void exec_start(struct wire_call *c, const struct wire_target *t, const j
 		exec_number(c, body, "timeout_ms", LIMIT_TIMEOUT_MS, &asked) < 0 ||
 		exec_input(c, body, &input, &input_len) < 0)
 		return;
-	env = wire_env(c, t, json_object_get(body, "env"));
+	env = envd_env(c, t, json_object_get(body, "env"));
 	if (!env)
 		return;
 	e->stream = json_is_true(json_object_get(body, "stream"));
-	limit = t->output_bytes ? t->output_bytes : LIMIT_WIRE_STREAM;
-	if (!e->stream && limit > LIMIT_WIRE_COLLECT)
-		limit = LIMIT_WIRE_COLLECT;
+	limit = t->output_bytes ? t->output_bytes : LIMIT_ENVD_STREAM;
+	if (!e->stream && limit > LIMIT_ENVD_COLLECT)
+		limit = LIMIT_ENVD_COLLECT;
 	spec.config = config;
 	spec.env = env;
-	spec.timeout_ms = wire_timeout(t, asked);
+	spec.timeout_ms = envd_timeout(t, asked);
 	spec.limit_out = spec.limit_err = limit;
 	/* with a stream and a terminal, more may come by SendInput */
 	spec.has_stdin = input || (e->stream && spec.rows);
-	e->p = wire_process_start(c, t, &spec, &exec_ops);
+	e->p = envd_process_start(c, t, &spec, &exec_ops);
 	if (!e->p)
 		return;
 	if (input)
-		wire_process_input(e->p, NULL, steal_ptr(&input), input_len, !spec.rows);
-	wire_keepalive(c, KEEPALIVE_MS, exec_keepalive);
+		envd_process_input(e->p, NULL, steal_ptr(&input), input_len, !spec.rows);
+	envd_keepalive(c, KEEPALIVE_MS, exec_keepalive);
 }
 
-const struct wire_route wire_routes_exec[] = {
+const struct envd_route envd_routes_exec[] = {
 	{.method = "POST",
 		.path = "/exec",
-		.style = WIRE_LINES,
+		.style = ENVD_LINES,
 		.body = true,
 		.size = sizeof(struct exec_call),
 		.start = exec_start,

@@ -17,7 +17,7 @@
 #define MODE_ASIS UINT32_MAX
 
 struct file_call {
-	struct wire_call call;
+	struct envd_call call;
 	struct guest_stream *s; /* NULL: none, or it is done */
 	char user[LIMIT_USER + 1], path[PROTO_PATH_MAX + 1];
 	uint32_t mode; /* of an upload; MODE_ASIS: the agent's own */
@@ -27,37 +27,37 @@ struct file_call {
 	uint64_t moved, moved_then;
 };
 
-static void file_stall(struct wire_call *c)
+static void file_stall(struct envd_call *c)
 {
 	struct file_call *f = (struct file_call *)c;
 
 	if (f->moved != f->moved_then) {
 		f->moved_then = f->moved;
-		wire_call_limit(c, LIMIT_WIRE_STALL_MS, file_stall);
+		envd_call_limit(c, LIMIT_ENVD_STALL_MS, file_stall);
 		return;
 	}
 	if (f->s)
 		guest_stream_cancel(f->s);
-	wire_fail(c, WIRE_DEADLINE, "%s: no byte has moved for %d s", f->path,
-		LIMIT_WIRE_STALL_MS / 1000);
-	wire_kick(c->w, c->id);
+	envd_fail(c, ENVD_DEADLINE, "%s: no byte has moved for %d s", f->path,
+		LIMIT_ENVD_STALL_MS / 1000);
+	envd_kick(c->w, c->id);
 }
 
-static void file_gone(struct wire_call *c)
+static void file_gone(struct envd_call *c)
 {
 	struct file_call *f = (struct file_call *)c;
 
 	if (!f->s)
 		return;
 	guest_stream_cancel(f->s);
-	wire_kick(c->w, c->id);
+	envd_kick(c->w, c->id);
 }
 
-static int file_where(struct wire_call *c, const char *path)
+static int file_where(struct envd_call *c, const char *path)
 {
 	struct file_call *f = (struct file_call *)c;
 
-	if (wire_path(c, path, f->user, f->path) < 0)
+	if (envd_path(c, path, f->user, f->path) < 0)
 		return -EINVAL;
 	f->named = true;
 	return 0;
@@ -80,28 +80,28 @@ static bool bytes_agree(const struct guest_reply *reply, uint64_t total)
 
 /* ---- GET ---------------------------------------------------------------------------------- */
 
-static void get_begin(struct wire_call *c)
+static void get_begin(struct envd_call *c)
 {
 	if (!c->begun)
-		wire_begin(c, 200, "application/octet-stream");
+		envd_begin(c, 200, "application/octet-stream");
 }
 
 static size_t get_data(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
 {
 	struct file_call *f = user;
-	struct wire_call *c = &f->call;
+	struct envd_call *c = &f->call;
 	size_t at = 0;
 
-	if (channel != PROTO_OUT || !wire_call_open(c))
+	if (channel != PROTO_OUT || !envd_call_open(c))
 		return len;
 	get_begin(c);
 	while (at < len) {
-		size_t n = len - at < LIMIT_WIRE_CHUNK ? len - at : LIMIT_WIRE_CHUNK;
+		size_t n = len - at < LIMIT_ENVD_CHUNK ? len - at : LIMIT_ENVD_CHUNK;
 
-		f->stalled = wire_call_full(c);
+		f->stalled = envd_call_full(c);
 		if (f->stalled)
 			break;
-		wire_write(c, bytes + at, n);
+		envd_write(c, bytes + at, n);
 		at += n;
 	}
 	f->moved += at;
@@ -111,23 +111,23 @@ static size_t get_data(void *user, enum proto_channel channel, const uint8_t *by
 static void get_done(void *user, const struct guest_reply *reply)
 {
 	struct file_call *f = user;
-	struct wire_call *c = &f->call;
+	struct envd_call *c = &f->call;
 
 	f->s = NULL;
 	if (reply->error == EINVAL || reply->error == EISDIR) {
-		wire_fail(c, WIRE_INVALID, "%s", reply->text);
+		envd_fail(c, ENVD_INVALID, "%s", reply->text);
 	} else if (reply->error) {
-		wire_fail_errno(c, reply->error, reply->text);
+		envd_fail_errno(c, reply->error, reply->text);
 	} else if (!bytes_agree(reply, f->moved)) {
-		wire_abort(c);
+		envd_abort(c);
 	} else {
 		get_begin(c);
-		wire_finish(c);
+		envd_finish(c);
 	}
-	wire_call_release(c);
+	envd_call_release(c);
 }
 
-static void get_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+static void get_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
 	static const struct guest_stream_ops ops = {.data = get_data, .done = get_done};
 	struct file_call *f = (struct file_call *)c;
@@ -138,18 +138,18 @@ static void get_start(struct wire_call *c, const struct wire_target *t, const js
 	(void)t;
 	(void)body;
 	if (!path || !*path) {
-		wire_fail(c, WIRE_INVALID, "?path= is needed: the file to read");
+		envd_fail(c, ENVD_INVALID, "?path= is needed: the file to read");
 		return;
 	}
-	if (wire_user(c, f->user) < 0 || file_where(c, path) < 0)
+	if (envd_user(c, f->user) < 0 || file_where(c, path) < 0)
 		return;
 	proto_put_str(&o, PROTO_T_PATH, f->path);
-	f->s = wire_request(c, PROTO_FILE_GET, &o, &ops, f);
+	f->s = envd_request(c, PROTO_FILE_GET, &o, &ops, f);
 	if (f->s)
-		wire_call_limit(c, LIMIT_WIRE_STALL_MS, file_stall);
+		envd_call_limit(c, LIMIT_ENVD_STALL_MS, file_stall);
 }
 
-static void file_writable(struct wire_call *c)
+static void file_writable(struct envd_call *c)
 {
 	struct file_call *f = (struct file_call *)c;
 
@@ -157,7 +157,7 @@ static void file_writable(struct wire_call *c)
 		return;
 	f->stalled = false;
 	guest_stream_resume(f->s);
-	wire_kick(c->w, c->id);
+	envd_kick(c->w, c->id);
 }
 
 /* ---- POST --------------------------------------------------------------------------------- */
@@ -165,16 +165,16 @@ static void file_writable(struct wire_call *c)
 static void put_done(void *user, const struct guest_reply *reply)
 {
 	struct file_call *f = user;
-	struct wire_call *c = &f->call;
+	struct envd_call *c = &f->call;
 	const char *name = strrchr(f->path, '/');
 
 	f->s = NULL;
 	if (reply->error)
-		wire_fail_errno(c, reply->error, reply->text);
+		envd_fail_errno(c, reply->error, reply->text);
 	else if (!bytes_agree(reply, f->moved))
-		wire_fail(c, WIRE_INTERNAL, "%s: fewer bytes arrived than were sent", f->path);
+		envd_fail(c, ENVD_INTERNAL, "%s: fewer bytes arrived than were sent", f->path);
 	else
-		wire_reply(c, 200,
+		envd_reply(c, 200,
 			json_pack("[{s:o,s:s,s:o}]", "name", json_lossy(name + 1, strlen(name + 1)),
 				"type", "file", "path", json_lossy(f->path, strlen(f->path))));
 	/* the rest of the body is dropped, should there be any */
@@ -182,7 +182,7 @@ static void put_done(void *user, const struct guest_reply *reply)
 		f->blocked = false;
 		http_upload_resume(c->rq);
 	}
-	wire_call_release(c);
+	envd_call_release(c);
 }
 
 static void put_writable(void *user, enum proto_channel channel)
@@ -195,7 +195,7 @@ static void put_writable(void *user, enum proto_channel channel)
 	http_upload_resume(f->call.rq);
 }
 
-static void put_request(struct wire_call *c)
+static void put_request(struct envd_call *c)
 {
 	static const struct guest_stream_ops ops = {.writable = put_writable, .done = put_done};
 	struct file_call *f = (struct file_call *)c;
@@ -208,23 +208,23 @@ static void put_request(struct wire_call *c)
 		proto_put_u32(&o, PROTO_T_MODE, f->mode);
 	if (*f->user)
 		proto_put_str(&o, PROTO_T_USER, f->user);
-	f->s = wire_request(c, PROTO_FILE_PUT, &o, &ops, f);
+	f->s = envd_request(c, PROTO_FILE_PUT, &o, &ops, f);
 	if (f->s)
-		wire_call_limit(c, LIMIT_WIRE_STALL_MS, file_stall);
+		envd_call_limit(c, LIMIT_ENVD_STALL_MS, file_stall);
 }
 
 static size_t put_data(void *user, const char *bytes, size_t len)
 {
 	struct file_call *f = user;
-	struct wire_call *c = &f->call;
+	struct envd_call *c = &f->call;
 	size_t n;
 
-	if (!f->s || !wire_call_open(c))
+	if (!f->s || !envd_call_open(c))
 		return len;
 	if (len > LIMIT_HTTP_UPLOAD - f->moved) {
 		guest_stream_cancel(f->s);
-		wire_kick(c->w, c->id);
-		wire_fail(c, WIRE_FULL, "more than the %llu bytes that a file may have",
+		envd_kick(c->w, c->id);
+		envd_fail(c, ENVD_FULL, "more than the %llu bytes that a file may have",
 			(unsigned long long)LIMIT_HTTP_UPLOAD);
 		return len;
 	}
@@ -232,39 +232,39 @@ static size_t put_data(void *user, const char *bytes, size_t len)
 	f->moved += n;
 	f->blocked = n < len;
 	if (n)
-		wire_kick(c->w, c->id);
+		envd_kick(c->w, c->id);
 	return n;
 }
 
 static void put_end(void *user)
 {
 	struct file_call *f = user;
-	struct wire_call *c = &f->call;
+	struct envd_call *c = &f->call;
 
 	if (!f->named) {
-		wire_fail(c, WIRE_INVALID, "there is no file in the form");
+		envd_fail(c, ENVD_INVALID, "there is no file in the form");
 		return;
 	}
 	if (!f->s)
 		return;
 	guest_stream_eof(f->s, PROTO_IN);
-	wire_kick(c->w, c->id);
+	envd_kick(c->w, c->id);
 }
 
 static void put_part(void *user, const char *field, const char *filename)
 {
 	struct file_call *f = user;
-	struct wire_call *c = &f->call;
+	struct envd_call *c = &f->call;
 
-	if (f->s || !wire_call_open(c))
+	if (f->s || !envd_call_open(c))
 		return;
 	if (field && strcmp(field, "file") != 0) {
-		wire_fail(c, WIRE_INVALID, "the form's field is called %.60s; \"file\" is expected",
+		envd_fail(c, ENVD_INVALID, "the form's field is called %.60s; \"file\" is expected",
 			field);
 		return;
 	}
 	if (!f->named && (!filename || !*filename)) {
-		wire_fail(c, WIRE_INVALID, "?path= or the file's name is needed: where it goes");
+		envd_fail(c, ENVD_INVALID, "?path= or the file's name is needed: where it goes");
 		return;
 	}
 	if (!f->named && file_where(c, filename) < 0)
@@ -273,7 +273,7 @@ static void put_part(void *user, const char *field, const char *filename)
 }
 
 /* ?mode=, octal: permission bits alone. */
-static int put_mode(struct wire_call *c)
+static int put_mode(struct envd_call *c)
 {
 	struct file_call *f = (struct file_call *)c;
 	const char *text = http_query(c->rq, "mode");
@@ -285,14 +285,14 @@ static int put_mode(struct wire_call *c)
 		return 0;
 	mode = strtoul(text, &end, 8);
 	if (*text < '0' || *text > '7' || *end || mode > 0777) {
-		wire_fail(c, WIRE_INVALID, "mode: permission bits are needed, in octal: 644");
+		envd_fail(c, ENVD_INVALID, "mode: permission bits are needed, in octal: 644");
 		return -EINVAL;
 	}
 	f->mode = (uint32_t)mode;
 	return 0;
 }
 
-static void put_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+static void put_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
 	static const struct http_upload_ops ops = {.data = put_data, .end = put_end};
 	struct file_call *f = (struct file_call *)c;
@@ -300,7 +300,7 @@ static void put_start(struct wire_call *c, const struct wire_target *t, const js
 
 	(void)t;
 	(void)body;
-	if (wire_user(c, f->user) < 0 || put_mode(c) < 0 ||
+	if (envd_user(c, f->user) < 0 || put_mode(c) < 0 ||
 		(path && *path && file_where(c, path) < 0))
 		return;
 	if (type && !strncasecmp(type, "multipart/form-data", 19)) {
@@ -308,14 +308,14 @@ static void put_start(struct wire_call *c, const struct wire_target *t, const js
 		return;
 	}
 	if (!type || strncasecmp(type, "application/octet-stream", 24) != 0) {
-		wire_fail(c, WIRE_INVALID,
+		envd_fail(c, ENVD_INVALID,
 			"send the file as multipart/form-data (field \"file\") or as Content-Type: "
 			"application/octet-stream (got %.100s)",
 			type ? type : "none");
 		return;
 	}
 	if (!f->named) {
-		wire_fail(c, WIRE_INVALID, "?path= is needed: where the file goes");
+		envd_fail(c, ENVD_INVALID, "?path= is needed: where the file goes");
 		return;
 	}
 	put_request(c);
@@ -323,17 +323,17 @@ static void put_start(struct wire_call *c, const struct wire_target *t, const js
 		http_upload(c->rq, &ops, f);
 }
 
-const struct wire_route wire_routes_files[] = {
+const struct envd_route envd_routes_files[] = {
 	{.method = "GET",
 		.path = "/files",
-		.style = WIRE_PLAIN,
+		.style = ENVD_PLAIN,
 		.size = sizeof(struct file_call),
 		.start = get_start,
 		.writable = file_writable,
 		.gone = file_gone},
 	{.method = "POST",
 		.path = "/files",
-		.style = WIRE_PLAIN,
+		.style = ENVD_PLAIN,
 		.size = sizeof(struct file_call),
 		.start = put_start,
 		.gone = file_gone},

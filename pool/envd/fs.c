@@ -4,7 +4,7 @@
  *
  * Each is a few requests to the agent one after the other; `next` is what comes when one is done.
  * An owner is told by name where it is root, else by number: names are the guest's business. A
- * listing goes below as deep as it is asked to, directory by directory, up to LIMIT_WIRE_ENTRIES;
+ * listing goes below as deep as it is asked to, directory by directory, up to LIMIT_ENVD_ENTRIES;
  * it tells a link from a file but not where it leads (Stat does).
  */
 #include "pool/envd/envd_private.h"
@@ -22,7 +22,7 @@ struct fs_dir {
 };
 
 struct fs_call {
-	struct wire_call call;
+	struct envd_call call;
 	struct guest_stream *s; /* NULL: none, or it is done */
 	void (*next)(struct fs_call *f, int error, const char *text);
 	char user[LIMIT_USER + 1], path[PROTO_PATH_MAX + 1], path2[PROTO_PATH_MAX + 1];
@@ -34,7 +34,7 @@ struct fs_call {
 	bool too_many;
 	struct fs_dir *dirs; /* the first is being listed */
 	json_t *entries;
-	struct wire_buf part; /* of an entry that runs on in the next frame */
+	struct envd_buf part; /* of an entry that runs on in the next frame */
 };
 
 /* ---- asking the agent --------------------------------------------------------------------- */
@@ -66,9 +66,9 @@ static void fs_done(void *user, const struct guest_reply *reply)
 	struct fs_call *f = user;
 
 	f->s = NULL;
-	if (wire_call_open(&f->call))
+	if (envd_call_open(&f->call))
 		f->next(f, reply->error, reply->text);
-	wire_call_release(&f->call);
+	envd_call_release(&f->call);
 }
 
 static void fs_stat_done(void *user, const struct guest_reply *reply)
@@ -76,34 +76,34 @@ static void fs_stat_done(void *user, const struct guest_reply *reply)
 	struct fs_call *f = user;
 
 	f->s = NULL;
-	if (wire_call_open(&f->call)) {
+	if (envd_call_open(&f->call)) {
 		if (!reply->error && !stat_parse(f, reply))
 			f->next(f, EPROTO, "the agent's answer is broken");
 		else
 			f->next(f, reply->error, reply->text);
 	}
-	wire_call_release(&f->call);
+	envd_call_release(&f->call);
 }
 
-static void fs_late(struct wire_call *c)
+static void fs_late(struct envd_call *c)
 {
 	struct fs_call *f = (struct fs_call *)c;
 
 	if (f->s)
 		guest_stream_cancel(f->s);
-	wire_fail(c, WIRE_DEADLINE, "%s: the sandbox did not answer in %d s", f->path,
-		LIMIT_WIRE_CALL_MS / 1000);
-	wire_kick(c->w, c->id);
+	envd_fail(c, ENVD_DEADLINE, "%s: the sandbox did not answer in %d s", f->path,
+		LIMIT_ENVD_CALL_MS / 1000);
+	envd_kick(c->w, c->id);
 }
 
-static void fs_gone(struct wire_call *c)
+static void fs_gone(struct envd_call *c)
 {
 	struct fs_call *f = (struct fs_call *)c;
 
 	if (!f->s)
 		return;
 	guest_stream_cancel(f->s);
-	wire_kick(c->w, c->id);
+	envd_kick(c->w, c->id);
 }
 
 static void fs_ask(struct fs_call *f, enum proto_type type, const char *path,
@@ -123,7 +123,7 @@ static void fs_ask(struct fs_call *f, enum proto_type type, const char *path,
 	if (*f->user && type == PROTO_FILE_MKDIR)
 		proto_put_str(&o, PROTO_T_USER, f->user);
 	f->next = next;
-	f->s = wire_request(&f->call, type, &o, ops, f);
+	f->s = envd_request(&f->call, type, &o, ops, f);
 }
 
 static const struct guest_stream_ops plain_ops = {.done = fs_done};
@@ -179,11 +179,11 @@ static json_t *entry_json(const char *path, const struct proto_stat *st, const c
 {
 	const char *slash = strrchr(path, '/');
 	const char *name = slash && slash[1] ? slash + 1 : path;
-	char mode[11], when[WIRE_TIME_SIZE];
+	char mode[11], when[ENVD_TIME_SIZE];
 	json_t *e;
 
 	permissions(st->mode, mode);
-	wire_time(st->mtime_ns, when);
+	envd_time(st->mtime_ns, when);
 	e = json_pack("{s:o,s:s,s:o,s:o,s:i,s:s,s:o,s:o,s:s}", "name", text_json(name), "type",
 		type_name(st->mode), "path", text_json(path), "size", number_text(NULL, st->size),
 		"mode", (int)(st->mode & 07777), "permissions", mode, "owner",
@@ -196,13 +196,13 @@ static json_t *entry_json(const char *path, const struct proto_stat *st, const c
 
 static void reply_entry(struct fs_call *f, const char *path)
 {
-	wire_reply(&f->call, 200, json_pack("{s:o}", "entry", entry_json(path, &f->stat, f->link)));
+	envd_reply(&f->call, 200, json_pack("{s:o}", "entry", entry_json(path, &f->stat, f->link)));
 }
 
 static void reply_stat(struct fs_call *f, int error, const char *text)
 {
 	if (error)
-		wire_fail_errno(&f->call, error, text);
+		envd_fail_errno(&f->call, error, text);
 	else
 		reply_entry(f, f->path);
 }
@@ -216,32 +216,32 @@ static int fs_path(
 	const char *text;
 	size_t n;
 
-	if (wire_string(&f->call, body, key, &text) < 0)
+	if (envd_string(&f->call, body, key, &text) < 0)
 		return -EINVAL;
 	if (!*text) {
-		wire_fail(&f->call, WIRE_INVALID, "%s: is needed", key);
+		envd_fail(&f->call, ENVD_INVALID, "%s: is needed", key);
 		return -EINVAL;
 	}
-	if (wire_path(&f->call, text, f->user, ret) < 0)
+	if (envd_path(&f->call, text, f->user, ret) < 0)
 		return -EINVAL;
 	for (n = strlen(ret); n > 1 && ret[n - 1] == '/'; n--)
 		ret[n - 1] = '\0';
 	return 0;
 }
 
-static int fs_begin(struct wire_call *c, const json_t *body, const char *key)
+static int fs_begin(struct envd_call *c, const json_t *body, const char *key)
 {
 	struct fs_call *f = (struct fs_call *)c;
 
-	if (wire_user(c, f->user) < 0 || fs_path(f, body, key, f->path) < 0)
+	if (envd_user(c, f->user) < 0 || fs_path(f, body, key, f->path) < 0)
 		return -EINVAL;
-	wire_call_limit(c, LIMIT_WIRE_CALL_MS, fs_late);
+	envd_call_limit(c, LIMIT_ENVD_CALL_MS, fs_late);
 	return 0;
 }
 
 /* ---- the methods -------------------------------------------------------------------------- */
 
-static void stat_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+static void stat_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
 	struct fs_call *f = (struct fs_call *)c;
 
@@ -253,7 +253,7 @@ static void stat_start(struct wire_call *c, const struct wire_target *t, const j
 static void made(struct fs_call *f, int error, const char *text)
 {
 	if (error)
-		wire_fail_errno(&f->call, error, text);
+		envd_fail_errno(&f->call, error, text);
 	else
 		fs_ask(f, PROTO_FILE_STAT, f->path, &stat_ops, reply_stat);
 }
@@ -264,14 +264,14 @@ static void make_looked(struct fs_call *f, int error, const char *text)
 	if (error == ENOENT)
 		fs_ask(f, PROTO_FILE_MKDIR, f->path, &plain_ops, made);
 	else if (error)
-		wire_fail_errno(&f->call, error, text);
+		envd_fail_errno(&f->call, error, text);
 	else if (S_ISDIR(f->stat.mode))
-		wire_fail(&f->call, WIRE_EXISTS, "the directory %s is there already", f->path);
+		envd_fail(&f->call, ENVD_EXISTS, "the directory %s is there already", f->path);
 	else
-		wire_fail(&f->call, WIRE_INVALID, "%s is there already, and no directory", f->path);
+		envd_fail(&f->call, ENVD_INVALID, "%s is there already, and no directory", f->path);
 }
 
-static void make_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+static void make_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
 	struct fs_call *f = (struct fs_call *)c;
 
@@ -283,7 +283,7 @@ static void make_start(struct wire_call *c, const struct wire_target *t, const j
 static void move_looked(struct fs_call *f, int error, const char *text)
 {
 	if (error)
-		wire_fail_errno(&f->call, error, text);
+		envd_fail_errno(&f->call, error, text);
 	else
 		reply_entry(f, f->path2);
 }
@@ -291,12 +291,12 @@ static void move_looked(struct fs_call *f, int error, const char *text)
 static void moved(struct fs_call *f, int error, const char *text)
 {
 	if (error)
-		wire_fail_errno(&f->call, error, text);
+		envd_fail_errno(&f->call, error, text);
 	else
 		fs_ask(f, PROTO_FILE_STAT, f->path2, &stat_ops, move_looked);
 }
 
-static void move_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+static void move_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
 	struct fs_call *f = (struct fs_call *)c;
 
@@ -309,12 +309,12 @@ static void move_start(struct wire_call *c, const struct wire_target *t, const j
 static void removed(struct fs_call *f, int error, const char *text)
 {
 	if (error && error != ENOENT)
-		wire_fail_errno(&f->call, error, text);
+		envd_fail_errno(&f->call, error, text);
 	else
-		wire_reply(&f->call, 200, json_object());
+		envd_reply(&f->call, 200, json_object());
 }
 
-static void remove_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+static void remove_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
 	struct fs_call *f = (struct fs_call *)c;
 
@@ -351,7 +351,7 @@ static void list_entry(struct fs_call *f, const struct proto_stat *st, const cha
 	const struct fs_dir *d = f->dirs;
 	char path[PROTO_PATH_MAX + 1];
 
-	if (json_array_size(f->entries) >= LIMIT_WIRE_ENTRIES) {
+	if (json_array_size(f->entries) >= LIMIT_ENVD_ENTRIES) {
 		f->too_many = true;
 		return;
 	}
@@ -382,7 +382,7 @@ static bool list_parse(struct fs_call *f)
 		name[n] = '\0';
 		if (strlen(name) != n || strchr(name, '/'))
 			return false;
-		wire_buf_consume(&f->part, PROTO_DIRENT_HEAD + n);
+		envd_buf_consume(&f->part, PROTO_DIRENT_HEAD + n);
 		list_entry(f, &st, name);
 	}
 	return true;
@@ -391,19 +391,19 @@ static bool list_parse(struct fs_call *f)
 static size_t list_data(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
 {
 	struct fs_call *f = user;
-	struct wire_call *c = &f->call;
+	struct envd_call *c = &f->call;
 
-	if (channel != PROTO_OUT || !wire_call_open(c))
+	if (channel != PROTO_OUT || !envd_call_open(c))
 		return len;
-	wire_buf_append(&f->part, bytes, len);
+	envd_buf_append(&f->part, bytes, len);
 	if (!list_parse(f)) {
 		guest_stream_cancel(f->s);
-		wire_fail(c, WIRE_INTERNAL, "%s: the agent's listing is broken", f->path);
+		envd_fail(c, ENVD_INTERNAL, "%s: the agent's listing is broken", f->path);
 	} else if (f->too_many) {
 		guest_stream_cancel(f->s);
-		wire_fail(c, WIRE_EXHAUSTED,
+		envd_fail(c, ENVD_EXHAUSTED,
 			"%s: more than %d entries; list less deep, or with a command", f->path,
-			LIMIT_WIRE_ENTRIES);
+			LIMIT_ENVD_ENTRIES);
 	}
 	return len;
 }
@@ -414,25 +414,25 @@ static void list_next(struct fs_call *f, int error, const char *text)
 {
 	/* a directory below that has just been removed, or is closed to us, is left out */
 	if (error && f->dirs->depth == 1) {
-		wire_fail_errno(&f->call, error, text);
+		envd_fail_errno(&f->call, error, text);
 		return;
 	}
-	wire_buf_free(&f->part);
+	envd_buf_free(&f->part);
 	list_pop(f);
 	if (f->dirs)
 		fs_ask(f, PROTO_FILE_LIST, f->dirs->path, &list_ops, list_next);
 	else
-		wire_reply(&f->call, 200, json_pack("{s:O}", "entries", f->entries));
+		envd_reply(&f->call, 200, json_pack("{s:O}", "entries", f->entries));
 }
 
-static void list_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+static void list_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
 	struct fs_call *f = (struct fs_call *)c;
 	json_int_t depth = json_integer_value(json_object_get(body, "depth"));
 
 	(void)t;
-	if (depth < 0 || depth > LIMIT_WIRE_DEPTH) {
-		wire_fail(c, WIRE_INVALID, "depth: from 1 to %d", LIMIT_WIRE_DEPTH);
+	if (depth < 0 || depth > LIMIT_ENVD_DEPTH) {
+		envd_fail(c, ENVD_INVALID, "depth: from 1 to %d", LIMIT_ENVD_DEPTH);
 		return;
 	}
 	if (fs_begin(c, body, "path") < 0)
@@ -443,24 +443,24 @@ static void list_start(struct wire_call *c, const struct wire_target *t, const j
 	fs_ask(f, PROTO_FILE_LIST, f->path, &list_ops, list_next);
 }
 
-static void fs_destroy(struct wire_call *c)
+static void fs_destroy(struct envd_call *c)
 {
 	struct fs_call *f = (struct fs_call *)c;
 
 	while (f->dirs)
 		list_pop(f);
-	wire_buf_free(&f->part);
+	envd_buf_free(&f->part);
 	json_decref(f->entries);
 }
 
 #define METHOD(name, fn)                                                                           \
 	{                                                                                          \
-		.method = "POST", .path = "/filesystem.Filesystem/" name, .style = WIRE_UNARY,     \
+		.method = "POST", .path = "/filesystem.Filesystem/" name, .style = ENVD_UNARY,     \
 		.body = true, .size = sizeof(struct fs_call), .start = (fn), .gone = fs_gone,      \
 		.destroy = fs_destroy                                                              \
 	}
 
-const struct wire_route wire_routes_filesystem[] = {
+const struct envd_route envd_routes_filesystem[] = {
 	METHOD("Stat", stat_start),
 	METHOD("ListDir", list_start),
 	METHOD("MakeDir", make_start),

@@ -13,7 +13,7 @@
  * INFO goes out behind the EXEC, and its answer (or the first output) is what "started" means.
  *
  * The agent enforces the time limit. As it is not trusted, the command is given up here when it has
- * not ended LIMIT_WIRE_GRACE_MS later and nothing moves.
+ * not ended LIMIT_ENVD_GRACE_MS later and nothing moves.
  */
 #include "pool/envd/envd_private.h"
 
@@ -23,21 +23,21 @@
 
 #include "common/clock.h"
 
-struct wire_input {
-	struct wire_call *c; /* answered when it is through; NULL: nobody waits */
+struct envd_input {
+	struct envd_call *c; /* answered when it is through; NULL: nobody waits */
 	uint8_t *bytes;
 	size_t len, at;
 	bool close;
-	struct wire_input *next;
+	struct envd_input *next;
 };
 
-struct wire_reader {
-	struct wire_call *c;
-	const struct wire_reader_ops *ops;
+struct envd_reader {
+	struct envd_call *c;
+	const struct envd_reader_ops *ops;
 };
 
-struct wire_process {
-	struct wire *w;
+struct envd_process {
+	struct envd *w;
 	char id[LIMIT_NAME_SIZE];
 	struct guest_stream *s; /* NULL: it has ended */
 	uint32_t pid;
@@ -47,39 +47,39 @@ struct wire_process {
 	uint64_t moved, moved_then; /* bytes taken; when the guard last looked */
 	bool pty, has_stdin, keep, started, ended, stalled, cut[PROTO_CHANNELS];
 	struct loop_timer *guard;
-	struct wire_reader readers[LIMIT_WIRE_READERS];
+	struct envd_reader readers[LIMIT_ENVD_READERS];
 	unsigned n_readers;
-	struct wire_input *inputs;
+	struct envd_input *inputs;
 	unsigned n_inputs;
 	size_t input_bytes; /* of them */
 	unsigned refs; /* the stream, the probe, and whoever runs a loop over its readers */
-	struct wire_process *next;
+	struct envd_process *next;
 };
 
 /* ---- the table ---------------------------------------------------------------------------- */
 
-static void process_release(struct wire_process *p)
+static void process_release(struct envd_process *p)
 {
 	if (--p->refs)
 		return;
 	loop_timer_cancel(p->guard);
 	json_decref(p->config);
 	free(p->tag);
-	wire_release(p->w);
+	envd_release(p->w);
 	free(p);
 }
 
-void wire_processes_unguard(struct wire *w)
+void envd_processes_unguard(struct envd *w)
 {
-	for (struct wire_process *p = w->processes; p; p = p->next) {
+	for (struct envd_process *p = w->processes; p; p = p->next) {
 		loop_timer_cancel(p->guard);
 		p->guard = NULL;
 	}
 }
 
-static void process_link(struct wire_process *p)
+static void process_link(struct envd_process *p)
 {
-	struct wire_process **at = &p->w->processes;
+	struct envd_process **at = &p->w->processes;
 
 	do {
 		p->pid = ++p->w->last_pid;
@@ -89,42 +89,42 @@ static void process_link(struct wire_process *p)
 	*at = p;
 }
 
-static void process_unlink(struct wire_process *p)
+static void process_unlink(struct envd_process *p)
 {
-	struct wire_process **at = &p->w->processes;
+	struct envd_process **at = &p->w->processes;
 
 	while (*at != p)
 		at = &(*at)->next;
 	*at = p->next;
 }
 
-struct wire_process *wire_process_next(
-	struct wire *w, const char *id, const struct wire_process *after)
+struct envd_process *envd_process_next(
+	struct envd *w, const char *id, const struct envd_process *after)
 {
-	struct wire_process *p = after ? after->next : w->processes;
+	struct envd_process *p = after ? after->next : w->processes;
 
 	while (p && (p->ended || strcmp(p->id, id) != 0))
 		p = p->next;
 	return p;
 }
 
-struct wire_process *wire_process_find(
-	struct wire *w, const char *id, uint32_t pid, const char *tag)
+struct envd_process *envd_process_find(
+	struct envd *w, const char *id, uint32_t pid, const char *tag)
 {
-	for (struct wire_process *p = wire_process_next(w, id, NULL); p;
-		p = wire_process_next(w, id, p)) {
+	for (struct envd_process *p = envd_process_next(w, id, NULL); p;
+		p = envd_process_next(w, id, p)) {
 		if (tag ? p->tag && !strcmp(p->tag, tag) : p->pid == pid)
 			return p;
 	}
 	return NULL;
 }
 
-/* What LIST shows of it: its words and its directory, as far as LIMIT_WIRE_CONFIG; no variables. */
+/* What LIST shows of it: its words and its directory, as far as LIMIT_ENVD_CONFIG; no variables. */
 static json_t *config_copy(const json_t *config)
 {
 	const json_t *args = json_object_get(config, "args"), *arg;
 	const char *cmd = json_string_value(json_object_get(config, "cmd"));
-	size_t left = LIMIT_WIRE_CONFIG, n = cmd ? strlen(cmd) : 0, i;
+	size_t left = LIMIT_ENVD_CONFIG, n = cmd ? strlen(cmd) : 0, i;
 	json_t *copy = json_object(), *words = json_array();
 
 	if (!copy || !words)
@@ -147,7 +147,7 @@ static json_t *config_copy(const json_t *config)
 	return copy;
 }
 
-json_t *wire_process_info(const struct wire_process *p)
+json_t *envd_process_info(const struct envd_process *p)
 {
 	json_t *info = json_pack("{s:O,s:I}", "config", p->config, "pid", (json_int_t)p->pid);
 
@@ -156,73 +156,73 @@ json_t *wire_process_info(const struct wire_process *p)
 	return info;
 }
 
-bool wire_process_is_pty(const struct wire_process *p)
+bool envd_process_is_pty(const struct envd_process *p)
 {
 	return p->pty;
 }
 
-bool wire_process_has_input(const struct wire_process *p)
+bool envd_process_has_input(const struct envd_process *p)
 {
 	return p->has_stdin;
 }
 
-uint32_t wire_process_pid(const struct wire_process *p)
+uint32_t envd_process_pid(const struct envd_process *p)
 {
 	return p->pid;
 }
 
 /* ---- followers ---------------------------------------------------------------------------- */
 
-bool wire_process_follow(
-	struct wire_process *p, struct wire_call *c, const struct wire_reader_ops *ops)
+bool envd_process_follow(
+	struct envd_process *p, struct envd_call *c, const struct envd_reader_ops *ops)
 {
-	if (p->n_readers == LIMIT_WIRE_READERS) {
-		wire_fail(c, WIRE_EXHAUSTED, "%d calls follow the command already",
-			LIMIT_WIRE_READERS);
+	if (p->n_readers == LIMIT_ENVD_READERS) {
+		envd_fail(c, ENVD_EXHAUSTED, "%d calls follow the command already",
+			LIMIT_ENVD_READERS);
 		return false;
 	}
-	p->readers[p->n_readers++] = (struct wire_reader){c, ops};
-	wire_call_hold(c);
+	p->readers[p->n_readers++] = (struct envd_reader){c, ops};
+	envd_call_hold(c);
 	if (p->started)
 		ops->started(c, p->pid);
 	return true;
 }
 
-void wire_process_leave(struct wire_process *p, struct wire_call *c)
+void envd_process_leave(struct envd_process *p, struct envd_call *c)
 {
 	for (unsigned i = 0; i < p->n_readers; i++) {
 		if (p->readers[i].c != c)
 			continue;
 		p->readers[i] = p->readers[--p->n_readers];
-		wire_call_release(c);
+		envd_call_release(c);
 		break;
 	}
 	if (p->ended || !p->s)
 		return;
 	if (!p->n_readers && !p->keep) {
 		guest_stream_cancel(p->s);
-		wire_kick(p->w, p->id);
+		envd_kick(p->w, p->id);
 	}
-	wire_process_resume(p);
+	envd_process_resume(p);
 }
 
-static void process_started(struct wire_process *p)
+static void process_started(struct envd_process *p)
 {
 	if (p->started || p->ended)
 		return;
 	p->started = true;
 	for (unsigned i = 0; i < p->n_readers;) {
-		struct wire_reader r = p->readers[i];
+		struct envd_reader r = p->readers[i];
 
-		wire_call_hold(r.c); /* it may leave while it is told */
+		envd_call_hold(r.c); /* it may leave while it is told */
 		r.ops->started(r.c, p->pid);
 		i += i < p->n_readers && p->readers[i].c == r.c;
-		wire_call_release(r.c);
+		envd_call_release(r.c);
 	}
 }
 
 /* Tell the end to whoever follows; nobody does after it. */
-static void process_end(struct wire_process *p, const struct wire_end *end)
+static void process_end(struct envd_process *p, const struct envd_end *end)
 {
 	if (p->ended)
 		return;
@@ -232,41 +232,41 @@ static void process_end(struct wire_process *p, const struct wire_end *end)
 	loop_timer_cancel(p->guard);
 	p->guard = NULL;
 	while (p->n_readers) {
-		struct wire_reader r = p->readers[0];
+		struct envd_reader r = p->readers[0];
 
 		p->readers[0] = p->readers[--p->n_readers];
-		if (wire_call_open(r.c))
+		if (envd_call_open(r.c))
 			r.ops->ended(r.c, end);
-		wire_call_release(r.c);
+		envd_call_release(r.c);
 	}
 }
 
 /* ---- input -------------------------------------------------------------------------------- */
 
-static void input_done(struct wire_process *p, bool through)
+static void input_done(struct envd_process *p, bool through)
 {
-	struct wire_input *in = p->inputs;
+	struct envd_input *in = p->inputs;
 
 	p->inputs = in->next;
 	p->n_inputs--;
 	p->input_bytes -= in->len;
 	if (in->c) {
 		if (through)
-			wire_reply(in->c, 200, json_object());
+			envd_reply(in->c, 200, json_object());
 		else
-			wire_fail(in->c, WIRE_NOT_FOUND,
+			envd_fail(in->c, ENVD_NOT_FOUND,
 				"the command %u ended before it was given all of this input",
 				p->pid);
-		wire_call_release(in->c);
+		envd_call_release(in->c);
 	}
 	free(in->bytes);
 	free(in);
 }
 
-static void inputs_send(struct wire_process *p)
+static void inputs_send(struct envd_process *p)
 {
 	while (p->inputs && p->s) {
-		struct wire_input *in = p->inputs;
+		struct envd_input *in = p->inputs;
 
 		in->at += guest_stream_send(p->s, PROTO_IN, in->bytes + in->at, in->len - in->at);
 		if (in->at < in->len)
@@ -277,21 +277,21 @@ static void inputs_send(struct wire_process *p)
 	}
 }
 
-int wire_process_input(
-	struct wire_process *p, struct wire_call *c, uint8_t *bytes, size_t len, bool close)
+int envd_process_input(
+	struct envd_process *p, struct envd_call *c, uint8_t *bytes, size_t len, bool close)
 {
-	struct wire_input *in, **at = &p->inputs;
+	struct envd_input *in, **at = &p->inputs;
 
-	if (p->n_inputs >= LIMIT_WIRE_INPUTS || p->input_bytes > LIMIT_WIRE_INPUT) {
+	if (p->n_inputs >= LIMIT_ENVD_INPUTS || p->input_bytes > LIMIT_ENVD_INPUT) {
 		free(bytes);
 		return -EAGAIN;
 	}
 	in = calloc(1, sizeof(*in));
 	if (!in)
 		abort();
-	*in = (struct wire_input){.c = c, .bytes = bytes, .len = len, .close = close};
+	*in = (struct envd_input){.c = c, .bytes = bytes, .len = len, .close = close};
 	if (c)
-		wire_call_hold(c);
+		envd_call_hold(c);
 	if (close)
 		p->has_stdin = false;
 	while (*at)
@@ -300,39 +300,39 @@ int wire_process_input(
 	p->n_inputs++;
 	p->input_bytes += len;
 	inputs_send(p);
-	wire_kick(p->w, p->id);
+	envd_kick(p->w, p->id);
 	return 0;
 }
 
-void wire_process_signal(struct wire_process *p, int sig)
+void envd_process_signal(struct envd_process *p, int sig)
 {
 	if (!p->s)
 		return;
 	guest_stream_signal(p->s, sig);
-	wire_kick(p->w, p->id);
+	envd_kick(p->w, p->id);
 }
 
-void wire_process_resize(struct wire_process *p, unsigned rows, unsigned cols)
+void envd_process_resize(struct envd_process *p, unsigned rows, unsigned cols)
 {
 	if (!p->s)
 		return;
 	guest_stream_resize(p->s, rows, cols);
-	wire_kick(p->w, p->id);
+	envd_kick(p->w, p->id);
 }
 
 /* ---- output ------------------------------------------------------------------------------- */
 
-static bool readers_full(const struct wire_process *p)
+static bool readers_full(const struct envd_process *p)
 {
 	for (unsigned i = 0; i < p->n_readers; i++) {
-		if (wire_call_open(p->readers[i].c) && wire_call_full(p->readers[i].c))
+		if (envd_call_open(p->readers[i].c) && envd_call_full(p->readers[i].c))
 			return true;
 	}
 	return false;
 }
 
 static void process_pass_on(
-	struct wire_process *p, enum proto_channel channel, const uint8_t *bytes, size_t len)
+	struct envd_process *p, enum proto_channel channel, const uint8_t *bytes, size_t len)
 {
 	uint64_t left = p->limit[channel] - p->taken[channel];
 
@@ -342,25 +342,25 @@ static void process_pass_on(
 	}
 	p->taken[channel] += len;
 	for (unsigned i = 0; len && i < p->n_readers;) {
-		struct wire_reader r = p->readers[i];
+		struct envd_reader r = p->readers[i];
 
-		wire_call_hold(r.c);
+		envd_call_hold(r.c);
 		r.ops->data(r.c, channel, p->pty, bytes, len);
 		i += i < p->n_readers && p->readers[i].c == r.c;
-		wire_call_release(r.c);
+		envd_call_release(r.c);
 	}
 }
 
 static size_t process_data(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
 {
-	struct wire_process *p = user;
+	struct envd_process *p = user;
 	size_t at = 0;
 
 	if (channel != PROTO_OUT && channel != PROTO_ERR)
 		return len;
 	process_started(p);
 	while (at < len) {
-		size_t n = len - at < LIMIT_WIRE_CHUNK ? len - at : LIMIT_WIRE_CHUNK;
+		size_t n = len - at < LIMIT_ENVD_CHUNK ? len - at : LIMIT_ENVD_CHUNK;
 
 		p->stalled = readers_full(p);
 		if (p->stalled)
@@ -372,13 +372,13 @@ static size_t process_data(void *user, enum proto_channel channel, const uint8_t
 	return at;
 }
 
-void wire_process_resume(struct wire_process *p)
+void envd_process_resume(struct envd_process *p)
 {
 	p->refs++;
 	if (p->stalled && p->s && !readers_full(p)) {
 		p->stalled = false;
 		guest_stream_resume(p->s);
-		wire_kick(p->w, p->id);
+		envd_kick(p->w, p->id);
 	}
 	process_release(p);
 }
@@ -392,7 +392,7 @@ static void process_writable(void *user, enum proto_channel channel)
 /* The agent has closed the command's input: nobody reads it. What waits is dropped. */
 static void process_eof(void *user, enum proto_channel channel)
 {
-	struct wire_process *p = user;
+	struct envd_process *p = user;
 
 	if (channel != PROTO_IN)
 		return;
@@ -405,8 +405,8 @@ static void process_eof(void *user, enum proto_channel channel)
 
 static void process_done(void *user, const struct guest_reply *reply)
 {
-	struct wire_process *p = user;
-	struct wire_end end = {.timeout_ms = p->timeout_ms};
+	struct envd_process *p = user;
+	struct envd_end end = {.timeout_ms = p->timeout_ms};
 
 	p->s = NULL;
 	while (p->inputs)
@@ -414,7 +414,7 @@ static void process_done(void *user, const struct guest_reply *reply)
 	if (reply->error) {
 		end.error = reply->error;
 		end.text = reply->text;
-	} else if (!wire_end_parse(reply, &end)) {
+	} else if (!envd_end_parse(reply, &end)) {
 		end.error = EPROTO;
 		end.text = "the agent's answer is broken";
 	}
@@ -435,8 +435,8 @@ static const struct guest_stream_ops process_ops = {
 /* The time is long up. A follower that still reads is let, as long as something moves. */
 static void process_guard(void *user)
 {
-	struct wire_process *p = user;
-	struct wire_end end = {.error = ETIMEDOUT,
+	struct envd_process *p = user;
+	struct envd_end end = {.error = ETIMEDOUT,
 		.text = "the command was given up: it ran out of time, and the agent did not end "
 			"it"};
 
@@ -444,14 +444,14 @@ static void process_guard(void *user)
 	if (p->moved != p->moved_then) {
 		p->moved_then = p->moved;
 		p->guard = loop_timer(
-			p->w->loop, clock_deadline(LIMIT_WIRE_GRACE_MS), process_guard, p);
+			p->w->loop, clock_deadline(LIMIT_ENVD_GRACE_MS), process_guard, p);
 		return;
 	}
 	p->refs++;
 	if (p->s)
 		guest_stream_cancel(p->s);
 	process_end(p, &end);
-	wire_kick(p->w, p->id);
+	envd_kick(p->w, p->id);
 	process_release(p);
 }
 
@@ -459,14 +459,14 @@ static void process_guard(void *user)
 
 static void probe_done(void *user, const struct guest_reply *reply)
 {
-	struct wire_process *p = user;
+	struct envd_process *p = user;
 
 	if (!reply->error)
 		process_started(p);
 	process_release(p);
 }
 
-static void process_probe(struct wire_process *p, struct guest *g)
+static void process_probe(struct envd_process *p, struct guest *g)
 {
 	static const struct guest_stream_ops ops = {.done = probe_done};
 
@@ -478,13 +478,13 @@ static void process_probe(struct wire_process *p, struct guest *g)
 }
 
 static void put_spec(
-	struct proto_out *o, const struct wire_target *t, const struct wire_process_spec *spec)
+	struct proto_out *o, const struct envd_target *t, const struct envd_process_spec *spec)
 {
 	for (size_t i = 0; i < spec->n_argv; i++)
 		proto_put_str(o, PROTO_T_ARG, spec->argv[i]);
 	if (spec->shell)
 		proto_put_str(o, PROTO_T_SHELL, spec->shell);
-	wire_put_env(o, spec->env);
+	envd_put_env(o, spec->env);
 	if (*spec->cwd)
 		proto_put_str(o, PROTO_T_CWD, spec->cwd);
 	if (*spec->user)
@@ -505,24 +505,24 @@ static void put_spec(
 	}
 }
 
-struct wire_process *wire_process_start(struct wire_call *c, const struct wire_target *t,
-	const struct wire_process_spec *spec, const struct wire_reader_ops *ops)
+struct envd_process *envd_process_start(struct envd_call *c, const struct envd_target *t,
+	const struct envd_process_spec *spec, const struct envd_reader_ops *ops)
 {
 	cleanup_free uint8_t *buf = malloc(PROTO_BODY_MAX);
 	struct proto_out o = {.buf = buf, .max = PROTO_BODY_MAX};
-	struct wire_process *p = calloc(1, sizeof(*p));
+	struct envd_process *p = calloc(1, sizeof(*p));
 
 	if (!buf || !p)
 		abort();
 	put_spec(&o, t, spec);
 	p->w = c->w;
 	p->refs = 2;
-	p->s = wire_request(c, PROTO_EXEC, &o, &process_ops, p);
+	p->s = envd_request(c, PROTO_EXEC, &o, &process_ops, p);
 	if (!p->s) {
 		free(p);
 		return NULL;
 	}
-	wire_hold(p->w);
+	envd_hold(p->w);
 	snprintf(p->id, sizeof(p->id), "%s", c->id);
 	p->tag = *spec->tag ? strdup(spec->tag) : NULL;
 	p->config = config_copy(spec->config);
@@ -534,13 +534,13 @@ struct wire_process *wire_process_start(struct wire_call *c, const struct wire_t
 	p->keep = spec->keep;
 	process_link(p);
 	/* from here on the stream is the process's: not the call, which may go before it */
-	wire_process_follow(p, c, ops);
-	wire_call_release(c);
+	envd_process_follow(p, c, ops);
+	envd_call_release(c);
 	p->guard = loop_timer(p->w->loop,
-		clock_deadline((int64_t)(spec->timeout_ms + LIMIT_WIRE_GRACE_MS)), process_guard,
+		clock_deadline((int64_t)(spec->timeout_ms + LIMIT_ENVD_GRACE_MS)), process_guard,
 		p);
 	process_probe(p, t->guest);
-	wire_kick(p->w, p->id);
+	envd_kick(p->w, p->id);
 	process_release(p);
 	return p;
 }

@@ -27,7 +27,7 @@ static const struct {
 };
 
 /* {mime: text, …} as the fields of a result. */
-json_t *wire_result(const json_t *data, bool main_result)
+json_t *envd_result(const json_t *data, bool main_result)
 {
 	json_t *r = json_pack("{s:s,s:b}", "type", "result", "is_main_result", main_result), *value;
 	json_t *extra = json_object();

@@ -22,36 +22,36 @@
 #define KEEPALIVE_MS 30000 /* also how soon a client that has gone is noticed */
 
 struct start_call {
-	struct wire_call call;
-	struct wire_process *p; /* NULL: it has ended */
+	struct envd_call call;
+	struct envd_process *p; /* NULL: it has ended */
 };
 
-static void start_event(struct wire_call *c, unsigned flags, json_t *event)
+static void start_event(struct envd_call *c, unsigned flags, json_t *event)
 {
 	json_t *message = flags ? event : json_pack("{s:o}", "event", event);
 	char *text = json_text(message);
-	uint8_t head[WIRE_ENVELOPE_HEAD];
+	uint8_t head[ENVD_ENVELOPE_HEAD];
 
-	wire_envelope_head(head, flags, (uint32_t)strlen(text));
-	wire_write(c, head, sizeof(head));
-	wire_write(c, text, strlen(text));
+	envd_envelope_head(head, flags, (uint32_t)strlen(text));
+	envd_write(c, head, sizeof(head));
+	envd_write(c, text, strlen(text));
 	free(text);
 	json_decref(message);
 }
 
-static void start_keepalive(struct wire_call *c)
+static void start_keepalive(struct envd_call *c)
 {
 	start_event(c, 0, json_pack("{s:{}}", "keepalive"));
 }
 
-static void start_started(struct wire_call *c, uint32_t pid)
+static void start_started(struct envd_call *c, uint32_t pid)
 {
-	wire_begin(c, 200, "application/connect+json");
+	envd_begin(c, 200, "application/connect+json");
 	start_event(c, 0, json_pack("{s:{s:I}}", "start", "pid", (json_int_t)pid));
 }
 
 static void start_data(
-	struct wire_call *c, enum proto_channel channel, bool pty, const uint8_t *bytes, size_t len)
+	struct envd_call *c, enum proto_channel channel, bool pty, const uint8_t *bytes, size_t len)
 {
 	char *text = base64_encode(bytes, len);
 
@@ -64,7 +64,7 @@ static void start_data(
 	free(text);
 }
 
-static void start_ended(struct wire_call *c, const struct wire_end *end)
+static void start_ended(struct envd_call *c, const struct envd_end *end)
 {
 	struct start_call *s = (struct start_call *)c;
 	char status[64];
@@ -72,7 +72,7 @@ static void start_ended(struct wire_call *c, const struct wire_end *end)
 
 	s->p = NULL;
 	if (end->error) {
-		wire_fail_end(c, end);
+		envd_fail_end(c, end);
 		return;
 	}
 	if (end->exited)
@@ -100,40 +100,40 @@ static void start_ended(struct wire_call *c, const struct wire_end *end)
 		json_object_set_new(e, "error", json_string(status));
 	start_event(c, 0, json_pack("{s:o}", "end", e));
 	if (end->timed_out) {
-		wire_fail(c, WIRE_DEADLINE, "the command ran longer than %llu ms and was killed",
+		envd_fail(c, ENVD_DEADLINE, "the command ran longer than %llu ms and was killed",
 			(unsigned long long)end->timeout_ms);
 		return;
 	}
-	start_event(c, WIRE_ENVELOPE_END, json_object());
-	wire_finish(c);
+	start_event(c, ENVD_ENVELOPE_END, json_object());
+	envd_finish(c);
 }
 
-static const struct wire_reader_ops start_ops = {
+static const struct envd_reader_ops start_ops = {
 	.started = start_started, .data = start_data, .ended = start_ended};
 
-static void start_writable(struct wire_call *c)
+static void start_writable(struct envd_call *c)
 {
 	struct start_call *s = (struct start_call *)c;
 
 	if (s->p)
-		wire_process_resume(s->p);
+		envd_process_resume(s->p);
 }
 
-static void start_gone(struct wire_call *c)
+static void start_gone(struct envd_call *c)
 {
 	struct start_call *s = (struct start_call *)c;
 
 	if (s->p)
-		wire_process_leave(s->p, c);
+		envd_process_leave(s->p, c);
 	s->p = NULL;
 }
 
-static void start_beat(struct wire_call *c)
+static void start_beat(struct envd_call *c)
 {
 	const char *text = http_header(c->rq, "Keepalive-Ping-Interval");
 	unsigned long seconds = text ? strtoul(text, NULL, 10) : 0;
 
-	wire_keepalive(c, seconds && seconds < KEEPALIVE_MS / 1000 ? seconds * 1000 : KEEPALIVE_MS,
+	envd_keepalive(c, seconds && seconds < KEEPALIVE_MS / 1000 ? seconds * 1000 : KEEPALIVE_MS,
 		start_keepalive);
 }
 
@@ -141,18 +141,18 @@ static void start_beat(struct wire_call *c)
 
 /* {"process": {cmd, args}}: *@ret_argv is an array, of borrowed strings, for the caller to free. */
 static int start_argv(
-	struct wire_call *c, const json_t *process, const char ***ret_argv, size_t *ret_n)
+	struct envd_call *c, const json_t *process, const char ***ret_argv, size_t *ret_n)
 {
 	const json_t *args = json_object_get(process, "args"), *value;
 	size_t n = json_array_size(args), i;
 	const char *cmd;
 	const char **argv;
 
-	if (wire_string(c, process, "cmd", &cmd) < 0)
+	if (envd_string(c, process, "cmd", &cmd) < 0)
 		return -EINVAL;
 	if (!*cmd || (args && !json_is_null(args) && !json_is_array(args)) ||
 		n >= LIMIT_EXEC_ARGS) {
-		wire_fail(c, WIRE_INVALID,
+		envd_fail(c, ENVD_INVALID,
 			!*cmd ? "process.cmd: the program to run is needed"
 			      : "process.args: must be an array of at most %d strings",
 			LIMIT_EXEC_ARGS - 1);
@@ -168,7 +168,7 @@ static int start_argv(
 		if (argv[i + 1] && strlen(argv[i + 1]) == json_string_length(value))
 			continue;
 		free(argv);
-		wire_fail(c, WIRE_INVALID, "process.args: strings are needed, without a NUL");
+		envd_fail(c, ENVD_INVALID, "process.args: strings are needed, without a NUL");
 		return -EINVAL;
 	}
 	*ret_argv = argv;
@@ -178,7 +178,7 @@ static int start_argv(
 
 /* {"pty": {"size": {rows, cols}}}: 0 and 0 where there is none. */
 static int start_size(
-	struct wire_call *c, const json_t *pty, unsigned *ret_rows, unsigned *ret_cols)
+	struct envd_call *c, const json_t *pty, unsigned *ret_rows, unsigned *ret_cols)
 {
 	const json_t *size = json_object_get(pty, "size");
 	json_int_t rows = json_integer_value(json_object_get(size, "rows"));
@@ -188,7 +188,7 @@ static int start_size(
 	if (!pty || json_is_null(pty))
 		return 0;
 	if (rows < 1 || cols < 1 || rows > UINT16_MAX || cols > UINT16_MAX) {
-		wire_fail(c, WIRE_INVALID, "pty.size: rows and cols are from 1 to %d", UINT16_MAX);
+		envd_fail(c, ENVD_INVALID, "pty.size: rows and cols are from 1 to %d", UINT16_MAX);
 		return -EINVAL;
 	}
 	*ret_rows = (unsigned)rows;
@@ -197,95 +197,95 @@ static int start_size(
 }
 
 static int start_cwd(
-	struct wire_call *c, const char *cwd, const char *user, char ret[PROTO_PATH_MAX + 1])
+	struct envd_call *c, const char *cwd, const char *user, char ret[PROTO_PATH_MAX + 1])
 {
 	ret[0] = '\0';
-	return *cwd ? wire_path(c, cwd, user, ret) : 0;
+	return *cwd ? envd_path(c, cwd, user, ret) : 0;
 }
 
-static void start_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+static void start_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
 	struct start_call *s = (struct start_call *)c;
 	const json_t *process = json_object_get(body, "process");
 	const json_t *has_in = json_object_get(body, "stdin");
 	char user[LIMIT_USER + 1], cwd[PROTO_PATH_MAX + 1];
-	struct wire_process_spec spec = {.cwd = cwd, .user = user, .config = process};
+	struct envd_process_spec spec = {.cwd = cwd, .user = user, .config = process};
 	cleanup_free const char **argv = NULL;
 	cleanup_json json_t *env = NULL;
 	const char *text;
 	uint64_t asked;
 
 	if (!json_is_object(process)) {
-		wire_fail(c, WIRE_INVALID, "process: what is to run is needed");
+		envd_fail(c, ENVD_INVALID, "process: what is to run is needed");
 		return;
 	}
-	if (wire_user(c, user) < 0 || wire_timeout_header(c, &asked) < 0 ||
+	if (envd_user(c, user) < 0 || envd_timeout_header(c, &asked) < 0 ||
 		start_argv(c, process, &argv, &spec.n_argv) < 0 ||
-		wire_string(c, process, "cwd", &text) < 0 || start_cwd(c, text, user, cwd) < 0 ||
-		wire_string(c, body, "tag", &spec.tag) < 0 ||
+		envd_string(c, process, "cwd", &text) < 0 || start_cwd(c, text, user, cwd) < 0 ||
+		envd_string(c, body, "tag", &spec.tag) < 0 ||
 		start_size(c, json_object_get(body, "pty"), &spec.rows, &spec.cols) < 0)
 		return;
-	env = wire_env(c, t, json_object_get(process, "envs"));
+	env = envd_env(c, t, json_object_get(process, "envs"));
 	if (!env)
 		return;
-	if (strlen(spec.tag) > LIMIT_WIRE_TAG ||
-		(*spec.tag && wire_process_find(c->w, c->id, 0, spec.tag))) {
-		wire_fail(c, WIRE_EXISTS, "tag: %.100s is longer than %d bytes, or in use",
-			spec.tag, LIMIT_WIRE_TAG);
+	if (strlen(spec.tag) > LIMIT_ENVD_TAG ||
+		(*spec.tag && envd_process_find(c->w, c->id, 0, spec.tag))) {
+		envd_fail(c, ENVD_EXISTS, "tag: %.100s is longer than %d bytes, or in use",
+			spec.tag, LIMIT_ENVD_TAG);
 		return;
 	}
 	spec.argv = argv;
 	spec.env = env;
-	spec.timeout_ms = wire_timeout(t, asked);
-	spec.limit_out = spec.limit_err = t->output_bytes ? t->output_bytes : LIMIT_WIRE_STREAM;
+	spec.timeout_ms = envd_timeout(t, asked);
+	spec.limit_out = spec.limit_err = t->output_bytes ? t->output_bytes : LIMIT_ENVD_STREAM;
 	spec.has_stdin = spec.rows || !json_is_false(has_in);
 	spec.keep = *spec.tag;
-	s->p = wire_process_start(c, t, &spec, &start_ops);
+	s->p = envd_process_start(c, t, &spec, &start_ops);
 	if (s->p)
 		start_beat(c);
 }
 
 /* ---- those that name a running one -------------------------------------------------------- */
 
-static struct wire_process *selected(struct wire_call *c, const json_t *body)
+static struct envd_process *selected(struct envd_call *c, const json_t *body)
 {
 	const json_t *selector = json_object_get(body, "process");
 	const json_t *pid = json_object_get(selector, "pid");
 	const char *tag = json_string_value(json_object_get(selector, "tag"));
 	json_int_t n = json_integer_value(pid);
-	struct wire_process *p = NULL;
+	struct envd_process *p = NULL;
 
 	if (tag || (n > 0 && n <= UINT32_MAX))
-		p = wire_process_find(c->w, c->id, (uint32_t)n, tag);
+		p = envd_process_find(c->w, c->id, (uint32_t)n, tag);
 	if (p)
 		return p;
 	if (tag)
-		wire_fail(c, WIRE_NOT_FOUND, "no command with the tag %.100s runs", tag);
+		envd_fail(c, ENVD_NOT_FOUND, "no command with the tag %.100s runs", tag);
 	else if (pid)
-		wire_fail(c, WIRE_NOT_FOUND, "no command with the number %lld runs", (long long)n);
+		envd_fail(c, ENVD_NOT_FOUND, "no command with the number %lld runs", (long long)n);
 	else
-		wire_fail(c, WIRE_INVALID, "process: {\"pid\": …} or {\"tag\": …} is needed");
+		envd_fail(c, ENVD_INVALID, "process: {\"pid\": …} or {\"tag\": …} is needed");
 	return NULL;
 }
 
-static void connect_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+static void connect_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
 	struct start_call *s = (struct start_call *)c;
-	struct wire_process *p = selected(c, body);
+	struct envd_process *p = selected(c, body);
 
 	(void)t;
-	if (!p || !wire_process_follow(p, c, &start_ops))
+	if (!p || !envd_process_follow(p, c, &start_ops))
 		return;
 	s->p = p;
 	start_beat(c);
 }
 
-static void input_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+static void input_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
 	const json_t *input = json_object_get(body, "input");
 	const json_t *plain = json_object_get(input, "stdin"), *pty = json_object_get(input, "pty");
 	const json_t *value = plain ? plain : pty;
-	struct wire_process *p = selected(c, body);
+	struct envd_process *p = selected(c, body);
 	uint8_t *bytes;
 	size_t len;
 
@@ -293,41 +293,41 @@ static void input_start(struct wire_call *c, const struct wire_target *t, const 
 	if (!p)
 		return;
 	if (!json_is_string(value) || (plain && pty) ||
-		!wire_base64_decode(
+		!envd_base64_decode(
 			json_string_value(value), json_string_length(value), &bytes, &len)) {
-		wire_fail(c, WIRE_INVALID,
+		envd_fail(c, ENVD_INVALID,
 			"input: {\"stdin\": …} or {\"pty\": …} is needed, in base64");
 		return;
 	}
-	if (!wire_process_has_input(p) || wire_process_is_pty(p) != !!pty) {
+	if (!envd_process_has_input(p) || envd_process_is_pty(p) != !!pty) {
 		free(bytes);
-		wire_fail(c, WIRE_PRECONDITION, "the command %u %s", wire_process_pid(p),
-			!wire_process_has_input(p) ? "has no input, or it is closed"
+		envd_fail(c, ENVD_PRECONDITION, "the command %u %s", envd_process_pid(p),
+			!envd_process_has_input(p) ? "has no input, or it is closed"
 				: pty              ? "has no terminal: send stdin"
 						   : "has a terminal: send pty");
 		return;
 	}
-	if (wire_process_input(p, c, bytes, len, false) < 0)
-		wire_fail(c, WIRE_EXHAUSTED, "the command %u does not read: %d inputs wait already",
-			wire_process_pid(p), LIMIT_WIRE_INPUTS);
+	if (envd_process_input(p, c, bytes, len, false) < 0)
+		envd_fail(c, ENVD_EXHAUSTED, "the command %u does not read: %d inputs wait already",
+			envd_process_pid(p), LIMIT_ENVD_INPUTS);
 }
 
-static void close_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+static void close_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
-	struct wire_process *p = selected(c, body);
+	struct envd_process *p = selected(c, body);
 
 	(void)t;
 	if (!p)
 		return;
-	if (wire_process_is_pty(p))
-		wire_fail(c, WIRE_PRECONDITION,
+	if (envd_process_is_pty(p))
+		envd_fail(c, ENVD_PRECONDITION,
 			"the command %u has a terminal: its input ends with the byte 4 (Ctrl-D)",
-			wire_process_pid(p));
-	else if (!wire_process_has_input(p))
-		wire_reply(c, 200, json_object());
-	else if (wire_process_input(p, c, NULL, 0, true) < 0)
-		wire_fail(c, WIRE_EXHAUSTED, "the command %u does not read: %d inputs wait already",
-			wire_process_pid(p), LIMIT_WIRE_INPUTS);
+			envd_process_pid(p));
+	else if (!envd_process_has_input(p))
+		envd_reply(c, 200, json_object());
+	else if (envd_process_input(p, c, NULL, 0, true) < 0)
+		envd_fail(c, ENVD_EXHAUSTED, "the command %u does not read: %d inputs wait already",
+			envd_process_pid(p), LIMIT_ENVD_INPUTS);
 }
 
 /* SIGNAL_SIGTERM, SIGNAL_SIGKILL or a number. 0: none. */
@@ -350,66 +350,66 @@ static int signal_number(const json_t *value)
 	return n >= 1 && n <= 64 ? (int)n : 0;
 }
 
-static void signal_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+static void signal_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
-	struct wire_process *p = selected(c, body);
+	struct envd_process *p = selected(c, body);
 	int sig = signal_number(json_object_get(body, "signal"));
 
 	(void)t;
 	if (!p)
 		return;
 	if (!sig) {
-		wire_fail(c, WIRE_INVALID,
+		envd_fail(c, ENVD_INVALID,
 			"signal: SIGNAL_SIGTERM, SIGNAL_SIGKILL or a number from 1 to 64");
 		return;
 	}
-	wire_process_signal(p, sig);
-	wire_reply(c, 200, json_object());
+	envd_process_signal(p, sig);
+	envd_reply(c, 200, json_object());
 }
 
-static void update_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+static void update_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
-	struct wire_process *p = selected(c, body);
+	struct envd_process *p = selected(c, body);
 	unsigned rows, cols;
 
 	(void)t;
 	if (!p || start_size(c, json_object_get(body, "pty"), &rows, &cols) < 0)
 		return;
-	if (rows && !wire_process_is_pty(p)) {
-		wire_fail(c, WIRE_PRECONDITION, "the command %u has no terminal",
-			wire_process_pid(p));
+	if (rows && !envd_process_is_pty(p)) {
+		envd_fail(c, ENVD_PRECONDITION, "the command %u has no terminal",
+			envd_process_pid(p));
 		return;
 	}
 	if (rows)
-		wire_process_resize(p, rows, cols);
-	wire_reply(c, 200, json_object());
+		envd_process_resize(p, rows, cols);
+	envd_reply(c, 200, json_object());
 }
 
-static void list_start(struct wire_call *c, const struct wire_target *t, const json_t *body)
+static void list_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
 	json_t *list = json_array();
 
 	(void)t;
 	(void)body;
-	for (struct wire_process *p = wire_process_next(c->w, c->id, NULL); p;
-		p = wire_process_next(c->w, c->id, p))
-		json_array_append_new(list, wire_process_info(p));
-	wire_reply(c, 200, json_pack("{s:o}", "processes", list));
+	for (struct envd_process *p = envd_process_next(c->w, c->id, NULL); p;
+		p = envd_process_next(c->w, c->id, p))
+		json_array_append_new(list, envd_process_info(p));
+	envd_reply(c, 200, json_pack("{s:o}", "processes", list));
 }
 
 #define UNARY(name, fn)                                                                            \
 	{                                                                                          \
-		.method = "POST", .path = "/process.Process/" name, .style = WIRE_UNARY,           \
-		.body = true, .size = sizeof(struct wire_call), .start = (fn)                      \
+		.method = "POST", .path = "/process.Process/" name, .style = ENVD_UNARY,           \
+		.body = true, .size = sizeof(struct envd_call), .start = (fn)                      \
 	}
 #define STREAM(name, fn)                                                                           \
 	{                                                                                          \
-		.method = "POST", .path = "/process.Process/" name, .style = WIRE_STREAM,          \
+		.method = "POST", .path = "/process.Process/" name, .style = ENVD_STREAM,          \
 		.body = true, .size = sizeof(struct start_call), .start = (fn),                    \
 		.writable = start_writable, .gone = start_gone                                     \
 	}
 
-const struct wire_route wire_routes_process[] = {
+const struct envd_route envd_routes_process[] = {
 	STREAM("Start", start_start),
 	STREAM("Connect", connect_start),
 	UNARY("SendInput", input_start),

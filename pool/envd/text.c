@@ -11,7 +11,7 @@
 
 /* ---- buffers ------------------------------------------------------------------------------ */
 
-void wire_buf_append(struct wire_buf *b, const void *bytes, size_t len)
+void envd_buf_append(struct envd_buf *b, const void *bytes, size_t len)
 {
 	if (!len)
 		return;
@@ -33,23 +33,23 @@ void wire_buf_append(struct wire_buf *b, const void *bytes, size_t len)
 	b->len += len;
 }
 
-void wire_buf_consume(struct wire_buf *b, size_t len)
+void envd_buf_consume(struct envd_buf *b, size_t len)
 {
 	b->head += len;
 	b->len -= len;
 	if (!b->len)
-		wire_buf_free(b);
+		envd_buf_free(b);
 }
 
-void wire_buf_free(struct wire_buf *b)
+void envd_buf_free(struct envd_buf *b)
 {
 	free(b->bytes);
-	*b = (struct wire_buf){0};
+	*b = (struct envd_buf){0};
 }
 
 /* ---- base64 ------------------------------------------------------------------------------- */
 
-bool wire_base64_decode(const char *text, size_t len, uint8_t **ret, size_t *ret_len)
+bool envd_base64_decode(const char *text, size_t len, uint8_t **ret, size_t *ret_len)
 {
 	uint8_t *out = malloc(len / 4 * 3 + 2);
 	ssize_t n;
@@ -68,35 +68,35 @@ bool wire_base64_decode(const char *text, size_t len, uint8_t **ret, size_t *ret
 
 /* ---- envelopes, times --------------------------------------------------------------------- */
 
-void wire_envelope_head(uint8_t ret[WIRE_ENVELOPE_HEAD], unsigned flags, uint32_t len)
+void envd_envelope_head(uint8_t ret[ENVD_ENVELOPE_HEAD], unsigned flags, uint32_t len)
 {
 	ret[0] = (uint8_t)flags;
 	for (int i = 0; i < 4; i++)
 		ret[1 + i] = (uint8_t)(len >> (24 - 8 * i));
 }
 
-const char *wire_envelope_single(const char *body, size_t len, const char **ret, size_t *ret_len)
+const char *envd_envelope_single(const char *body, size_t len, const char **ret, size_t *ret_len)
 {
 	const uint8_t *p = (const uint8_t *)body;
 	uint32_t n;
 
-	if (len < WIRE_ENVELOPE_HEAD)
+	if (len < ENVD_ENVELOPE_HEAD)
 		return "the body is shorter than an envelope's five bytes";
 	n = (uint32_t)p[1] << 24 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 8 | p[4];
-	if (p[0] & WIRE_ENVELOPE_COMPRESSED)
+	if (p[0] & ENVD_ENVELOPE_COMPRESSED)
 		return "the message is compressed; send it with Connect-Content-Encoding: identity";
 	if (p[0])
 		return "the envelope's flags are not known";
-	if (n > len - WIRE_ENVELOPE_HEAD)
+	if (n > len - ENVD_ENVELOPE_HEAD)
 		return "the envelope is longer than the body";
-	if (n < len - WIRE_ENVELOPE_HEAD)
+	if (n < len - ENVD_ENVELOPE_HEAD)
 		return "there is more than one message; this method takes one";
-	*ret = body + WIRE_ENVELOPE_HEAD;
+	*ret = body + ENVD_ENVELOPE_HEAD;
 	*ret_len = n;
 	return NULL;
 }
 
-void wire_time(int64_t ns, char ret[WIRE_TIME_SIZE])
+void envd_time(int64_t ns, char ret[ENVD_TIME_SIZE])
 {
 	int64_t s = ns / 1000000000, part = ns % 1000000000;
 	time_t seconds;
@@ -109,6 +109,6 @@ void wire_time(int64_t ns, char ret[WIRE_TIME_SIZE])
 	}
 	seconds = (time_t)s;
 	if (gmtime_r(&seconds, &tm))
-		n = strftime(ret, WIRE_TIME_SIZE, "%Y-%m-%dT%H:%M:%S", &tm);
-	snprintf(ret + n, WIRE_TIME_SIZE - n, ".%09lldZ", (long long)part);
+		n = strftime(ret, ENVD_TIME_SIZE, "%Y-%m-%dT%H:%M:%S", &tm);
+	snprintf(ret + n, ENVD_TIME_SIZE - n, ".%09lldZ", (long long)part);
 }

@@ -11,32 +11,32 @@
 /* Bytes and text on the wire: buffers, base 64, envelopes. Pure functions. */
 
 /* Bytes in a queue: bytes[head … head + len). */
-struct wire_buf {
+struct envd_buf {
 	uint8_t *bytes;
 	size_t head, len, cap;
 };
 
 /* Aborts without memory. */
-void wire_buf_append(struct wire_buf *b, const void *bytes, size_t len);
-void wire_buf_consume(struct wire_buf *b, size_t len);
-void wire_buf_free(struct wire_buf *b);
+void envd_buf_append(struct envd_buf *b, const void *bytes, size_t len);
+void envd_buf_consume(struct envd_buf *b, size_t len);
+void envd_buf_free(struct envd_buf *b);
 
 /* base64_decode() into new memory, the caller's. False: it is none. */
-bool wire_base64_decode(const char *text, size_t len, uint8_t **ret, size_t *ret_len);
+bool envd_base64_decode(const char *text, size_t len, uint8_t **ret, size_t *ret_len);
 
 /* Connect's envelope: a byte of flags, the length big-endian, so many bytes. */
-#define WIRE_ENVELOPE_HEAD 5u
-#define WIRE_ENVELOPE_COMPRESSED 1u
-#define WIRE_ENVELOPE_END 2u
-void wire_envelope_head(uint8_t ret[WIRE_ENVELOPE_HEAD], unsigned flags, uint32_t len);
+#define ENVD_ENVELOPE_HEAD 5u
+#define ENVD_ENVELOPE_COMPRESSED 1u
+#define ENVD_ENVELOPE_END 2u
+void envd_envelope_head(uint8_t ret[ENVD_ENVELOPE_HEAD], unsigned flags, uint32_t len);
 /*
  * The one envelope that a request to a server-streaming method is made of: *@ret points into @body.
  * NULL: fine; else what is wrong with it.
  */
-const char *wire_envelope_single(const char *body, size_t len, const char **ret, size_t *ret_len);
+const char *envd_envelope_single(const char *body, size_t len, const char **ret, size_t *ret_len);
 
 /* "2026-01-02T03:04:05.123456789Z" of ns since 1970. */
-#define WIRE_TIME_SIZE 40
-void wire_time(int64_t ns, char ret[WIRE_TIME_SIZE]);
+#define ENVD_TIME_SIZE 40
+void envd_time(int64_t ns, char ret[ENVD_TIME_SIZE]);
 
 #endif

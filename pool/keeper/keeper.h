@@ -15,10 +15,10 @@
  * A keeper is the small process that owns one sandbox: its monitor (which dies with it), its memory,
  * overlay and channel. It outlives the daemon, holds the lease, and acts on it when there is no
  * daemon to do so; so a daemon that is killed loses nothing, and one that never comes back leaks
- * nothing. Keepers are forked, not started: by the nursery of their template, a process that has the
+ * nothing. Keepers are forked, not started: by the zygote of their template, a process that has the
  * template open already, so that a keeper costs a fork.
  *
- *     daemon ──"make"──► nursery ──fork──► keeper ──start──► monitor
+ *     daemon ──"make"──► zygote ──fork──► keeper ──start──► monitor
  *        └────────────── a connection of its own ──┘
  *
  * What goes to the guest does not pass a keeper: it hands the daemon a duplicate of the channel
@@ -39,7 +39,7 @@
 /* ---- the daemon's end ---------------------------------------------------------------------- */
 
 struct keeper;
-struct nursery;
+struct zygote;
 
 /* The answer to a request. @error: 0 or a positive errno, with @text then. @reply: borrowed, NULL
  * where it failed. @fds are the callback's (close them). */
@@ -62,23 +62,23 @@ struct keeper_lease {
 };
 
 /*
- * Start the nursery of one template version. Its process opens the template (which may take long, the
+ * Start the zygote of one template version. Its process opens the template (which may take long, the
  * first time) and answers; requests may be made at once. @store_dir NULL: the default. @sockets: the
  * directory for keepers' sockets, made by the caller, 0700. Dies with the daemon.
  */
-int nursery_start(struct loop *l, const char *store_dir, const char *manifest_digest,
+int zygote_start(struct loop *l, const char *store_dir, const char *manifest_digest,
 	const char *name, const char *tag, const char *sockets,
-	void (*ended)(void *user, const char *text), void *user, struct nursery **ret,
+	void (*ended)(void *user, const char *text), void *user, struct zygote **ret,
 	struct err *err);
-void nursery_free(struct nursery *n); /* its keepers go on; not from within one of its callbacks */
-int nursery_pid(const struct nursery *n);
+void zygote_free(struct zygote *n); /* its keepers go on; not from within one of its callbacks */
+int zygote_pid(const struct zygote *n);
 
 /*
  * Fork a keeper, which starts a shell at once. @capture (NULL: none): a directory that
  * keeper_capture() made, from which it will be restored (@same_identity: restore/checkpoint.h). The keeper may be used as soon as this
  * returns: its requests wait until it is there; should it fail to start, they are answered with why.
  */
-int keeper_make(struct nursery *n, const char *capture, bool same_identity,
+int keeper_make(struct zygote *n, const char *capture, bool same_identity,
 	const struct keeper_ops *ops, void *user, struct keeper **ret, struct err *err);
 /* Connect to the one at @path (a socket in SOCKETS). -ECONNREFUSED, -ENOENT: it is gone. Its first
  * request is keeper_describe(). */
@@ -136,7 +136,7 @@ int keeper_monitor_pid(const struct keeper *k);
 
 /* ---- the processes ------------------------------------------------------------------------- */
 
-/* `parbake nursery` (internal): started with its descriptors by nursery_start(). */
-int nursery_main(int argc, char **argv);
+/* `parbake zygote` (internal): started with its descriptors by zygote_start(). */
+int zygote_main(int argc, char **argv);
 
 #endif

@@ -10,11 +10,11 @@
 #include "restore/sandbox.h"
 
 /*
- * Between a daemon, its nurseries and their keepers. What each op has and answers stands in keeper.h; the
+ * Between a daemon, its zygotes and their keepers. What each op has and answers stands in keeper.h; the
  * fields by name:
  *
- *     daemon → nursery   {"op":"make", "capture":DIR?, "same_identity":bool} + the keeper's end of its connection
- *     nursery → daemon   {"event":"ended", "errno":N, "text":…}: the template cannot be opened; then it ends
+ *     daemon → zygote   {"op":"make", "capture":DIR?, "same_identity":bool} + the keeper's end of its connection
+ *     zygote → daemon   {"event":"ended", "errno":N, "text":…}: the template cannot be opened; then it ends
  *
  *     keeper → daemon    {"event":"hello", "pid":N, "monitor_pid":N?} + pidfd of itself [+ of the machine],
  *                        first on each connection, and again when there is a machine
@@ -85,7 +85,7 @@ int keeper_send(int sock, const json_t *obj, const int *fds, size_t n_fds);
 ssize_t keeper_receive(int sock, char *buf, int fds[static KEEPER_FDS], size_t *n_fds);
 void keeper_close_fds(int *fds, size_t n_fds);
 
-/* ---- between a nursery and its forks -------------------------------------------------------- */
+/* ---- between a zygote and its forks -------------------------------------------------------- */
 
 /* What a keeper begins with, all of it its own. */
 struct keeper_start {
@@ -98,13 +98,13 @@ struct keeper_start {
 /* In the fork: the keeper's whole life. */
 _Noreturn void keeper_run(const struct keeper_start *start);
 
-/* ---- between keeper.c and nursery.c ---------------------------------------------------------- */
+/* ---- between keeper.c and zygote.c ---------------------------------------------------------- */
 
 /* The daemon's end of a keeper at @sock (owned on success), which is yet to say hello. */
 int keeper_new(struct loop *l, int sock, const char *sockets, const struct keeper_ops *ops,
 	void *user, struct keeper **ret, struct err *err);
 
-/* The descriptors of `parbake nursery`. */
-enum nursery_fd { NURSERY_FD_CONTROL = 3, NURSERY_FD_SOCKETS = 4 };
+/* The descriptors of `parbake zygote`. */
+enum zygote_fd { ZYGOTE_FD_CONTROL = 3, ZYGOTE_FD_SOCKETS = 4 };
 
 #endif

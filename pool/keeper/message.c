@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages between daemon, nursery and keeper: made, checked, sent, received. Both ends run as one user and
+ * Messages between daemon, zygote and keeper: made, checked, sent, received. Both ends run as one user and
  * trust each other, but not each other's bugs, nor versions: a keeper may be older than the daemon that
  * adopts it. So what is not known is refused by name, and what is too much is ignored.
  */

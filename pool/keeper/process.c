@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A keeper's process, from its nursery's fork to its end.
+ * A keeper's process, from its zygote's fork to its end.
  *
  * It owns one sandbox and does one thing at a time: while it waits for its monitor it hears nothing else,
  * since whoever waits is waiting for just that. What must not wait (a kill) does not go through it but
  * through pidfds; what it hears late (a lease that ended while a capture was written) it does then.
  *
- * It ends in one place, keep_end(): the machine first, then the name, then the word to the daemon, so that
+ * It ends in one place, keeper_process_end(): the machine first, then the name, then the word to the daemon, so that
  * who hears of the end finds nothing left. Should it be killed, the machine dies with it (machine_start()),
  * the overlay has no name, and the socket's name, which nobody answers any more, is cleared by the daemon.
  */
@@ -27,7 +27,7 @@
 
 /* ---- the end ------------------------------------------------------------------------------- */
 
-static void forget_name(struct keep *k)
+static void forget_name(struct keeper_process *k)
 {
 	if (k->listening < 0)
 		return;
@@ -37,7 +37,7 @@ static void forget_name(struct keep *k)
 	close_fd(&k->listening);
 }
 
-void keep_clear(struct keep *k)
+void keeper_process_clear(struct keeper_process *k)
 {
 	loop_remove(k->on_machine);
 	k->on_machine = NULL;
@@ -46,9 +46,9 @@ void keep_clear(struct keep *k)
 	forget_name(k);
 }
 
-_Noreturn void keep_end(struct keep *k, int error, const char *text)
+_Noreturn void keeper_process_end(struct keeper_process *k, int error, const char *text)
 {
-	keep_clear(k);
+	keeper_process_clear(k);
 	if (k->conn >= 0) {
 		cleanup_json json_t *obj = keeper_failure("ended", 0, error, text);
 
@@ -59,21 +59,21 @@ _Noreturn void keep_end(struct keep *k, int error, const char *text)
 
 static void machine_ended(void *user, short revents)
 {
-	struct keep *k = user;
+	struct keeper_process *k = user;
 	struct err why;
 
 	(void)revents;
 	machine_get_state(sandbox_machine(k->sb));
 	machine_end_reason(sandbox_machine(k->sb), &why);
 	sandbox_explain(k->sb, &why);
-	keep_end(k, ECONNABORTED, why.text);
+	keeper_process_end(k, ECONNABORTED, why.text);
 }
 
 /* ---- the lease ----------------------------------------------------------------------------- */
 
 static void lease_ended(void *user);
 
-static void arm(struct keep *k, int64_t at)
+static void arm(struct keeper_process *k, int64_t at)
 {
 	loop_timer_cancel(k->on_lease);
 	k->on_lease = loop_timer(k->l, at, lease_ended, k);
@@ -87,27 +87,27 @@ static bool stays(int r)
 
 static void lease_ended(void *user)
 {
-	struct keep *k = user;
-	struct capture_info info;
+	struct keeper_process *k = user;
+	struct checkpoint_info info;
 	struct err err;
 	int r;
 
 	k->on_lease = NULL;
 	if (!k->pause_dir)
-		keep_end(k, 0, "its lease has ended");
+		keeper_process_end(k, 0, "its lease has ended");
 	r = sandbox_capture(
 		k->sb, k->pause_dir, false, clock_deadline(LIMIT_CAPTURE_MS), &info, &err);
 	if (r == 0)
-		keep_end(k, 0, "its lease has ended: it is paused");
+		keeper_process_end(k, 0, "its lease has ended: it is paused");
 	err_prefix(&err, "its lease has ended, and it could not be paused");
 	/* what it holds is worth more than the moment: room may be made */
 	if (++k->pause_tries == LIMIT_PAUSE_TRIES || stays(r))
-		keep_end(k, -r, err.text);
+		keeper_process_end(k, -r, err.text);
 	log_warn("%s: %s", k->id, err.text);
 	arm(k, clock_deadline(LIMIT_PAUSE_RETRY_MS));
 }
 
-void keep_lease(struct keep *k, uint64_t lease_ms, const char *pause_dir)
+void keeper_process_lease(struct keeper_process *k, uint64_t lease_ms, const char *pause_dir)
 {
 	free(k->pause_dir);
 	k->pause_dir = str_dup(pause_dir);
@@ -118,18 +118,19 @@ void keep_lease(struct keep *k, uint64_t lease_ms, const char *pause_dir)
 
 /* ---- who is connected ---------------------------------------------------------------------- */
 
-static void disconnect(struct keep *k)
+static void disconnect(struct keeper_process *k)
 {
 	loop_remove(k->on_conn);
 	k->on_conn = NULL;
 	close_fd(&k->conn);
 	if (!k->id[0])
-		keep_end(k, 0, "nobody wants it any more");
+		keeper_process_end(k, 0, "nobody wants it any more");
 	if (k->on_listening)
 		loop_set(k->on_listening, POLLIN);
 }
 
-void keep_answer(struct keep *k, uint64_t n, json_t *obj, const int *fds, size_t n_fds)
+void keeper_process_answer(
+	struct keeper_process *k, uint64_t n, json_t *obj, const int *fds, size_t n_fds)
 {
 	cleanup_json json_t *owned = obj;
 
@@ -144,7 +145,7 @@ void keep_answer(struct keep *k, uint64_t n, json_t *obj, const int *fds, size_t
 static void request_came(void *user, short revents)
 {
 	cleanup_keeper_request struct keeper_request rq = {0};
-	struct keep *k = user;
+	struct keeper_process *k = user;
 	int fds[KEEPER_FDS];
 	size_t n_fds;
 	ssize_t n = keeper_receive(k->conn, k->buf, fds, &n_fds);
@@ -162,9 +163,9 @@ static void request_came(void *user, short revents)
 	}
 	r = keeper_request_parse(k->buf, (size_t)n, &rq, &err);
 	if (r == 0)
-		keep_serve(k, &rq, read_at);
+		keeper_process_serve(k, &rq, read_at);
 	else if (rq.n)
-		keep_answer(k, rq.n, keeper_failure(NULL, rq.n, -r, err.text), NULL, 0);
+		keeper_process_answer(k, rq.n, keeper_failure(NULL, rq.n, -r, err.text), NULL, 0);
 	else
 		disconnect(k); /* not of our kind */
 }
@@ -175,7 +176,7 @@ static int self_pidfd(void)
 }
 
 /* Who we are, and whom to kill. */
-static int say_hello(struct keep *k, struct err *err)
+static int say_hello(struct keeper_process *k, struct err *err)
 {
 	cleanup_json json_t *obj = json_pack("{s:s, s:i}", "event", "hello", "pid", (int)getpid());
 	cleanup_fd int self = self_pidfd();
@@ -195,7 +196,7 @@ static int say_hello(struct keep *k, struct err *err)
 	return r < 0 ? err_sys(err, -r, "greet the daemon") : 0;
 }
 
-static int connected(struct keep *k, int fd, struct err *err)
+static int connected(struct keeper_process *k, int fd, struct err *err)
 {
 	int flags = fcntl(fd, F_GETFL);
 
@@ -209,7 +210,7 @@ static int connected(struct keep *k, int fd, struct err *err)
 /* Another daemon. While one is connected others wait. */
 static void daemon_came(void *user, short revents)
 {
-	struct keep *k = user;
+	struct keeper_process *k = user;
 	struct err err;
 	int fd = accept4(k->listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), r;
 
@@ -232,7 +233,7 @@ static void daemon_came(void *user, short revents)
 	}
 }
 
-int keep_name(struct keep *k, const char *id, struct err *err)
+int keeper_process_name(struct keeper_process *k, const char *id, struct err *err)
 {
 	/* by way of the descriptor: a socket's path may have 107 bytes, the directory's any number */
 	cleanup_free char *path = str_printf("/proc/self/fd/%d/%s", k->sockets, id);
@@ -252,7 +253,7 @@ int keep_name(struct keep *k, const char *id, struct err *err)
 	return 0;
 }
 
-bool keep_alone(const struct keep *k)
+bool keeper_process_alone(const struct keeper_process *k)
 {
 	struct pollfd pfd = {.fd = k->conn, .events = POLLRDHUP};
 
@@ -280,12 +281,12 @@ static void become(const struct keeper_start *start)
 	template_after_fork(start->t);
 }
 
-static int make_shell(struct keep *k, const struct keeper_start *start, struct err *err)
+static int make_shell(struct keeper_process *k, const struct keeper_start *start, struct err *err)
 {
 	int r;
 
 	if (start->capture) {
-		r = capture_open(start->capture, &k->capture, err);
+		r = checkpoint_open(start->capture, &k->capture, err);
 		if (r == 0)
 			r = sandbox_shell_from(k->t, k->capture, start->same_identity, &k->sb, err);
 	} else {
@@ -300,7 +301,7 @@ static int make_shell(struct keep *k, const struct keeper_start *start, struct e
 
 _Noreturn void keeper_run(const struct keeper_start *start)
 {
-	static struct keep k = {.conn = -1, .listening = -1, .channel = -1};
+	static struct keeper_process k = {.conn = -1, .listening = -1, .channel = -1};
 	struct err err;
 	int r;
 
@@ -320,5 +321,5 @@ _Noreturn void keeper_run(const struct keeper_start *start)
 		r = say_hello(&k, &err);
 	if (r == 0)
 		r = loop_run(k.l, &err);
-	keep_end(&k, -r, r < 0 ? err.text : "it was told to");
+	keeper_process_end(&k, -r, r < 0 ? err.text : "it was told to");
 }

@@ -6,12 +6,12 @@
 #include "restore/checkpoint.h"
 
 /* What keeper_main.c (its life) and keeper_ops.c (what it is asked) share. One keeper a process. */
-struct keep {
+struct keeper_process {
 	struct loop *l;
 	struct template *t;
-	struct capture *capture; /* until it is restored */
+	struct checkpoint *capture; /* until it is restored */
 	struct sandbox *sb;
-	enum { KEEP_SHELL, KEEP_SPARE, KEEP_HANDED } stage;
+	enum { KEEPER_STAGE_SHELL, KEEPER_STAGE_SPARE, KEEPER_STAGE_HANDED } stage;
 	int channel; /* HANDED: the guest's, kept for who comes next */
 	int conn; /* -1: nobody is connected */
 	int listening; /* -1: it has no name */
@@ -30,18 +30,19 @@ struct keep {
 };
 
 /* The machine goes, and the name. */
-void keep_clear(struct keep *k);
+void keeper_process_clear(struct keeper_process *k);
 /* The machine is gone when this answers, the name too; whoever is connected is told. */
-_Noreturn void keep_end(struct keep *k, int error, const char *text);
+_Noreturn void keeper_process_end(struct keeper_process *k, int error, const char *text);
 /* Has the daemon at the other end gone, whatever of it is still to be read? */
-bool keep_alone(const struct keep *k);
+bool keeper_process_alone(const struct keeper_process *k);
 /* It gets its name: listens at it. -EEXIST. */
-int keep_name(struct keep *k, const char *id, struct err *err);
+int keeper_process_name(struct keeper_process *k, const char *id, struct err *err);
 /* The lease ends @lease_ms from now. */
-void keep_lease(struct keep *k, uint64_t lease_ms, const char *pause_dir);
+void keeper_process_lease(struct keeper_process *k, uint64_t lease_ms, const char *pause_dir);
 /* Carry out one request, answer it. */
-void keep_serve(struct keep *k, struct keeper_request *rq, int64_t read_at);
+void keeper_process_serve(struct keeper_process *k, struct keeper_request *rq, int64_t read_at);
 /* Answer, with @obj (taken) which gets its number; to nobody where nobody is connected. */
-void keep_answer(struct keep *k, uint64_t n, json_t *obj, const int *fds, size_t n_fds);
+void keeper_process_answer(
+	struct keeper_process *k, uint64_t n, json_t *obj, const int *fds, size_t n_fds);
 
 #endif

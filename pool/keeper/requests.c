@@ -22,18 +22,19 @@
 #define CONSOLE_TEXT (LIMIT_KEEPER_LINE / 2 - 1024)
 
 /* The answer to @rq failed. */
-static void refuse(struct keep *k, const struct keeper_request *rq, int r, const struct err *err)
+static void refuse(
+	struct keeper_process *k, const struct keeper_request *rq, int r, const struct err *err)
 {
-	keep_answer(k, rq->n, keeper_failure(NULL, rq->n, -r, err->text), NULL, 0);
+	keeper_process_answer(k, rq->n, keeper_failure(NULL, rq->n, -r, err->text), NULL, 0);
 }
 
 /* … and the machine is fit for nothing. */
 static _Noreturn void give_up(
-	struct keep *k, const struct keeper_request *rq, int r, struct err *err)
+	struct keeper_process *k, const struct keeper_request *rq, int r, struct err *err)
 {
 	sandbox_explain(k->sb, err);
 	refuse(k, rq, r, err);
-	keep_end(k, -r, err->text);
+	keeper_process_end(k, -r, err->text);
 }
 
 /* Memory that the making took goes back, when the answer is out. */
@@ -45,38 +46,38 @@ static void trim(void *user)
 
 /* ---- making -------------------------------------------------------------------------------- */
 
-static void do_ready(struct keep *k, const struct keeper_request *rq)
+static void do_ready(struct keeper_process *k, const struct keeper_request *rq)
 {
 	struct err err;
 	int r = machine_ready(sandbox_machine(k->sb), clock_deadline(LIMIT_CREATE_MS), &err);
 
 	if (r < 0)
 		give_up(k, rq, r, &err);
-	keep_answer(k, rq->n, json_object(), NULL, 0);
+	keeper_process_answer(k, rq->n, json_object(), NULL, 0);
 	loop_defer(k->l, trim, NULL);
 }
 
-static void restored(struct keep *k)
+static void restored(struct keeper_process *k)
 {
-	capture_free(k->capture);
+	checkpoint_free(k->capture);
 	k->capture = NULL;
 	loop_defer(k->l, trim, NULL);
 }
 
-static void do_prepare(struct keep *k, const struct keeper_request *rq)
+static void do_prepare(struct keeper_process *k, const struct keeper_request *rq)
 {
 	struct err err;
 	int r;
 
-	if (k->stage != KEEP_SHELL) {
+	if (k->stage != KEEPER_STAGE_SHELL) {
 		refuse(k, rq, err_set(&err, EALREADY, "prepare: it is restored already"), &err);
 		return;
 	}
 	r = sandbox_prepare(k->sb, clock_deadline(LIMIT_CREATE_MS), &err);
 	if (r < 0)
 		give_up(k, rq, r, &err);
-	k->stage = KEEP_SPARE;
-	keep_answer(k, rq->n, json_object(), NULL, 0);
+	k->stage = KEEPER_STAGE_SPARE;
+	keeper_process_answer(k, rq->n, json_object(), NULL, 0);
 	restored(k);
 }
 
@@ -129,7 +130,7 @@ static uint64_t count_faults(int pid)
 }
 
 /* The answer to hand_out and describe, with what goes along. */
-static void answer_handed(struct keep *k, uint64_t n, bool with_notes)
+static void answer_handed(struct keeper_process *k, uint64_t n, bool with_notes)
 {
 	json_t *obj = json_copy(k->handed);
 	int fds[2] = {machine_pidfd(sandbox_machine(k->sb)), k->channel};
@@ -140,17 +141,17 @@ static void answer_handed(struct keep *k, uint64_t n, bool with_notes)
 		json_object_set_new(obj, "state", json_string("running"));
 		json_object_set(obj, "record", k->record);
 	}
-	keep_answer(k, n, obj, fds, 2);
+	keeper_process_answer(k, n, obj, fds, 2);
 }
 
-static int hand_out(struct keep *k, const struct keeper_request *rq, struct err *err)
+static int hand_out(struct keeper_process *k, const struct keeper_request *rq, struct err *err)
 {
 	int64_t deadline = clock_deadline(LIMIT_CREATE_MS);
 	int r = fault_point("keeper.hand-out.named");
 
 	if (r < 0)
 		return err_sys(err, -r, "hand it out");
-	if (k->stage == KEEP_SPARE)
+	if (k->stage == KEEPER_STAGE_SPARE)
 		r = sandbox_activate(k->sb, rq->hostname, deadline, err);
 	else
 		r = sandbox_restore(k->sb, rq->hostname, deadline, err);
@@ -163,7 +164,7 @@ static int hand_out(struct keep *k, const struct keeper_request *rq, struct err 
 	return r < 0 ? err_sys(err, -r, "hand it out") : 0;
 }
 
-static void do_hand_out(struct keep *k, const struct keeper_request *rq, int64_t read_at)
+static void do_hand_out(struct keeper_process *k, const struct keeper_request *rq, int64_t read_at)
 {
 	struct err err;
 	int pid = machine_pid(sandbox_machine(k->sb)), r;
@@ -173,20 +174,20 @@ static void do_hand_out(struct keep *k, const struct keeper_request *rq, int64_t
 		return;
 	}
 	/* named first: a daemon that comes after one that goes from here on finds it */
-	r = keep_name(k, rq->id, &err);
+	r = keeper_process_name(k, rq->id, &err);
 	if (r < 0) {
 		refuse(k, rq, r, &err);
 		return;
 	}
 	/* one that was gone before may have a successor, which has looked already: to that nobody asked */
-	if (keep_alone(k))
-		keep_end(k, 0, "who asked for it has gone");
+	if (keeper_process_alone(k))
+		keeper_process_end(k, 0, "who asked for it has gone");
 	k->record = rq->record ? json_incref(rq->record) : json_object();
 	r = hand_out(k, rq, &err);
 	if (r < 0)
 		give_up(k, rq, r, &err);
-	k->stage = KEEP_HANDED;
-	keep_lease(k, rq->lease_ms, rq->pause_dir);
+	k->stage = KEEPER_STAGE_HANDED;
+	keeper_process_lease(k, rq->lease_ms, rq->pause_dir);
 	k->handed =
 		json_pack("{s:o, s:i, s:I}", "trace", trace_parts(sandbox_trace(k->sb), read_at),
 			"monitor_pid", pid, "faults", (json_int_t)count_faults(pid));
@@ -196,19 +197,20 @@ static void do_hand_out(struct keep *k, const struct keeper_request *rq, int64_t
 
 /* ---- under a lease ------------------------------------------------------------------------- */
 
-static void do_renew(struct keep *k, const struct keeper_request *rq)
+static void do_renew(struct keeper_process *k, const struct keeper_request *rq)
 {
-	keep_lease(k, rq->lease_ms, rq->pause_dir);
+	keeper_process_lease(k, rq->lease_ms, rq->pause_dir);
 	if (rq->record) {
 		json_decref(k->record);
 		k->record = json_incref(rq->record);
 	}
-	keep_answer(k, rq->n, json_pack("{s:I}", "end_ns", (json_int_t)k->end_ns), NULL, 0);
+	keeper_process_answer(
+		k, rq->n, json_pack("{s:I}", "end_ns", (json_int_t)k->end_ns), NULL, 0);
 }
 
-static void do_capture(struct keep *k, const struct keeper_request *rq)
+static void do_capture(struct keeper_process *k, const struct keeper_request *rq)
 {
-	struct capture_info info;
+	struct checkpoint_info info;
 	struct err err;
 	int r = sandbox_capture(
 		k->sb, rq->dir, !rq->stop, clock_deadline(LIMIT_CAPTURE_MS), &info, &err);
@@ -218,14 +220,14 @@ static void do_capture(struct keep *k, const struct keeper_request *rq)
 		return;
 	}
 	if (rq->stop)
-		keep_clear(k);
-	keep_answer(k, rq->n,
+		keeper_process_clear(k);
+	keeper_process_answer(k, rq->n,
 		json_pack("{s:I, s:I, s:I}", "memory_bytes", (json_int_t)info.memory_bytes,
 			"disk_bytes", (json_int_t)info.disk_bytes, "stopped_ns",
 			(json_int_t)info.stopped_ns),
 		NULL, 0);
 	if (rq->stop)
-		keep_end(k, 0, "it is paused");
+		keeper_process_end(k, 0, "it is paused");
 	loop_defer(k->l, trim, NULL);
 }
 
@@ -252,7 +254,7 @@ static int measure(int pid, struct smaps *ret, bool *ret_rough, struct err *err)
 	return r == -ESRCH ? err_set(err, ESRCH, "its monitor is gone") : r;
 }
 
-static void do_stats(struct keep *k, const struct keeper_request *rq)
+static void do_stats(struct keeper_process *k, const struct keeper_request *rq)
 {
 	int pid = machine_pid(sandbox_machine(k->sb)), r;
 	struct smaps monitor, own;
@@ -269,7 +271,7 @@ static void do_stats(struct keep *k, const struct keeper_request *rq)
 		refuse(k, rq, err_sys(&err, errno, "the disk's overlay"), &err);
 		return;
 	}
-	keep_answer(k, rq->n,
+	keeper_process_answer(k, rq->n,
 		json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "memory_private",
 			(json_int_t)monitor.guest_private, "memory_shared",
 			(json_int_t)(monitor.guest_pss - monitor.guest_private), "monitor_private",
@@ -281,19 +283,20 @@ static void do_stats(struct keep *k, const struct keeper_request *rq)
 	loop_defer(k->l, trim, NULL);
 }
 
-static void do_console(struct keep *k, const struct keeper_request *rq)
+static void do_console(struct keeper_process *k, const struct keeper_request *rq)
 {
 	cleanup_free char *text = machine_console(sandbox_machine(k->sb));
 	const char *tail = text ? console_tail(text, CONSOLE_TEXT) : "";
 
-	keep_answer(k, rq->n, json_pack("{s:o}", "text", json_lossy(tail, strlen(tail))), NULL, 0);
+	keeper_process_answer(
+		k, rq->n, json_pack("{s:o}", "text", json_lossy(tail, strlen(tail))), NULL, 0);
 }
 
-void keep_serve(struct keep *k, struct keeper_request *rq, int64_t read_at)
+void keeper_process_serve(struct keeper_process *k, struct keeper_request *rq, int64_t read_at)
 {
 	struct err err;
 
-	if (k->stage != KEEP_HANDED &&
+	if (k->stage != KEEPER_STAGE_HANDED &&
 		(rq->op == KEEPER_DESCRIBE || rq->op == KEEPER_RENEW || rq->op == KEEPER_CAPTURE)) {
 		refuse(k, rq,
 			err_set(&err, EINVAL, "%s: it is not handed out yet",

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The daemon's end of a nursery. A request for a keeper carries the keeper's end of a connection, and is
+ * The daemon's end of a zygote. A request for a keeper carries the keeper's end of a connection, and is
  * all there is to it: whatever becomes of the request, the other end of that connection tells (a greeting,
- * why there is no keeper, or nothing, where the nursery ended with the request unread).
+ * why there is no keeper, or nothing, where the zygote ended with the request unread).
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -24,7 +24,7 @@ struct order {
 	struct order *next;
 };
 
-struct nursery {
+struct zygote {
 	struct loop *l;
 	int sock; /* -1: it has ended */
 	struct loop_watch *on_sock, *on_end;
@@ -45,7 +45,7 @@ static void order_free(struct order *o)
 }
 
 /* Nobody is there to make what was ordered. */
-static void close_down(struct nursery *n)
+static void close_down(struct zygote *n)
 {
 	loop_remove(n->on_sock);
 	n->on_sock = NULL;
@@ -59,7 +59,7 @@ static void close_down(struct nursery *n)
 	n->last = &n->first;
 }
 
-static void send_orders(struct nursery *n)
+static void send_orders(struct zygote *n)
 {
 	while (n->first) {
 		struct order *o = n->first;
@@ -79,7 +79,7 @@ static void send_orders(struct nursery *n)
 		loop_set(n->on_sock, n->first ? POLLIN | POLLOUT : POLLIN);
 }
 
-static void hear(struct nursery *n)
+static void hear(struct zygote *n)
 {
 	cleanup_keeper_answer struct keeper_answer a = {0};
 	int fds[KEEPER_FDS];
@@ -99,7 +99,7 @@ static void hear(struct nursery *n)
 
 static void on_sock(void *user, short revents)
 {
-	struct nursery *n = user;
+	struct zygote *n = user;
 
 	if (revents & (POLLIN | POLLHUP | POLLERR))
 		hear(n);
@@ -109,7 +109,7 @@ static void on_sock(void *user, short revents)
 
 static void on_end(void *user, short revents)
 {
-	struct nursery *n = user;
+	struct zygote *n = user;
 	cleanup_free char *text = NULL;
 	int status = 0;
 
@@ -128,14 +128,14 @@ static void on_end(void *user, short revents)
 	if (n->text)
 		text = str_dup(n->text);
 	else if (WIFSIGNALED(status))
-		text = str_printf("the nursery was killed by signal %d (%s)", WTERMSIG(status),
+		text = str_printf("the zygote was killed by signal %d (%s)", WTERMSIG(status),
 			sigdescr_np(WTERMSIG(status)) ?: "unknown");
 	else
-		text = str_printf("the nursery exited with status %d", WEXITSTATUS(status));
+		text = str_printf("the zygote exited with status %d", WEXITSTATUS(status));
 	n->ended(n->user, text);
 }
 
-static int start(struct nursery *n, const char *const argv[], const char *sockets, struct err *err)
+static int start(struct zygote *n, const char *const argv[], const char *sockets, struct err *err)
 {
 	struct proc_spec spec = {.argv = argv,
 		.cwd = "/",
@@ -153,8 +153,8 @@ static int start(struct nursery *n, const char *const argv[], const char *socket
 	n->sock = pair[0];
 	far = pair[1];
 	fcntl(n->sock, F_SETFL, O_RDWR | O_NONBLOCK);
-	proc_map_fd(&spec, far, NURSERY_FD_CONTROL);
-	proc_map_fd(&spec, dir, NURSERY_FD_SOCKETS);
+	proc_map_fd(&spec, far, ZYGOTE_FD_CONTROL);
+	proc_map_fd(&spec, dir, ZYGOTE_FD_SOCKETS);
 	r = proc_start(&spec, &n->proc, err);
 	if (r < 0)
 		return r;
@@ -163,19 +163,19 @@ static int start(struct nursery *n, const char *const argv[], const char *socket
 	return n->on_end ? 0 : -EIO;
 }
 
-int nursery_start(struct loop *l, const char *store_dir, const char *manifest_digest,
+int zygote_start(struct loop *l, const char *store_dir, const char *manifest_digest,
 	const char *name, const char *tag, const char *sockets,
-	void (*ended)(void *user, const char *text), void *user, struct nursery **ret,
+	void (*ended)(void *user, const char *text), void *user, struct zygote **ret,
 	struct err *err)
 {
-	const char *argv[] = {proc_program(), "nursery", store_dir ?: "", manifest_digest, name,
+	const char *argv[] = {proc_program(), "zygote", store_dir ?: "", manifest_digest, name,
 		tag && *tag ? tag : "latest", NULL};
-	struct nursery *n = calloc(1, sizeof(*n));
+	struct zygote *n = calloc(1, sizeof(*n));
 	int r;
 
 	if (!n)
-		return err_set(err, ENOMEM, "no memory for a nursery");
-	*n = (struct nursery){.l = l,
+		return err_set(err, ENOMEM, "no memory for a zygote");
+	*n = (struct zygote){.l = l,
 		.sock = -1,
 		.proc = PROC_INIT,
 		.sockets = str_dup(sockets),
@@ -184,15 +184,15 @@ int nursery_start(struct loop *l, const char *store_dir, const char *manifest_di
 		.user = user};
 	r = start(n, argv, sockets, err);
 	if (r < 0) {
-		err_prefix(err, "start the nursery of %s", name);
-		nursery_free(n);
+		err_prefix(err, "start the zygote of %s", name);
+		zygote_free(n);
 		return r;
 	}
 	*ret = n;
 	return 0;
 }
 
-static void nursery_release(struct nursery *n)
+static void zygote_release(struct zygote *n)
 {
 	free(n->sockets);
 	free(n->text);
@@ -201,15 +201,15 @@ static void nursery_release(struct nursery *n)
 
 static void freed_end(void *user, short revents)
 {
-	struct nursery *n = user;
+	struct zygote *n = user;
 
 	(void)revents;
 	loop_remove(n->on_end);
 	proc_wait(&n->proc, CLOCK_NEVER, NULL);
-	nursery_release(n);
+	zygote_release(n);
 }
 
-void nursery_free(struct nursery *n)
+void zygote_free(struct zygote *n)
 {
 	if (!n)
 		return;
@@ -218,19 +218,19 @@ void nursery_free(struct nursery *n)
 	proc_signal(&n->proc, SIGKILL);
 	if (n->proc.pid <= 0 ||
 		proc_wait(&n->proc, clock_deadline(FREE_WAIT_MS), NULL) != -ETIMEDOUT) {
-		nursery_release(n);
+		zygote_release(n);
 		return;
 	}
 	/* it hangs in the kernel, writing to a disk maybe: nobody is to wait for that */
 	n->on_end = loop_add(n->l, n->proc.pidfd, POLLIN, freed_end, n, NULL);
 }
 
-int nursery_pid(const struct nursery *n)
+int zygote_pid(const struct zygote *n)
 {
 	return n->proc.pid;
 }
 
-int keeper_make(struct nursery *n, const char *capture, bool same_identity,
+int keeper_make(struct zygote *n, const char *capture, bool same_identity,
 	const struct keeper_ops *ops, void *user, struct keeper **ret, struct err *err)
 {
 	cleanup_json json_t *obj =
@@ -241,8 +241,8 @@ int keeper_make(struct nursery *n, const char *capture, bool same_identity,
 	int pair[2], r;
 
 	if (n->sock < 0)
-		return err_set(err, ECONNREFUSED, "make a sandbox: %s",
-			n->text ?: "the nursery has ended");
+		return err_set(
+			err, ECONNREFUSED, "make a sandbox: %s", n->text ?: "the zygote has ended");
 	if (!obj)
 		abort();
 	if (capture && json_object_set_new(obj, "capture", json_string(capture)) < 0)

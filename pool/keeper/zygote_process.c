@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The nursery's process: `parbake nursery STORE DIGEST NAME TAG`, started by nursery_start() with its
+ * The zygote's process: `parbake zygote STORE DIGEST NAME TAG`, started by zygote_start() with its
  * descriptors in place (keeper_impl.h).
  *
  * It opens the template, and then does nothing but fork. It has one thread, so a fork has all there is;
@@ -32,7 +32,7 @@
 
 #define THREAD_END_MS 10000
 
-struct nest {
+struct zygote {
 	struct template *t; /* NULL: it could not be opened */
 	struct err why;
 	int code;
@@ -95,26 +95,26 @@ static void tell(int sock, int code, const char *text)
 }
 
 /* @conn (owned) becomes a keeper's. */
-static void make(struct nest *n, const json_t *rq, int conn)
+static void make(struct zygote *n, const json_t *rq, int conn)
 {
 	cleanup_fd int owned = conn;
 	struct keeper_start start = {.t = n->t,
 		.conn = conn,
-		.sockets = NURSERY_FD_SOCKETS,
+		.sockets = ZYGOTE_FD_SOCKETS,
 		.capture = json_string_value(json_object_get(rq, "capture")),
 		.same_identity = json_is_true(json_object_get(rq, "same_identity"))};
 	struct err err = n->why;
 	int r = n->t ? template_before_fork(n->t, &err) : -n->code;
 	pid_t pid;
 
-	if (r == 0 && (r = fault_point("nursery.fork")) < 0)
+	if (r == 0 && (r = fault_point("zygote.fork")) < 0)
 		err_sys(&err, -r, "fork a keeper");
 	if (r == 0) {
 		pid = fork();
 		if (pid == 0) {
 			sigset_t none;
 
-			close(NURSERY_FD_CONTROL);
+			close(ZYGOTE_FD_CONTROL);
 			close(n->children);
 			sigemptyset(&none);
 			sigprocmask(SIG_SETMASK, &none, NULL);
@@ -128,12 +128,12 @@ static void make(struct nest *n, const json_t *rq, int conn)
 }
 
 /* One request. False: the daemon is gone, or not in its right mind. */
-static bool serve(struct nest *n)
+static bool serve(struct zygote *n)
 {
 	cleanup_json json_t *rq = NULL;
 	int fds[KEEPER_FDS];
 	size_t n_fds;
-	ssize_t len = keeper_receive(NURSERY_FD_CONTROL, n->buf, fds, &n_fds);
+	ssize_t len = keeper_receive(ZYGOTE_FD_CONTROL, n->buf, fds, &n_fds);
 	const char *op;
 	struct err err;
 
@@ -143,7 +143,7 @@ static bool serve(struct nest *n)
 		return false;
 	if (json_parse("request", n->buf, (size_t)len, &rq, &err) < 0 ||
 		json_get_string(rq, "op", &op, &err) < 0 || strcmp(op, "make") != 0 || n_fds != 1) {
-		log_error("nursery: a request that makes no sense");
+		log_error("zygote: a request that makes no sense");
 		keeper_close_fds(fds, n_fds);
 		return false;
 	}
@@ -151,7 +151,7 @@ static bool serve(struct nest *n)
 	return true;
 }
 
-static int watch_children(struct nest *n, struct err *err)
+static int watch_children(struct zygote *n, struct err *err)
 {
 	sigset_t set;
 
@@ -166,7 +166,7 @@ static int watch_children(struct nest *n, struct err *err)
 }
 
 /* The signal first: what ends behind that sends another. */
-static void reap(struct nest *n)
+static void reap(struct zygote *n)
 {
 	struct signalfd_siginfo info;
 
@@ -176,10 +176,10 @@ static void reap(struct nest *n)
 		;
 }
 
-static void nurse(struct nest *n)
+static void nurse(struct zygote *n)
 {
-	struct pollfd pfds[2] = {{.fd = NURSERY_FD_CONTROL, .events = POLLIN},
-		{.fd = n->children, .events = POLLIN}};
+	struct pollfd pfds[2] = {
+		{.fd = ZYGOTE_FD_CONTROL, .events = POLLIN}, {.fd = n->children, .events = POLLIN}};
 
 	for (;;) {
 		if (poll(pfds, 2, -1) < 0 && errno != EINTR)
@@ -191,22 +191,21 @@ static void nurse(struct nest *n)
 	}
 }
 
-int nursery_main(int argc, char **argv)
+int zygote_main(int argc, char **argv)
 {
-	static struct nest n = {.children = -1};
-	int flags = fcntl(NURSERY_FD_CONTROL, F_GETFL);
-	struct pollfd pfd = {.fd = NURSERY_FD_CONTROL, .events = POLLIN};
+	static struct zygote n = {.children = -1};
+	int flags = fcntl(ZYGOTE_FD_CONTROL, F_GETFL);
+	struct pollfd pfd = {.fd = ZYGOTE_FD_CONTROL, .events = POLLIN};
 	int r;
 
-	if (argc != 6 || flags < 0 || fcntl(NURSERY_FD_SOCKETS, F_GETFD) < 0) {
-		log_error(
-			"nursery: this command is parbake's own; it is started when it is needed");
+	if (argc != 6 || flags < 0 || fcntl(ZYGOTE_FD_SOCKETS, F_GETFD) < 0) {
+		log_error("zygote: this command is parbake's own; it is started when it is needed");
 		return 2;
 	}
-	prctl(PR_SET_NAME, "parbake-nursery");
-	fcntl(NURSERY_FD_CONTROL, F_SETFL, flags | O_NONBLOCK);
-	fcntl(NURSERY_FD_CONTROL, F_SETFD, FD_CLOEXEC);
-	fcntl(NURSERY_FD_SOCKETS, F_SETFD, FD_CLOEXEC);
+	prctl(PR_SET_NAME, "parbake-zygote");
+	fcntl(ZYGOTE_FD_CONTROL, F_SETFL, flags | O_NONBLOCK);
+	fcntl(ZYGOTE_FD_CONTROL, F_SETFD, FD_CLOEXEC);
+	fcntl(ZYGOTE_FD_SOCKETS, F_SETFD, FD_CLOEXEC);
 	r = open_template(argv[2], argv[3], argv[4], argv[5], &n.t, &n.why);
 	if (r == 0 && !one_thread())
 		r = err_set(&n.why, EDEADLK, "a template was opened and left threads behind");
@@ -214,7 +213,7 @@ int nursery_main(int argc, char **argv)
 		r = watch_children(&n, &n.why);
 	n.code = -r;
 	if (r < 0) {
-		tell(NURSERY_FD_CONTROL, n.code, n.why.text);
+		tell(ZYGOTE_FD_CONTROL, n.code, n.why.text);
 		while (serve(&n)) /* those that wait already */
 			if (poll(&pfd, 1, 0) <= 0)
 				break;

@@ -30,7 +30,7 @@
 
 #define TRIES 3 /* a pager may be killed between our connecting and its first word */
 
-struct pagerd {
+struct pager_client {
 	pthread_mutex_t lock; /* one request at a time */
 	int sock;
 	int memory_fd;
@@ -42,7 +42,7 @@ struct pagerd {
 /* ---- starting ------------------------------------------------------------------------------ */
 
 /* The options as the process gets them; the same text, the same pager. */
-static char *options_text(const struct pagerd_spec *spec)
+static char *options_text(const struct pager_client_spec *spec)
 {
 	cleanup_json json_t *obj = json_pack("{s:s, s:i, s:b, s:b, s:I, s:I, s:b, s:b, s:b, s:s}",
 		"key", spec->key, "protocol", PAGERD_PROTOCOL, "wset", spec->wset != NULL,
@@ -56,7 +56,7 @@ static char *options_text(const struct pagerd_spec *spec)
 	return json_text(obj);
 }
 
-static int wset_fd(const struct snapshot_wset *wset, struct err *err)
+static int wset_fd(const struct snapshot_ranges *wset, struct err *err)
 {
 	cleanup_json json_t *obj = snapshot_wset_to_json(wset);
 	cleanup_free char *text = json_text(obj);
@@ -69,7 +69,7 @@ static int wset_fd(const struct snapshot_wset *wset, struct err *err)
 }
 
 /* Start it with @sock, its listening socket or (own) its end of the connection. */
-static int start(const struct pagerd_spec *spec, const char *options, const char *dir,
+static int start(const struct pager_client_spec *spec, const char *options, const char *dir,
 	const char *name, int sock, struct proc *ret, struct err *err)
 {
 	const char *argv[] = {proc_program(), "pager", options, dir, name, NULL};
@@ -93,7 +93,7 @@ static int start(const struct pagerd_spec *spec, const char *options, const char
 }
 
 /* A daemon starts as our child's child, so that it is nobody's zombie. */
-static int start_shared(const struct pagerd_spec *spec, const char *options, const char *dir,
+static int start_shared(const struct pager_client_spec *spec, const char *options, const char *dir,
 	const char *name, int sock, struct err *err)
 {
 	cleanup_proc struct proc parent = PROC_INIT;
@@ -111,7 +111,8 @@ static int start_shared(const struct pagerd_spec *spec, const char *options, con
 }
 
 /* Connect to the shared one, start it where there is none. */
-static int connect_shared(const struct pagerd_spec *spec, const char *options, struct err *err)
+static int connect_shared(
+	const struct pager_client_spec *spec, const char *options, struct err *err)
 {
 	cleanup_free char *dir = NULL, *path = NULL;
 	cleanup_fd int lock = -1, dirfd = -1, sock = -1, listening = -1;
@@ -154,8 +155,8 @@ static int connect_shared(const struct pagerd_spec *spec, const char *options, s
 	return steal_fd(&sock);
 }
 
-static int connect_own(
-	const struct pagerd_spec *spec, const char *options, struct proc *proc, struct err *err)
+static int connect_own(const struct pager_client_spec *spec, const char *options, struct proc *proc,
+	struct err *err)
 {
 	int pair[2], r = sock_pair(pair, err);
 
@@ -200,7 +201,7 @@ static int receive(int sock, json_t **ret, int *ret_fd, struct err *err)
 }
 
 /* Ask @op, with @n_pass descriptors. Caller owns *@ret and *@ret_fd on success. */
-static int ask(struct pagerd *d, const char *op, const int *pass, size_t n_pass, json_t **ret,
+static int ask(struct pager_client *d, const char *op, const int *pass, size_t n_pass, json_t **ret,
 	int *ret_fd, struct err *err)
 {
 	cleanup_free char *line =
@@ -235,7 +236,7 @@ static int ask(struct pagerd *d, const char *op, const int *pass, size_t n_pass,
 	return 0;
 }
 
-static int hello(struct pagerd *d, struct err *err)
+static int hello(struct pager_client *d, struct err *err)
 {
 	cleanup_json json_t *reply = NULL;
 	const char *way;
@@ -257,15 +258,16 @@ static int hello(struct pagerd *d, struct err *err)
 	return 0;
 }
 
-int pagerd_connect(const struct pagerd_spec *spec, struct pagerd **ret, struct err *err)
+int pager_client_connect(
+	const struct pager_client_spec *spec, struct pager_client **ret, struct err *err)
 {
 	cleanup_free char *options = options_text(spec);
-	cleanup_pagerd struct pagerd *d = NULL;
+	cleanup_pager_client struct pager_client *d = NULL;
 	int r = 0;
 
 	for (int i = 0; i < TRIES; i++) {
 		if (d)
-			pagerd_free(d);
+			pager_client_free(d);
 		d = calloc(1, sizeof(*d));
 		if (!d)
 			return err_set(err, ENOMEM, "pager: no memory");
@@ -286,7 +288,7 @@ int pagerd_connect(const struct pagerd_spec *spec, struct pagerd **ret, struct e
 	return 0;
 }
 
-void pagerd_free(struct pagerd *d)
+void pager_client_free(struct pager_client *d)
 {
 	int status;
 
@@ -301,37 +303,37 @@ void pagerd_free(struct pagerd *d)
 	free(d);
 }
 
-void pagerd_forget(struct pagerd *d)
+void pager_client_forget(struct pager_client *d)
 {
 	if (!d)
 		return;
 	close_fd(&d->proc.pidfd);
 	d->proc.pid = 0;
-	pagerd_free(d);
+	pager_client_free(d);
 }
 
-int pagerd_memory_fd(const struct pagerd *d)
+int pager_client_memory_fd(const struct pager_client *d)
 {
 	return d->memory_fd;
 }
 
-enum pager_way pagerd_way(const struct pagerd *d)
+enum pager_way pager_client_way(const struct pager_client *d)
 {
 	return d->way;
 }
 
-int pagerd_pid(const struct pagerd *d)
+int pager_client_pid(const struct pager_client *d)
 {
 	return d->pid;
 }
 
-int pagerd_fd(const struct pagerd *d)
+int pager_client_fd(const struct pager_client *d)
 {
 	return d->sock;
 }
 
-int pagerd_attach(
-	struct pagerd *d, int own_fd, const struct snapshot_wset *own, int *ret_fd, struct err *err)
+int pager_client_attach(struct pager_client *d, int own_fd, const struct snapshot_ranges *own,
+	int *ret_fd, struct err *err)
 {
 	cleanup_fd int ranges = own && own->n ? wset_fd(own, err) : -1;
 	int pair[2], r;
@@ -352,7 +354,7 @@ int pagerd_attach(
 	return 0;
 }
 
-int pagerd_get_stats(struct pagerd *d, struct pager_stats *ret, struct err *err)
+int pager_client_get_stats(struct pager_client *d, struct pager_stats *ret, struct err *err)
 {
 	cleanup_json json_t *reply = NULL;
 	struct pager_stats s = {0};
@@ -385,7 +387,7 @@ int pagerd_get_stats(struct pagerd *d, struct pager_stats *ret, struct err *err)
 	return 0;
 }
 
-int pagerd_get_error(struct pagerd *d, struct err *ret, struct err *err)
+int pager_client_get_error(struct pager_client *d, struct err *ret, struct err *err)
 {
 	cleanup_json json_t *reply = NULL;
 	const char *text;
@@ -398,7 +400,7 @@ int pagerd_get_error(struct pagerd *d, struct err *ret, struct err *err)
 }
 
 /* Ask @op, whose reply is a file of JSON. New reference. */
-static int ask_file(struct pagerd *d, const char *op, json_t **ret, struct err *err)
+static int ask_file(struct pager_client *d, const char *op, json_t **ret, struct err *err)
 {
 	cleanup_json json_t *reply = NULL;
 	cleanup_free char *text = NULL;
@@ -417,7 +419,7 @@ static int ask_file(struct pagerd *d, const char *op, json_t **ret, struct err *
 	return json_parse("the pager's reply", text, bytes, ret, err);
 }
 
-int pagerd_recorded(struct pagerd *d, struct snapshot_wset *ret, struct err *err)
+int pager_client_recorded(struct pager_client *d, struct snapshot_ranges *ret, struct err *err)
 {
 	cleanup_json json_t *obj = NULL;
 	struct stat st;
@@ -430,7 +432,7 @@ int pagerd_recorded(struct pagerd *d, struct snapshot_wset *ret, struct err *err
 	return snapshot_wset_from_json(obj, (uint64_t)st.st_size, ret, err);
 }
 
-int pagerd_traced(struct pagerd *d, struct pager_trace *ret, struct err *err)
+int pager_client_traced(struct pager_client *d, struct pager_trace *ret, struct err *err)
 {
 	cleanup_json json_t *obj = NULL;
 	int r = ask_file(d, "traced", &obj, err);

@@ -11,10 +11,10 @@
 #include "common/file.h"
 #include "common/limits.h"
 
-int difference_open(int image_fd, const struct snapshot_wset *ranges, uint64_t memory_bytes,
-	struct difference **ret, struct err *err)
+int memory_delta_open(int image_fd, const struct snapshot_ranges *ranges, uint64_t memory_bytes,
+	struct memory_delta **ret, struct err *err)
 {
-	cleanup_difference struct difference *d = calloc(1, sizeof(*d));
+	cleanup_memory_delta struct memory_delta *d = calloc(1, sizeof(*d));
 	uint64_t end = 0;
 	int r;
 
@@ -32,7 +32,7 @@ int difference_open(int image_fd, const struct snapshot_wset *ranges, uint64_t m
 				"order",
 				i);
 		end = from->offset + from->bytes;
-		d->pieces[i] = (struct difference_piece){from->offset, end, d->bytes};
+		d->pieces[i] = (struct memory_delta_piece){from->offset, end, d->bytes};
 		d->bytes += from->bytes;
 	}
 	d->n = ranges->n;
@@ -52,7 +52,7 @@ int difference_open(int image_fd, const struct snapshot_wset *ranges, uint64_t m
 	return 0;
 }
 
-void difference_free(struct difference *d)
+void memory_delta_free(struct memory_delta *d)
 {
 	if (!d)
 		return;
@@ -62,7 +62,7 @@ void difference_free(struct difference *d)
 	free(d);
 }
 
-bool difference_find(const struct difference *d, uint64_t offset, uint64_t *ret_at)
+bool memory_delta_find(const struct memory_delta *d, uint64_t offset, uint64_t *ret_at)
 {
 	size_t low = 0, high = d->n;
 
@@ -87,7 +87,8 @@ struct window {
 };
 
 /* One piece; @w holds the frame that the one before ended in. */
-static int walk_piece(struct difference *d, const struct difference_piece *piece, struct window *w,
+static int walk_piece(struct memory_delta *d, const struct memory_delta_piece *piece,
+	struct window *w,
 	int (*fn)(void *user, uint64_t offset, uint64_t len, const uint8_t *bytes), void *user,
 	struct err *err)
 {
@@ -118,7 +119,7 @@ static int walk_piece(struct difference *d, const struct difference_piece *piece
 	return r;
 }
 
-int difference_walk(struct difference *d,
+int memory_delta_walk(struct memory_delta *d,
 	int (*fn)(void *user, uint64_t offset, uint64_t len, const uint8_t *bytes), void *user,
 	struct err *err)
 {
@@ -152,9 +153,9 @@ static int apply_run(void *user, uint64_t offset, uint64_t len, const uint8_t *b
 		     : 0;
 }
 
-int difference_apply(struct difference *d, int fd, struct err *err)
+int memory_delta_apply(struct memory_delta *d, int fd, struct err *err)
 {
 	struct apply a = {.fd = fd, .err = err};
 
-	return difference_walk(d, apply_run, &a, err);
+	return memory_delta_walk(d, apply_run, &a, err);
 }

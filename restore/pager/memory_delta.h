@@ -15,14 +15,14 @@
  * other in an image; a hole of that image is pages of zeros, whatever the template has there. The memory of a
  * capture (docs/format.md). Looking is thread-safe.
  */
-struct difference_piece {
+struct memory_delta_piece {
 	uint64_t start, end; /* of the memory */
 	uint64_t at; /* of the image */
 };
 
-struct difference {
+struct memory_delta {
 	struct image *img; /* NULL: there are no pages */
-	struct difference_piece *pieces; /* rising, apart */
+	struct memory_delta_piece *pieces; /* rising, apart */
 	size_t n;
 	uint64_t bytes; /* of all pieces */
 };
@@ -31,22 +31,22 @@ struct difference {
  * Open it: @image_fd (dup'ed; -1 allowed where there are no ranges) with @ranges, checked against each other and
  * @memory_bytes. -EBADMSG.
  */
-int difference_open(int image_fd, const struct snapshot_wset *ranges, uint64_t memory_bytes,
-	struct difference **ret, struct err *err);
-void difference_free(struct difference *d);
-DEFINE_CLEANUP(struct difference *, difference_free)
-#define cleanup_difference cleanup_with(difference_free_p_)
+int memory_delta_open(int image_fd, const struct snapshot_ranges *ranges, uint64_t memory_bytes,
+	struct memory_delta **ret, struct err *err);
+void memory_delta_free(struct memory_delta *d);
+DEFINE_CLEANUP(struct memory_delta *, memory_delta_free)
+#define cleanup_memory_delta cleanup_with(memory_delta_free_p_)
 
 /* Where in the image is the page at @offset of the memory? False: it is the template's. */
-bool difference_find(const struct difference *d, uint64_t offset, uint64_t *ret_at);
+bool memory_delta_find(const struct memory_delta *d, uint64_t offset, uint64_t *ret_at);
 /*
  * All of it in rising order, frame by frame: @fn gets runs of whole pages, @bytes NULL where they are zeros (then
  * @len may be anything). What it returns, if not 0, ends the walk. -EBADMSG: a frame is damaged.
  */
-int difference_walk(struct difference *d,
+int memory_delta_walk(struct memory_delta *d,
 	int (*fn)(void *user, uint64_t offset, uint64_t len, const uint8_t *bytes), void *user,
 	struct err *err);
 /* Write it over @fd, a file that holds the template's memory. */
-int difference_apply(struct difference *d, int fd, struct err *err);
+int memory_delta_apply(struct memory_delta *d, int fd, struct err *err);
 
 #endif

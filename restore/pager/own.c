@@ -22,7 +22,7 @@
 #define STUCK_MS 5000 /* no page can be given for so long: its removals do not end */
 #define PAUSE_NS 50000 /* the thread that removes has to run before the next try */
 
-int pager_own_set(struct pager *p, struct pager_machine *m, struct difference *d, struct err *err)
+int pager_own_set(struct pager *p, struct pager_machine *m, struct memory_delta *d, struct err *err)
 {
 	m->own = d;
 	m->own_pages = calloc(p->bytes / IMAGE_PAGE / 64 + 1, sizeof(*m->own_pages));
@@ -38,7 +38,7 @@ int pager_own_set(struct pager *p, struct pager_machine *m, struct difference *d
 
 void pager_own_clear(struct pager_machine *m)
 {
-	difference_free(m->own);
+	memory_delta_free(m->own);
 	m->own = NULL;
 	free(m->own_frame);
 	m->own_frame = NULL;
@@ -50,7 +50,7 @@ int pager_own_answer(struct pager *p, struct pager_machine *m, uint64_t addr, ui
 	uint64_t at, start, len, done;
 	int r;
 
-	if (!m->own || !difference_find(m->own, offset, &at)) {
+	if (!m->own || !memory_delta_find(m->own, offset, &at)) {
 		*ret = uffd_wake(m->uffd, addr, IMAGE_PAGE);
 		return 0;
 	}
@@ -172,13 +172,13 @@ int pager_own_install(
 
 	if (!m->own)
 		return 0;
-	r = difference_walk(m->own, install_run, &in, err);
+	r = memory_delta_walk(m->own, install_run, &in, err);
 	if (r < 0) {
 		err_prefix(err, "the machine's own pages");
 		return r;
 	}
 	for (size_t i = 0; i < m->own->n; i++) {
-		const struct difference_piece *piece = &m->own->pieces[i];
+		const struct memory_delta_piece *piece = &m->own->pieces[i];
 
 		for (uint64_t at = piece->start; at < piece->end; at += IMAGE_PAGE) {
 			if (!is_given(m, at))

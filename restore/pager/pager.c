@@ -186,20 +186,20 @@ int pager_machine_serve(struct pager *p, struct pager_machine *m, struct err *er
 	return r < 0 ? err_sys(err, -r, "pager: wait for a machine's faults") : 0;
 }
 
-int pager_attach(struct pager *p, int sock, struct difference *own, struct err *err)
+int pager_attach(struct pager *p, int sock, struct memory_delta *own, struct err *err)
 {
 	struct pager_machine *m;
 	int r;
 
 	if (p->way != PAGER_UFFD) {
 		close(sock);
-		difference_free(own);
+		memory_delta_free(own);
 		return err_set(err, EOPNOTSUPP, "pager: without userfaultfd nothing attaches");
 	}
 	m = pager_machine_new(sock);
 	if (!m) {
 		close(sock);
-		difference_free(own);
+		memory_delta_free(own);
 		return err_set(err, ENOMEM, "pager: no memory for a machine");
 	}
 	fcntl(sock, F_SETFL, O_NONBLOCK);
@@ -378,7 +378,7 @@ static int check_options(struct pager *p, const struct pager_options *opt, struc
 	return 0;
 }
 
-int pager_new(struct image *img, const struct snapshot_wset *wset, enum pager_way way,
+int pager_new(struct image *img, const struct snapshot_ranges *wset, enum pager_way way,
 	const struct pager_options *opt, struct pager **ret, struct err *err)
 {
 	struct pager *p = calloc(1, sizeof(*p));

@@ -73,7 +73,7 @@ struct pager_stats {
 int pager_probe(const char **ret_how, struct err *err);
 
 /* @img is borrowed until pager_free(); @wset may be NULL. */
-int pager_new(struct image *img, const struct snapshot_wset *wset, enum pager_way way,
+int pager_new(struct image *img, const struct snapshot_ranges *wset, enum pager_way way,
 	const struct pager_options *opt, struct pager **ret, struct err *err);
 /* Close all machines' userfaultfds: only when they are gone, else they are killed by their own
  * watch. */
@@ -91,52 +91,54 @@ int pager_memory_fd(const struct pager *p);
  * machine's end closes. @own (taken; NULL: none): what its memory differs in from the template's.
  * Returns at once; any thread.
  */
-struct difference;
-int pager_attach(struct pager *p, int sock, struct difference *own, struct err *err);
+struct memory_delta;
+int pager_attach(struct pager *p, int sock, struct memory_delta *own, struct err *err);
 void pager_get_stats(struct pager *p, struct pager_stats *ret);
 /* What last went wrong (a damaged frame, a refused handshake); "" where nothing has. */
 void pager_get_error(struct pager *p, struct err *ret);
 /* Pages in the order they were first faulted, by whole pages, since the last call (record). */
-int pager_recorded(struct pager *p, struct snapshot_wset *ret, struct err *err);
+int pager_recorded(struct pager *p, struct snapshot_ranges *ret, struct err *err);
 /* Everything since the last call (trace). -EINVAL where it does not trace. Any thread. */
 int pager_traced(struct pager *p, struct pager_trace *ret, struct err *err);
 
 /* ---- the pager as a process ------------------------------------------------------------ */
 
-struct pagerd; /* a client's connection: while it is open, the process stays */
+struct pager_client; /* a client's connection: while it is open, the process stays */
 
-struct pagerd_spec {
+struct pager_client_spec {
 	const char *key; /* the memory blob's digest: one process per key, user and options */
 	int image_fd; /* the memory blob */
-	const struct snapshot_wset *wset; /* may be NULL */
+	const struct snapshot_ranges *wset; /* may be NULL */
 	struct pager_options options;
 	bool own; /* a process for this client alone (to record, to measure first use) */
 	bool no_uffd; /* PAGER_PRIVATE, whatever the host allows */
 };
 
 /* Connect to the template's pager, starting it where none runs. */
-int pagerd_connect(const struct pagerd_spec *spec, struct pagerd **ret, struct err *err);
-void pagerd_free(struct pagerd *d);
+int pager_client_connect(
+	const struct pager_client_spec *spec, struct pager_client **ret, struct err *err);
+void pager_client_free(struct pager_client *d);
 /* In a fork of the process that connected: let go of what was inherited; the other's stays as it is. */
-void pagerd_forget(struct pagerd *d);
-DEFINE_CLEANUP(struct pagerd *, pagerd_free)
-#define cleanup_pagerd cleanup_with(pagerd_free_p_)
+void pager_client_forget(struct pager_client *d);
+DEFINE_CLEANUP(struct pager_client *, pager_client_free)
+#define cleanup_pager_client cleanup_with(pager_client_free_p_)
 /* The memfd (borrowed) and the way it works here. */
-int pagerd_memory_fd(const struct pagerd *d);
-enum pager_way pagerd_way(const struct pagerd *d);
-int pagerd_pid(const struct pagerd *d);
+int pager_client_memory_fd(const struct pager_client *d);
+enum pager_way pager_client_way(const struct pager_client *d);
+int pager_client_pid(const struct pager_client *d);
 /* Readable when the pager is gone. Borrowed. */
-int pagerd_fd(const struct pagerd *d);
+int pager_client_fd(const struct pager_client *d);
 /* A fresh socket whose other end the pager has attached: for machine_spec.pager_fd. Caller closes.
  * @own_fd, @own: the image and the ranges of its difference (restore/pager/memory_delta.h); -1, NULL: none. */
-int pagerd_attach(struct pagerd *d, int own_fd, const struct snapshot_wset *own, int *ret_fd,
-	struct err *err);
-int pagerd_get_stats(struct pagerd *d, struct pager_stats *ret, struct err *err);
-int pagerd_get_error(struct pagerd *d, struct err *ret, struct err *err); /* pager_get_error() */
-int pagerd_recorded(struct pagerd *d, struct snapshot_wset *ret, struct err *err);
-int pagerd_traced(struct pagerd *d, struct pager_trace *ret, struct err *err);
-/* The process's main: `parbake pager` (internal; started with its descriptors by pagerd_connect()).
+int pager_client_attach(struct pager_client *d, int own_fd, const struct snapshot_ranges *own,
+	int *ret_fd, struct err *err);
+int pager_client_get_stats(struct pager_client *d, struct pager_stats *ret, struct err *err);
+int pager_client_get_error(
+	struct pager_client *d, struct err *ret, struct err *err); /* pager_get_error() */
+int pager_client_recorded(struct pager_client *d, struct snapshot_ranges *ret, struct err *err);
+int pager_client_traced(struct pager_client *d, struct pager_trace *ret, struct err *err);
+/* The process's main: `parbake pager` (internal; started with its descriptors by pager_client_connect()).
  */
-int pagerd_main(int argc, char **argv);
+int pager_process_main(int argc, char **argv);
 
 #endif

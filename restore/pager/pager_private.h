@@ -60,7 +60,7 @@ struct pager_machine {
 	struct uffd_msg queue[PAGER_QUEUE];
 	unsigned n_queue;
 	/* pages that it has for itself: pager_own.c */
-	struct difference *own; /* NULL: none, or all are given */
+	struct memory_delta *own; /* NULL: none, or all are given */
 	uint64_t *own_pages; /* NULL: none */
 	uint8_t *own_frame; /* of a fault in one */
 };
@@ -152,7 +152,7 @@ int pager_fill_all(struct pager *p, unsigned threads, struct err *err);
 int pager_worker_init(struct pager_worker *w, struct pager *p, struct err *err);
 
 /* pager_wset.c */
-int pager_plan(struct pager *p, const struct snapshot_wset *wset, struct err *err);
+int pager_plan(struct pager *p, const struct snapshot_ranges *wset, struct err *err);
 /* Fill the next frame of the working set; false: none is left. */
 bool pager_prefetch_one(struct pager *p, struct pager_worker *w);
 void pager_record(struct pager *p, uint64_t page);
@@ -184,7 +184,8 @@ int pager_regions_parse(const void *text, size_t len, uint64_t memory_bytes,
 
 /* pager_own.c */
 /* Before it attaches. @d is taken, also on failure. */
-int pager_own_set(struct pager *p, struct pager_machine *m, struct difference *d, struct err *err);
+int pager_own_set(
+	struct pager *p, struct pager_machine *m, struct memory_delta *d, struct err *err);
 void pager_own_clear(struct pager_machine *m);
 /* Give it all of them. -ECONNRESET: it is gone; whatever else: it must not run. */
 int pager_own_install(

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The pager's process: `parbake pager OPTIONS DIRECTORY NAME`, started by restore/pager/client.c with its
- * descriptors in place (pagerd_impl.h). One thread talks to clients; the engine has its own.
+ * descriptors in place (pager_client_impl.h). One thread talks to clients; the engine has its own.
  *
  * It stays while a client is connected or a machine attached. To leave it takes the directory's
  * lock, looks once more whether someone waits to be accepted, and ends with the lock held.
@@ -9,7 +9,7 @@
  * It is confined (common/confine.h): as root it runs as a user of its own, and it can open nothing
  * by name. So a monitor that a guest has taken over can reach it only through the handshake and its
  * own userfaultfd, and would gain next to nothing by it. What needs the directory is done by its
- * keeper, the process between it and its starter: it waits for the pager's end, however that comes,
+ * watchdog, the process between it and its starter: it waits for the pager's end, however that comes,
  * and then removes the socket, under the lock, which is one for both since they share its open file.
  */
 #include <fcntl.h>
@@ -55,7 +55,7 @@ struct server {
 #define THREADS 64
 #define PASSED 3 /* descriptors with a request, at most */
 
-static int give_up(pid_t keeper, struct err *err)
+static int give_up(pid_t watchdog, struct err *err)
 {
 	struct confine c = CONFINE_INIT;
 	struct rlimit files;
@@ -69,7 +69,7 @@ static int give_up(pid_t keeper, struct err *err)
 	prctl(PR_SET_NAME, "parbake-pager");
 	umask(077);
 	c.may = CONFINE_MAY_ACCEPT | CONFINE_MAY_MEMFD;
-	c.parent = keeper;
+	c.parent = watchdog;
 	confine_limit(&c, RLIMIT_CORE, 0);
 	confine_limit(&c, RLIMIT_NPROC, THREADS);
 	c.files_fd = confine_files_new(NULL, 0, err);
@@ -102,7 +102,7 @@ static int parse_options(
 	return 0;
 }
 
-static int read_ranges(int fd, uint64_t memory_bytes, struct snapshot_wset *ret, struct err *err)
+static int read_ranges(int fd, uint64_t memory_bytes, struct snapshot_ranges *ret, struct err *err)
 {
 	cleanup_json json_t *obj = NULL;
 	cleanup_free char *text = NULL;
@@ -123,16 +123,16 @@ static int read_ranges(int fd, uint64_t memory_bytes, struct snapshot_wset *ret,
 	return r < 0 ? r : snapshot_wset_from_json(obj, memory_bytes, ret, err);
 }
 
-static int start_engine(struct server *s, const char *options, pid_t keeper, struct err *err)
+static int start_engine(struct server *s, const char *options, pid_t watchdog, struct err *err)
 {
 	struct pager_options opt = {0};
-	struct snapshot_wset wset = {0};
+	struct snapshot_ranges wset = {0};
 	bool private = false, has_wset = false;
 	int parsed = parse_options(options, &opt, &private, &has_wset, err), r;
 
 	/* tried while /dev/userfaultfd may be opened */
 	s->way = private || pager_probe(NULL, NULL) < 0 ? PAGER_PRIVATE : PAGER_UFFD;
-	r = give_up(keeper, err);
+	r = give_up(watchdog, err);
 	if (r < 0) {
 		log_error("pager: %s", err->text);
 		_exit(1); /* with half of it given up there is nothing it should do */
@@ -149,7 +149,7 @@ static int start_engine(struct server *s, const char *options, pid_t keeper, str
 	}
 	if (r == 0)
 		r = pager_new(s->image, &wset, s->way, &opt, &s->pager, err);
-	snapshot_wset_clear(&wset);
+	snapshot_ranges_clear(&wset);
 	return r;
 }
 
@@ -182,14 +182,14 @@ static int do_hello(struct server *s, int fd)
 
 /* The difference of an attach: image and ranges. */
 static int read_own(
-	struct server *s, int image_fd, int ranges_fd, struct difference **ret, struct err *err)
+	struct server *s, int image_fd, int ranges_fd, struct memory_delta **ret, struct err *err)
 {
-	struct snapshot_wset ranges = {0};
+	struct snapshot_ranges ranges = {0};
 	int r = read_ranges(ranges_fd, s->pager->bytes, &ranges, err);
 
 	if (r == 0)
-		r = difference_open(image_fd, &ranges, s->pager->bytes, ret, err);
-	snapshot_wset_clear(&ranges);
+		r = memory_delta_open(image_fd, &ranges, s->pager->bytes, ret, err);
+	snapshot_ranges_clear(&ranges);
 	return r;
 }
 
@@ -197,7 +197,7 @@ static int read_own(
 static int do_attach(struct server *s, int fd, bool own, int *passed)
 {
 	cleanup_json json_t *obj = json_pack("{s:b}", "ok", true);
-	struct difference *d = NULL;
+	struct memory_delta *d = NULL;
 	struct err err;
 	int r = 0;
 
@@ -261,7 +261,7 @@ static int send_file(int fd, json_t *obj)
 
 static int do_recorded(struct server *s, int fd)
 {
-	struct snapshot_wset wset;
+	struct snapshot_ranges wset;
 	json_t *obj;
 	struct err err;
 	int r = pager_recorded(s->pager, &wset, &err);
@@ -269,7 +269,7 @@ static int do_recorded(struct server *s, int fd)
 	if (r < 0)
 		return send_error(fd, -r, err.text);
 	obj = snapshot_wset_to_json(&wset);
-	snapshot_wset_clear(&wset);
+	snapshot_ranges_clear(&wset);
 	return send_file(fd, obj);
 }
 
@@ -379,7 +379,7 @@ static bool leave(struct server *s)
 		return false;
 	}
 	close_fd(&s->listening);
-	return true; /* the keeper lets go of the lock */
+	return true; /* the watchdog lets go of the lock */
 }
 
 static int loop(struct server *s)
@@ -405,7 +405,7 @@ static int loop(struct server *s)
 	return 0;
 }
 
-/* ---- the keeper ---------------------------------------------------------------------------- */
+/* ---- the watchdog ---------------------------------------------------------------------------- */
 
 /* Wait for the pager's end and clear away its socket, if that name is still its. */
 static int keep(pid_t pager, int dir, const char *name, const struct stat *socket_file, int lock)
@@ -413,7 +413,7 @@ static int keep(pid_t pager, int dir, const char *name, const struct stat *socke
 	struct stat now;
 	int status = 1;
 
-	prctl(PR_SET_NAME, "parbake-keeper");
+	prctl(PR_SET_NAME, "parbake-pagerwd");
 	/* nobody may be led to believe that somebody accepts, and the image is not ours to keep */
 	close(PAGERD_FD_SOCKET);
 	close(PAGERD_FD_IMAGE);
@@ -428,15 +428,15 @@ static int keep(pid_t pager, int dir, const char *name, const struct stat *socke
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
-/* Become the keeper and, in what returns, its pager: *@ret_keeper. The starter waits for its own child
+/* Become the watchdog and, in what returns, its pager: *@ret_watchdog. The starter waits for its own child
  * alone, which ends here. */
-static int fork_pager(const char *dir, const char *name, int *ret_lock, pid_t *ret_keeper)
+static int fork_pager(const char *dir, const char *name, int *ret_lock, pid_t *ret_watchdog)
 {
 	cleanup_free char *lock_path = str_printf("%s/%s", dir, PAGERD_LOCK);
 	cleanup_fd int dirfd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	cleanup_fd int lock = open(lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	struct stat st;
-	pid_t pid, keeper;
+	pid_t pid, watchdog;
 
 	if (dirfd < 0 || lock < 0 || fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
@@ -444,21 +444,21 @@ static int fork_pager(const char *dir, const char *name, int *ret_lock, pid_t *r
 	if (pid != 0)
 		_exit(pid < 0);
 	setsid();
-	keeper = getpid();
+	watchdog = getpid();
 	pid = fork();
 	if (pid < 0)
 		_exit(1);
 	if (pid != 0)
 		_exit(keep(pid, dirfd, name, &st, lock));
 	*ret_lock = steal_fd(&lock);
-	*ret_keeper = keeper;
+	*ret_watchdog = watchdog;
 	return 0;
 }
 
-int pagerd_main(int argc, char **argv)
+int pager_process_main(int argc, char **argv)
 {
 	static struct server s = {.listening = -1, .lock = -1};
-	pid_t keeper = 0;
+	pid_t watchdog = 0;
 	int r;
 
 	if (argc != 5 || fcntl(PAGERD_FD_SOCKET, F_GETFD) < 0 ||
@@ -467,7 +467,7 @@ int pagerd_main(int argc, char **argv)
 		return 2;
 	}
 	s.own = !argv[4][0];
-	if (!s.own && (r = fork_pager(argv[3], argv[4], &s.lock, &keeper)) < 0) {
+	if (!s.own && (r = fork_pager(argv[3], argv[4], &s.lock, &watchdog)) < 0) {
 		log_error("pager: %s: %s", argv[3], strerrordesc_np(-r));
 		return 1;
 	}
@@ -479,7 +479,7 @@ int pagerd_main(int argc, char **argv)
 		s.listening = PAGERD_FD_SOCKET;
 	if (s.listening >= 0)
 		fcntl(s.listening, F_SETFL, O_NONBLOCK);
-	r = start_engine(&s, argv[2], keeper, &s.failed);
+	r = start_engine(&s, argv[2], watchdog, &s.failed);
 	s.failed_code = -r;
 	s.fds[1] = (struct pollfd){.fd = s.pager ? pager_event_fd(s.pager) : -1, .events = POLLIN};
 	r = loop(&s);

@@ -20,7 +20,7 @@
 #define PAGERD_PROTOCOL 2
 
 /* The process's descriptors. */
-enum pagerd_fd {
+enum pager_client_fd {
 	PAGERD_FD_SOCKET = 3, /* it listens there; with --own the one client itself */
 	PAGERD_FD_IMAGE = 4,
 	PAGERD_FD_WSET = 5, /* JSON; absent: none */

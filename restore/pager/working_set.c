@@ -17,7 +17,7 @@ static int compare_ranges(const void *a, const void *b)
 	return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-static int check(const struct pager *p, const struct snapshot_wset *wset, struct err *err)
+static int check(const struct pager *p, const struct snapshot_ranges *wset, struct err *err)
 {
 	for (size_t i = 0; i < wset->n; i++) {
 		const struct snapshot_range *r = &wset->ranges[i];
@@ -110,7 +110,7 @@ static int add_runs(struct pager *p, const struct snapshot_range *sorted, size_t
 	return 0;
 }
 
-int pager_plan(struct pager *p, const struct snapshot_wset *wset, struct err *err)
+int pager_plan(struct pager *p, const struct snapshot_ranges *wset, struct err *err)
 {
 	cleanup_free uint64_t *seen = NULL;
 	cleanup_free struct snapshot_range *sorted = NULL;
@@ -174,9 +174,9 @@ void pager_record(struct pager *p, uint64_t page)
 	pthread_mutex_unlock(&p->record_lock);
 }
 
-int pager_recorded(struct pager *p, struct snapshot_wset *ret, struct err *err)
+int pager_recorded(struct pager *p, struct snapshot_ranges *ret, struct err *err)
 {
-	struct snapshot_wset set = {0};
+	struct snapshot_ranges set = {0};
 
 	if (!p->opt.record)
 		return err_set(err, EINVAL, "this pager does not record");

@@ -8,7 +8,7 @@ export PARBAKE_EXE=$parbake
 
 digest=$("$parbake" ls --json | python3 -c 'import json,sys
 print([t["digest"] for t in map(json.loads, sys.stdin) if (t["name"], t["tag"]) == ("tiny", "latest")][0])')
-# what a nursery finds out about this host the first time must leave nothing behind in it
+# what a zygote finds out about this host the first time must leave nothing behind in it
 rm -f "$PARBAKE_HOME"/cache/monitor-*.json
 mkdir -m 700 "$scratch/sockets" "$scratch/captures"
 timeout 600 "$drive" tiny latest "$digest" "$scratch/sockets" "$scratch/captures" >"$scratch/drive" 2>"$scratch/drive.err"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Drives nurseries and keepers as a daemon does, with real machines: `keeper_driver NAME TAG DIGEST SOCKETS
+ * Drives zygotes and keepers as a daemon does, with real machines: `keeper_driver NAME TAG DIGEST SOCKETS
  * CAPTURES` (two directories).
  * Run by keeper.sh. What must be gone is waited for by pidfd, with a deadline.
  */
@@ -247,50 +247,50 @@ static void test_refused(void)
 	drop(&b);
 }
 
-/* ---- nurseries ----------------------------------------------------------------------------- */
+/* ---- zygotes ----------------------------------------------------------------------------- */
 
-static void test_nursery_killed(void)
+static void test_zygote_killed(void)
 {
 	struct box b, late;
 
 	make(&b, NULL, false);
 	is_int(hand_out(&b, "orphan", 60000, NULL), 0, "handed out");
-	kill(nursery_pid(nursery), SIGSTOP);
+	kill(zygote_pid(zygote), SIGSTOP);
 	make(&late, NULL, false);
 	keeper_ready(late.k, on_answer, fresh(&late));
-	kill(nursery_pid(nursery), SIGKILL);
-	ok(run_until(&nest_end.ended), "kill -9 of the nursery is noticed");
-	has_str(nest_end.text, "killed by signal 9", "and told");
+	kill(zygote_pid(zygote), SIGKILL);
+	ok(run_until(&zygote_end.ended), "kill -9 of the zygote is noticed");
+	has_str(zygote_end.text, "killed by signal 9", "and told");
 	is_int(answered(&late), ECONNRESET, "what it had not made yet is answered");
 	ok(run_until(&late.ended), "and ends");
 	drop(&late);
-	ok(keeper_make(nursery, NULL, false, &ops, &late, &late.k, &err) == -ECONNREFUSED,
+	ok(keeper_make(zygote, NULL, false, &ops, &late, &late.k, &err) == -ECONNREFUSED,
 		"it makes nothing any more");
 	ok(!b.ended && says(&b, "hostname", "orphan\n"), "what it had made goes on");
 	drop(&b);
 	is_int(adopt(&b, "orphan"), 0, "can be adopted");
 	is_int(end(&b), 0, "and killed");
 	drop(&b);
-	nursery_free(nursery);
-	start_nursery(digest);
+	zygote_free(zygote);
+	start_zygote(digest);
 }
 
 static void test_no_template(void)
 {
-	struct nursery *good = nursery;
+	struct zygote *good = zygote;
 	struct box b;
 
-	start_nursery("sha256:0000000000000000000000000000000000000000000000000000000000000000");
+	start_zygote("sha256:0000000000000000000000000000000000000000000000000000000000000000");
 	make(&b, NULL, false);
 	keeper_ready(b.k, on_answer, fresh(&b));
 	ok(answered(&b) != 0, "a template that is not there");
 	has_str(b.a.text, "is missing", "the answer says why");
 	ok(run_until(&b.ended), "the keeper ends");
-	ok(run_until(&nest_end.ended), "the nursery too");
-	has_str(nest_end.text, "is missing", "and says why");
+	ok(run_until(&zygote_end.ended), "the zygote too");
+	has_str(zygote_end.text, "is missing", "and says why");
 	drop(&b);
-	nursery_free(nursery);
-	nursery = good;
+	zygote_free(zygote);
+	zygote = good;
 }
 
 /* ---- the pager ----------------------------------------------------------------------------- */
@@ -339,11 +339,11 @@ static void test_pager_killed(void)
 	make(&b, NULL, false);
 	is_int(hand_out(&b, "paged", 60000, NULL), 0, "the next one has a new pager");
 	ok(says(&b, "echo hi", "hi\n"), "and works");
-	nursery_free(nursery);
-	ok(says(&b, "echo hi", "hi\n"), "without its nursery too");
+	zygote_free(zygote);
+	ok(says(&b, "echo hi", "hi\n"), "without its zygote too");
 	is_int(end(&b), 0, "it is killed");
 	drop(&b);
-	start_nursery(digest);
+	start_zygote(digest);
 }
 
 /* ---- faults -------------------------------------------------------------------------------- */
@@ -354,8 +354,8 @@ static void test_faults(void)
 		const char *point;
 		int want;
 	} faults[] = {
-		{"nursery.fork=ENOMEM", ENOMEM},
-		{"nursery.fork", ECONNRESET},
+		{"zygote.fork=ENOMEM", ENOMEM},
+		{"zygote.fork", ECONNRESET},
 		{"keeper.begin=EIO", EIO},
 		{"keeper.begin", ECONNRESET},
 		{"keeper.hand-out.named=ENOSPC", ENOSPC},
@@ -364,7 +364,7 @@ static void test_faults(void)
 		{"keeper.hand-out.answered", ECONNRESET},
 		{"restore.activate.begin=EIO", EIO},
 	};
-	struct nursery *good = nursery;
+	struct zygote *good = zygote;
 
 	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
 		struct keeper_lease lease = {.id = "faulty", .lease_ms = 60000};
@@ -372,7 +372,7 @@ static void test_faults(void)
 		int keeper, monitor;
 
 		setenv("PARBAKE_FAULT", faults[i].point, 1);
-		start_nursery(digest);
+		start_zygote(digest);
 		unsetenv("PARBAKE_FAULT");
 		make(&b, NULL, false);
 		keeper_hand_out(b.k, &lease, NULL, on_answer, fresh(&b));
@@ -385,9 +385,9 @@ static void test_faults(void)
 		ok(ends(keeper) && ends(monitor), "its processes are gone");
 		is_int(count_dir(sockets), 0, "and its name");
 		drop(&b);
-		nursery_free(nursery);
+		zygote_free(zygote);
 	}
-	nursery = good;
+	zygote = good;
 }
 
 /* The daemon dies when it has asked and before anybody has heard: the next one looks at once. */
@@ -565,7 +565,7 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	if (loop_new(&l, &err) < 0)
 		return 1;
-	start_nursery(digest);
+	start_zygote(digest);
 	test_life();
 	test_lease_without_daemon();
 	test_unwanted();
@@ -575,7 +575,7 @@ int main(int argc, char **argv)
 	test_kill_early();
 	test_refused();
 	test_pager_killed();
-	test_nursery_killed();
+	test_zygote_killed();
 	test_no_template();
 	test_faults();
 	test_asked_and_gone();
@@ -586,7 +586,7 @@ int main(int argc, char **argv)
 		tap_skip("captures need root");
 	}
 	test_many();
-	nursery_free(nursery);
+	zygote_free(zygote);
 	loop_free(l);
 	return tap_done();
 }

@@ -24,7 +24,7 @@
 #define PATIENCE_MS 60000
 
 static struct loop *l;
-static struct nursery *nursery;
+static struct zygote *zygote;
 static const char *name, *tag, *digest, *sockets, *at_rest;
 static struct err err;
 
@@ -104,7 +104,7 @@ static int answered(struct box *b)
 static void make(struct box *b, const char *capture, bool same)
 {
 	*b = (struct box){.channel = -1, .machine = -1};
-	if (keeper_make(nursery, capture, same, &ops, b, &b->k, &err) < 0) {
+	if (keeper_make(zygote, capture, same, &ops, b, &b->k, &err) < 0) {
 		printf("Bail out! %s\n", err.text);
 		exit(1);
 	}
@@ -226,26 +226,26 @@ static bool says(struct box *b, const char *line, const char *want)
 	return result.exit_code == 0 && strcmp(result.out, want) == 0;
 }
 
-/* ---- nurseries ----------------------------------------------------------------------------- */
+/* ---- zygotes ----------------------------------------------------------------------------- */
 
-struct nest_end {
+struct zygote_end {
 	bool ended;
 	char text[4096];
 };
-static struct nest_end nest_end;
+static struct zygote_end zygote_end;
 
-static void on_nursery(void *user, const char *text)
+static void on_zygote(void *user, const char *text)
 {
-	struct nest_end *e = user;
+	struct zygote_end *e = user;
 
 	e->ended = true;
 	snprintf(e->text, sizeof(e->text), "%s", text);
 }
 
-static void start_nursery(const char *of)
+static void start_zygote(const char *of)
 {
-	nest_end = (struct nest_end){0};
-	if (nursery_start(l, NULL, of, name, tag, sockets, on_nursery, &nest_end, &nursery, &err) <
+	zygote_end = (struct zygote_end){0};
+	if (zygote_start(l, NULL, of, name, tag, sockets, on_zygote, &zygote_end, &zygote, &err) <
 		0) {
 		printf("Bail out! %s\n", err.text);
 		exit(1);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of a running pool share: a daemon of one's own, its API, and a count of all that it has.
 
-The daemon is started with a mark in its environment, which its nurseries and keepers inherit, and with a range of users of its
+The daemon is started with a mark in its environment, which its zygotes and keepers inherit, and with a range of users of its
 own for its machines and pagers: so its processes are found, whoever their parent is by then. Nothing is waited for by sleeping alone: each wait looks for what it waits for, with a deadline.
 """
 import collections, http.client, json, os, random, re, signal, socket, stat, subprocess, sys, threading, time, uuid

@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void try_config(const json_t *obj)
 {
 	cleanup_snapshot_config struct snapshot_config c = {0}, again = {0};
-	cleanup_with(snapshot_wset_clear) struct snapshot_wset delta = {0};
+	cleanup_with(snapshot_ranges_clear) struct snapshot_ranges delta = {0};
 	cleanup_json json_t *once = NULL, *twice = NULL;
 	struct err err;
 
@@ -28,7 +28,7 @@ static void try_config(const json_t *obj)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	cleanup_with(snapshot_wset_clear) struct snapshot_wset w = {0};
+	cleanup_with(snapshot_ranges_clear) struct snapshot_ranges w = {0};
 	cleanup_json json_t *obj = NULL;
 	struct err err;
 

@@ -11,15 +11,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void try_record(const char *text, size_t size)
 {
 	cleanup_json json_t *record = NULL, *once = NULL, *twice = NULL;
-	struct pool_notes n;
+	struct pool_record n;
 
 	if (json_parse("input", text, size, &record, NULL) < 0 ||
-		pool_notes_read(record, &n, NULL) < 0)
+		pool_record_read(record, &n, NULL) < 0)
 		return;
-	once = pool_notes_write(&n);
-	if (!pool_id_valid(n.id) || pool_notes_read(once, &n, NULL) < 0)
+	once = pool_record_write(&n);
+	if (!pool_id_valid(n.id) || pool_record_read(once, &n, NULL) < 0)
 		abort();
-	twice = pool_notes_write(&n);
+	twice = pool_record_write(&n);
 	if (!json_equal(once, twice))
 		abort();
 }

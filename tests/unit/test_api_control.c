@@ -225,7 +225,7 @@ static void filters(void)
 	cleanup_json json_t *has = json_pack("{s:s, s:s}", "a", "1", "b", "2");
 	cleanup_json json_t *one = json_pack("{s:s}", "a", "1"),
 			    *other = json_pack("{s:s}", "a", "2");
-	struct pool_facts f = {.id = "x",
+	struct pool_sandbox_info f = {.id = "x",
 		.template_name = "base",
 		.template_tag = "latest",
 		.state = POOL_RUNNING,

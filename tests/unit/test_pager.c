@@ -28,7 +28,7 @@ static struct image *image_of(int fd)
 	return img;
 }
 
-static struct pager *pager_of(struct image *img, const struct snapshot_wset *wset,
+static struct pager *pager_of(struct image *img, const struct snapshot_ranges *wset,
 	enum pager_way way, const struct pager_options *opt)
 {
 	struct pager *p;
@@ -165,7 +165,7 @@ static void test_wset(struct image *img)
 {
 	struct snapshot_range ranges[] = {{700 * PAGE, 40 * PAGE}, {0, 64 * PAGE},
 		{60 * PAGE, 8 * PAGE}, {300 * PAGE, 10 * PAGE}};
-	struct snapshot_wset wset = {.ranges = ranges, .n = 4}, got = {0}, bad = wset;
+	struct snapshot_ranges wset = {.ranges = ranges, .n = 4}, got = {0}, bad = wset;
 	struct snapshot_range outside[] = {{(PAGES - 1) * PAGE, 2 * PAGE}};
 	struct pager_options opt = {.threads = 2};
 	struct pager_stats s;
@@ -195,10 +195,10 @@ static void test_wset(struct image *img)
 			got.ranges[2].offset == 300 * PAGE && got.ranges[3].offset == 7 * PAGE &&
 			got.ranges[4].offset == 899 * PAGE,
 		"in the order of first faults, neighbours together");
-	snapshot_wset_clear(&got);
+	snapshot_ranges_clear(&got);
 	is_int(pager_recorded(p, &got, &err), 0, "recorded again");
 	is_int(got.n, 0, "what was told is not told again");
-	snapshot_wset_clear(&got);
+	snapshot_ranges_clear(&got);
 	pager_free(p);
 }
 

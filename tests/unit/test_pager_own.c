@@ -20,7 +20,7 @@
 static struct image *img;
 static int own_fd;
 static struct snapshot_range own_ranges[PAGES];
-static struct snapshot_wset own = {.ranges = own_ranges};
+static struct snapshot_ranges own = {.ranges = own_ranges};
 static struct err err;
 
 static void must(int r)
@@ -31,7 +31,7 @@ static void must(int r)
 	}
 }
 
-static struct pager *pager_of(const struct snapshot_wset *wset, const struct pager_options *opt)
+static struct pager *pager_of(const struct snapshot_ranges *wset, const struct pager_options *opt)
 {
 	struct pager *p;
 
@@ -39,16 +39,16 @@ static struct pager *pager_of(const struct snapshot_wset *wset, const struct pag
 	return p;
 }
 
-static struct difference *difference_of(int fd)
+static struct memory_delta *difference_of(int fd)
 {
-	struct difference *d;
+	struct memory_delta *d;
 
-	must(difference_open(fd, &own, PAGES * PAGE, &d, &err));
+	must(memory_delta_open(fd, &own, PAGES * PAGE, &d, &err));
 	return d;
 }
 
 /* A machine attached to @p with the difference @d (taken; NULL: none). */
-static struct proc attached(struct pager *p, struct difference *d, char *const *args)
+static struct proc attached(struct pager *p, struct memory_delta *d, char *const *args)
 {
 	const char *argv[16] = {"/proc/self/exe", "machine"};
 	struct proc_spec spec = {.argv = argv, .keep_stderr = true, .die_with_parent = true};
@@ -134,7 +134,7 @@ static void test_chaos(const char *mode, uint32_t window)
 static void test_wset(void)
 {
 	struct snapshot_range ranges[] = {{0, 200 * PAGE}, {1050 * PAGE, 100 * PAGE}};
-	struct snapshot_wset wset = {.ranges = ranges, .n = 2};
+	struct snapshot_ranges wset = {.ranges = ranges, .n = 2};
 	struct pager_options opt = {.threads = 2};
 	cleanup_pager struct pager *p = pager_of(&wset, &opt);
 	struct pager_stats s;
@@ -210,31 +210,32 @@ static void test_regions(void)
 
 static void refused(struct snapshot_range *ranges, size_t n, const char *what)
 {
-	struct snapshot_wset w = {ranges, n};
-	struct difference *d = NULL;
+	struct snapshot_ranges w = {ranges, n};
+	struct memory_delta *d = NULL;
 
-	is_int(difference_open(own_fd, &w, PAGES * PAGE, &d, &err), -EBADMSG, "refused: %s", what);
-	difference_free(d);
+	is_int(memory_delta_open(own_fd, &w, PAGES * PAGE, &d, &err), -EBADMSG, "refused: %s",
+		what);
+	memory_delta_free(d);
 }
 
 static void test_difference(void)
 {
-	cleanup_difference struct difference *d = difference_of(own_fd);
-	struct snapshot_wset none = {0};
-	struct difference *empty;
+	cleanup_memory_delta struct memory_delta *d = difference_of(own_fd);
+	struct snapshot_ranges none = {0};
+	struct memory_delta *empty;
 	int fd = memfd_create("memory", MFD_CLOEXEC);
 	uint64_t at, wrong = 0;
 
 	must(image_expand(img, fd, NULL, NULL, &err));
-	is_int(difference_apply(d, fd, &err), 0, "a difference is put over a memory");
+	is_int(memory_delta_apply(d, fd, &err), 0, "a difference is put over a memory");
 	ok(same(fd, oracle_own_page), "which is then what it should be");
 	close(fd);
 	for (uint64_t page = 0; page < PAGES; page++)
-		wrong += difference_find(d, page * PAGE, &at) != (oracle_own(page) != OWN_NOT);
+		wrong += memory_delta_find(d, page * PAGE, &at) != (oracle_own(page) != OWN_NOT);
 	is_int(wrong, 0, "each page is found, or not");
-	is_int(difference_open(-1, &none, PAGES * PAGE, &empty, &err), 0, "one without pages");
-	ok(!difference_find(empty, 0, &at), "has none");
-	difference_free(empty);
+	is_int(memory_delta_open(-1, &none, PAGES * PAGE, &empty, &err), 0, "one without pages");
+	ok(!memory_delta_find(empty, 0, &at), "has none");
+	memory_delta_free(empty);
 	refused((struct snapshot_range[]){{PAGE, PAGE}, {0, PAGE}}, 2, "ranges that fall");
 	refused((struct snapshot_range[]){{0, 2 * PAGE}, {PAGE, PAGE}}, 2, "that overlap");
 	refused((struct snapshot_range[]){{(PAGES - 1) * PAGE, 2 * PAGE}}, 1, "beyond the memory");

@@ -65,9 +65,9 @@ static void ids(void)
 		"what is no id is none");
 }
 
-static struct pool_notes sample(json_t *metadata, json_t *env, json_t *template_env)
+static struct pool_record sample(json_t *metadata, json_t *env, json_t *template_env)
 {
-	return (struct pool_notes){.id = "abcdefghijklmnopqrst",
+	return (struct pool_record){.id = "abcdefghijklmnopqrst",
 		.name = "base",
 		.tag = "v2",
 		.digest = DIGEST,
@@ -94,12 +94,12 @@ static void records(void)
 	cleanup_json json_t *metadata = json_pack("{s:s, s:s}", "user", "ö", "empty", "");
 	cleanup_json json_t *env = json_pack("{s:s}", "A", "1");
 	cleanup_json json_t *template_env = json_pack("[s, s]", "PATH=/bin", "LANG=C");
-	struct pool_notes n = sample(metadata, env, template_env), back = {0};
-	cleanup_json json_t *record = pool_notes_write(&n), *again = NULL;
+	struct pool_record n = sample(metadata, env, template_env), back = {0};
+	cleanup_json json_t *record = pool_record_write(&n), *again = NULL;
 	struct err err = {0};
 
-	is_int(pool_notes_read(record, &back, &err), 0, "a record is read (%s)", err.text);
-	again = pool_notes_write(&back);
+	is_int(pool_record_read(record, &back, &err), 0, "a record is read (%s)", err.text);
+	again = pool_record_write(&back);
 	ok(json_equal(record, again), "and written the same");
 	is_str(back.id, n.id, "its id");
 	is_int(back.started_ms, n.started_ms, "its beginning");
@@ -153,18 +153,18 @@ static void rules(void)
 static int damaged(const char *in, const char *key, json_t *value, struct err *err)
 {
 	cleanup_json json_t *metadata = json_object(), *env = json_object(), *list = json_array();
-	struct pool_notes n = sample(metadata, env, list), back;
-	cleanup_json json_t *record = pool_notes_write(&n);
+	struct pool_record n = sample(metadata, env, list), back;
+	cleanup_json json_t *record = pool_record_write(&n);
 
 	json_object_set_new(in ? json_object_get(record, in) : record, key, value);
-	return pool_notes_read(record, &back, err);
+	return pool_record_read(record, &back, err);
 }
 
 static void damage(void)
 {
 	cleanup_json json_t *long_value = json_object(), *record = NULL;
 	cleanup_free char *text = calloc(1, LIMIT_KEEPER_RECORD + 1);
-	struct pool_notes n;
+	struct pool_record n;
 	struct err err = {0};
 
 	is_int(damaged(NULL, "version", json_integer(99), &err), -EINVAL,
@@ -183,7 +183,7 @@ static void damage(void)
 	memset(text, 'x', LIMIT_KEEPER_RECORD);
 	json_object_set_new(long_value, "a", json_string(text));
 	n = sample(long_value, long_value, NULL);
-	record = pool_notes_write(&n);
+	record = pool_record_write(&n);
 	is_int(pool_record_check(record, &err), -E2BIG, "a record may only be so long");
 	has_str(err.text, "metadata", "the error says what is");
 }
@@ -191,7 +191,7 @@ static void damage(void)
 static void egress(void)
 {
 	cleanup_json json_t *env = json_pack("{s:s, s:s}", "A", "1", "no_proxy", "mine");
-	struct pool_notes n = {.env = env};
+	struct pool_record n = {.env = env};
 	cleanup_json json_t *with = pool_egress_env(&n);
 
 	is_str(json_string_value(json_object_get(with, "https_proxy")), "http://127.0.0.1:3128",

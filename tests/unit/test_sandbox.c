@@ -193,7 +193,7 @@ static void bake(struct store *s)
 }
 
 /* The template again, with what was recorded as its working set. */
-static void publish_wset(struct store *s, const struct snapshot_wset *wset)
+static void publish_wset(struct store *s, const struct snapshot_ranges *wset)
 {
 	struct store_manifest m, again;
 	cleanup_json json_t *obj = snapshot_wset_to_json(wset);
@@ -250,18 +250,19 @@ static void test_record(struct store *s)
 		.own_pager = true, .pager = {.record = true, .no_premap = true}};
 	cleanup_template struct template *t = open_template(s, &opt);
 	cleanup_sandbox struct sandbox *sb = create(t, NULL);
-	struct snapshot_wset wset = {0};
+	struct snapshot_ranges wset = {0};
 	uint64_t bytes = 0;
 
 	if (!sb)
 		return;
-	is_int(pagerd_recorded(template_pager(t), &wset, &err), 0, "its faults were recorded");
+	is_int(pager_client_recorded(template_pager(t), &wset, &err), 0,
+		"its faults were recorded");
 	for (size_t i = 0; i < wset.n; i++)
 		bytes += wset.ranges[i].bytes;
 	ok(bytes > 100 * 4096 && bytes < MEMORY / 2, "%" PRIu64 " KiB in %zu ranges", bytes / 1024,
 		wset.n);
 	publish_wset(s, &wset);
-	snapshot_wset_clear(&wset);
+	snapshot_ranges_clear(&wset);
 }
 
 static void test_clones(struct template *t)
@@ -300,7 +301,7 @@ static void test_clones(struct template *t)
 		ok(read_file(sb[i], "/root/mine", name) && strcmp(name, text) == 0,
 			"each has its own disk");
 	}
-	is_int(pagerd_get_stats(template_pager(t), &st, &err), 0, "the pager counts");
+	is_int(pager_client_get_stats(template_pager(t), &st, &err), 0, "the pager counts");
 	is_int(st.machines, CLONES, "all of them");
 	printf("# %" PRIu64 " faults, %" PRIu64 " pages premapped, %" PRIu64 " frames\n", st.faults,
 		st.pages_premapped, st.frames_filled);
@@ -318,7 +319,7 @@ static void test_pager_killed(struct template *t)
 		return;
 	pfd[0].fd = machine_pidfd(sandbox_machine(a));
 	pfd[1].fd = machine_pidfd(sandbox_machine(b));
-	kill(pagerd_pid(template_pager(t)), SIGKILL);
+	kill(pager_client_pid(template_pager(t)), SIGKILL);
 	ok(poll(&pfd[0], 1, 1000) == 1 && poll(&pfd[1], 1, 1000) == 1 &&
 			clock_now_ns() - begin < 1000000000,
 		"without their pager, both are dead within a second");
@@ -359,7 +360,7 @@ static void measure(struct template *t, const char *what)
 	struct pager_stats before = {0}, after = {0};
 	int n = 0;
 
-	pagerd_get_stats(template_pager(t), &before, &err);
+	pager_client_get_stats(template_pager(t), &before, &err);
 	for (int i = 0; i < 15; i++) {
 		struct sandbox *sb;
 		const struct sandbox_trace *tr;
@@ -380,7 +381,7 @@ static void measure(struct template *t, const char *what)
 	if (!n)
 		return;
 	qsort(total, (size_t)n, sizeof(*total), compare);
-	pagerd_get_stats(template_pager(t), &after, &err);
+	pager_client_get_stats(template_pager(t), &after, &err);
 	printf("# %s: faults a create: %.1f, pages premapped: %.1f\n", what,
 		(double)(after.faults - before.faults) / n,
 		(double)(after.pages_premapped - before.pages_premapped) / n);
@@ -487,7 +488,7 @@ static void test_monitor(struct store *s)
 	test_other_memory(s);
 	t = open_template(s, &private);
 	ok(template_monitor(t) == monitor, "the template's monitor is the one that made it");
-	is_int(pagerd_way(template_pager(t)), PAGER_PRIVATE, "without userfaultfd");
+	is_int(pager_client_way(template_pager(t)), PAGER_PRIVATE, "without userfaultfd");
 	test_spare(t);
 	measure(t, "private");
 	template_free(t);
@@ -511,7 +512,7 @@ int main(int argc, char **argv)
 	int r;
 
 	if (argc > 1 && strcmp(argv[1], "pager") == 0)
-		return pagerd_main(argc, argv);
+		return pager_process_main(argc, argv);
 	if (!mkdtemp(home))
 		return 1;
 	missing = set_up();

@@ -126,7 +126,7 @@ static void test_each_field(void)
 	}
 }
 
-static int read_wset(const char *text, uint64_t memory, struct snapshot_wset *ret)
+static int read_wset(const char *text, uint64_t memory, struct snapshot_ranges *ret)
 {
 	cleanup_json json_t *obj = json_loads(text, 0, NULL);
 
@@ -154,7 +154,7 @@ static void test_working_set(void)
 		"{\"version\":1,\"ranges\":[[0,4096.0]]}",
 	};
 	struct snapshot_range ranges[] = {{8192, 4096}, {0, 8192}, {61440, 4096}};
-	struct snapshot_wset w = {ranges, 3}, back = {0};
+	struct snapshot_ranges w = {ranges, 3}, back = {0};
 	cleanup_json json_t *obj = snapshot_wset_to_json(&w);
 	cleanup_free char *text = json_text(obj);
 
@@ -162,20 +162,20 @@ static void test_working_set(void)
 		"a working set as JSON, in its order");
 	is_int(snapshot_wset_from_json(obj, 65536, &back, &err), 0, "it comes back");
 	ok(back.n == 3 && !memcmp(back.ranges, ranges, sizeof(ranges)), "… the same");
-	snapshot_wset_clear(&back);
+	snapshot_ranges_clear(&back);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
 		is_int(read_wset(wrong[i], 65536, &back), -EINVAL, "%s is refused", wrong[i]);
 	ok(back.ranges == NULL, "nothing is returned on failure");
 	is_int(read_wset("{\"version\":1,\"ranges\":[]}", 65536, &back), 0,
 		"an empty one is right");
-	snapshot_wset_clear(&back);
+	snapshot_ranges_clear(&back);
 }
 
 static void test_delta(void)
 {
 	cleanup_snapshot_config struct snapshot_config c = full_config(), back = {0};
 	struct snapshot_range ranges[] = {{0, 512}, {4096, 1024}};
-	cleanup_with(snapshot_wset_clear) struct snapshot_wset got = {0};
+	cleanup_with(snapshot_ranges_clear) struct snapshot_ranges got = {0};
 	cleanup_json json_t *obj = NULL;
 
 	is_int(snapshot_delta_get(&c, &got, &err), 0, "no delta");
@@ -185,7 +185,7 @@ static void test_delta(void)
 	is_int(snapshot_config_from_json(obj, &back, &err), 0, "a config with a delta");
 	is_int(snapshot_delta_get(&back, &got, &err), 0, "its delta");
 	ok(got.n == 2 && !memcmp(got.ranges, ranges, sizeof(ranges)), "… the same");
-	snapshot_wset_clear(&got);
+	snapshot_ranges_clear(&got);
 	ranges[1].offset = 0;
 	snapshot_delta_set(&back, ranges, 2);
 	is_int(snapshot_delta_get(&back, &got, &err), -EINVAL, "overlapping ranges are refused");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sandboxes by command, for tests/e2e/capture.sh: lines on standard input, one answer each on standard
+ * Sandboxes by command, for tests/e2e/checkpoint.sh: lines on standard input, one answer each on standard
  * output ("ok …" or "error ERRNO …"), until the end of input. Sandboxes have numbers from 0 to 15.
  *
  *     template NAME            the template of all that follows
@@ -79,7 +79,7 @@ static int do_exec(struct sandbox *sb, const char *command, bool detach, char *t
 static int do_capture(
 	struct sandbox *sb, const char *dir, bool go_on, char *text, size_t size, struct err *err)
 {
-	struct capture_info info;
+	struct checkpoint_info info;
 	int r = sandbox_capture(sb, dir, go_on, SOON, &info, err);
 
 	if (r == 0)
@@ -91,11 +91,11 @@ static int do_capture(
 static int do_restore(struct sandbox **ret, const char *dir, const char *how, char *text,
 	size_t size, struct err *err)
 {
-	cleanup_capture struct capture *c = NULL;
+	cleanup_checkpoint struct checkpoint *c = NULL;
 	cleanup_sandbox struct sandbox *sb = NULL;
 	const struct sandbox_trace *t;
 	int64_t begin = clock_now_ns(), opened;
-	int r = capture_open(dir, &c, err);
+	int r = checkpoint_open(dir, &c, err);
 
 	opened = clock_now_ns();
 	if (r == 0)
@@ -125,12 +125,12 @@ static int do_restore(struct sandbox **ret, const char *dir, const char *how, ch
 
 static int do_publish(const char *dir, const char *name, struct err *err)
 {
-	cleanup_capture struct capture *c = NULL;
+	cleanup_checkpoint struct checkpoint *c = NULL;
 	struct store_manifest m;
-	int r = capture_open(dir, &c, err);
+	int r = checkpoint_open(dir, &c, err);
 
 	if (r == 0)
-		r = capture_publish(store, c, name, NULL, NULL, &m, err);
+		r = checkpoint_publish(store, c, name, NULL, NULL, &m, err);
 	if (r == 0)
 		store_manifest_clear(&m);
 	return r;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Using a sandbox over HTTP: commands, against the real agent. */
-#include "tests/unit/wire_rig.h"
+#include "tests/unit/envd_rig.h"
 
 #include <signal.h>
 
@@ -71,7 +71,7 @@ static void test_exec(void)
 	v = exec_json("{\"cmd\":\"head -c 5000000 /dev/zero\"}", &status);
 	ok(true_of(v, "stdout_cut") && !true_of(v, "stderr_cut") &&
 			int_of(v, "stdout_bytes") == 5000000 &&
-			json_string_length(json_object_get(v, "stdout")) == LIMIT_WIRE_COLLECT,
+			json_string_length(json_object_get(v, "stdout")) == LIMIT_ENVD_COLLECT,
 		"output past the limit is cut, marked and counted");
 	json_decref(v);
 	v = exec_json("{\"cmd\":\"tty; stty size\",\"tty\":{\"rows\":33,\"cols\":77}}", &status);
@@ -120,7 +120,7 @@ static void test_exec_stream(void)
 	struct answer a = post("/exec",
 		"{\"cmd\":\"head -c 3000000 /dev/urandom | tee /tmp/parbake-wire-random; "
 		"exit 3\",\"stream\":true}");
-	struct wire_buf out = carried(a.body, "stdout");
+	struct envd_buf out = carried(a.body, "stdout");
 	cleanup_free char *file = NULL;
 	size_t len = 0;
 
@@ -133,7 +133,7 @@ static void test_exec_stream(void)
 	ok(len == 3000000 && out.len == len && !memcmp(out.bytes + out.head, file, len),
 		"byte for byte");
 	unlink("/tmp/parbake-wire-random");
-	wire_buf_free(&out);
+	envd_buf_free(&out);
 	answer_free(&a);
 }
 
@@ -244,14 +244,14 @@ static char *start_lines(const char *headers, const char *body, struct answer *r
 
 	*ret = finish(&c);
 	lines = messages(ret, &flags);
-	is_int(flags, WIRE_ENVELOPE_END, "the last envelope ends the stream");
+	is_int(flags, ENVD_ENVELOPE_END, "the last envelope ends the stream");
 	return lines;
 }
 
 static void test_start(void)
 {
 	struct answer a;
-	struct wire_buf out;
+	struct envd_buf out;
 	char *lines = start_lines(CONNECT,
 		"{\"process\":{\"cmd\":\"/bin/sh\",\"args\":[\"-c\",\"echo $A $E; echo err >&2; "
 		"exit 5\"],"
@@ -262,10 +262,10 @@ static void test_start(void)
 	ok(!strncmp(lines, "{\"event\":{\"start\":{\"pid\":", 25), "its first event");
 	out = carried(lines, "stdout");
 	ok(out.len == 11 && !memcmp(out.bytes + out.head, "template e\n", 11), "its output");
-	wire_buf_free(&out);
+	envd_buf_free(&out);
 	out = carried(lines, "stderr");
 	ok(out.len == 4 && !memcmp(out.bytes + out.head, "err\n", 4), "its standard error");
-	wire_buf_free(&out);
+	envd_buf_free(&out);
 	has_str(lines,
 		"\"end\":{\"error\":\"exit status "
 		"5\",\"exitCode\":5,\"exited\":true,\"status\":\"exit status 5\"}",
@@ -301,7 +301,7 @@ static void test_start(void)
 		&a);
 	out = carried(lines, "pty");
 	ok(out.len == 7 && !memcmp(out.bytes + out.head, "11 22\r\n", 7), "a terminal");
-	wire_buf_free(&out);
+	envd_buf_free(&out);
 	free(lines);
 	answer_free(&a);
 }
@@ -370,7 +370,7 @@ static void test_input(void)
 		ask_stream("/process.Process/Start", CONNECT, "{\"process\":{\"cmd\":\"cat\"}}");
 	unsigned pid = pid_of(&c), bad = 0, flags;
 	uint8_t *bytes = malloc(INPUT);
-	struct wire_buf out;
+	struct envd_buf out;
 	struct answer a;
 	char *lines;
 
@@ -399,7 +399,7 @@ static void test_input(void)
 	out = carried(lines, "stdout");
 	ok(out.len == INPUT && !memcmp(out.bytes + out.head, bytes, INPUT), "all of it came back");
 	has_str(lines, "\"exitCode\":0", "and it ended well");
-	wire_buf_free(&out);
+	envd_buf_free(&out);
 	free(lines);
 	free(bytes);
 	answer_free(&a);
@@ -438,11 +438,11 @@ static void test_control(void)
 	{
 		unsigned flags;
 		char *lines = messages(&a, &flags);
-		struct wire_buf out = carried(lines, "pty");
+		struct envd_buf out = carried(lines, "pty");
 
 		ok(memmem(out.bytes + out.head, out.len, "30 40", 5), "it had the new size");
 		has_str(lines, "\"exitCode\":4", "and ended by the signal's handler");
-		wire_buf_free(&out);
+		envd_buf_free(&out);
 		free(lines);
 	}
 	answer_free(&a);

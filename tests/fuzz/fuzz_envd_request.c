@@ -42,14 +42,14 @@ static const struct {
 
 static struct loop *loop;
 static struct http_server *server;
-static struct wire *wire;
+static struct envd *wire;
 static struct guest *guest;
 static char path[64];
 
-static bool find(void *user, const char *id, struct wire_target *ret)
+static bool find(void *user, const char *id, struct envd_target *ret)
 {
 	(void)user;
-	*ret = (struct wire_target){
+	*ret = (struct envd_target){
 		.id = id, .template_name = "t", .guest = guest, .state = "running"};
 	return true;
 }
@@ -63,7 +63,7 @@ static void kick(void *user, const char *id)
 static void handle(void *user, struct http_request *rq)
 {
 	(void)user;
-	if (!wire_handle(wire, "sb", rq, http_path(rq)))
+	if (!envd_handle(wire, "sb", rq, http_path(rq)))
 		http_reply(rq, 404, NULL);
 }
 
@@ -74,7 +74,7 @@ static void stop(void)
 
 static void start(void)
 {
-	static const struct wire_ops ops = {.find = find, .kick = kick};
+	static const struct envd_ops ops = {.find = find, .kick = kick};
 	struct err err;
 	int fd;
 
@@ -87,7 +87,7 @@ static void start(void)
 		http_server_listen(server, fd, false, &err) < 0)
 		abort();
 	atexit(stop);
-	wire = wire_new(loop, &ops, NULL);
+	wire = envd_new(loop, &ops, NULL);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void check_text(const uint8_t *data, size_t size)
 {
 	json_t *whole = json_lossy(data, size), *strict;
-	struct wire_buf rest = {0}, all = {0};
+	struct envd_buf rest = {0}, all = {0};
 
 	strict = json_stringn(json_string_value(whole), json_string_length(whole));
 	if (!strict)
@@ -26,22 +26,22 @@ static void check_text(const uint8_t *data, size_t size)
 		size_t n;
 		json_t *part;
 
-		wire_buf_append(&rest, data + i, 1);
+		envd_buf_append(&rest, data + i, 1);
 		n = i + 1 < size ? utf8_whole(rest.bytes + rest.head, rest.len) : rest.len;
 		if (rest.len - n > 3)
 			abort();
 		part = json_lossy(rest.bytes + rest.head, n);
-		wire_buf_append(&all, json_string_value(part), json_string_length(part));
+		envd_buf_append(&all, json_string_value(part), json_string_length(part));
 		json_decref(part);
-		wire_buf_consume(&rest, n);
+		envd_buf_consume(&rest, n);
 	}
 	if (all.len != json_string_length(whole) ||
 		(all.len && memcmp(all.bytes + all.head, json_string_value(whole), all.len) != 0))
 		abort();
 	json_decref(strict);
 	json_decref(whole);
-	wire_buf_free(&all);
-	wire_buf_free(&rest);
+	envd_buf_free(&all);
+	envd_buf_free(&rest);
 }
 
 static void check_base64(const uint8_t *data, size_t size)
@@ -50,12 +50,12 @@ static void check_base64(const uint8_t *data, size_t size)
 	uint8_t *back;
 	size_t len;
 
-	if (!wire_base64_decode(text, strlen(text), &back, &len) || len != size ||
+	if (!envd_base64_decode(text, strlen(text), &back, &len) || len != size ||
 		(len && memcmp(back, data, len) != 0))
 		abort();
 	free(back);
 	free(text);
-	if (wire_base64_decode((const char *)data, size, &back, &len))
+	if (envd_base64_decode((const char *)data, size, &back, &len))
 		free(back);
 }
 
@@ -65,12 +65,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	json_t *value, *result;
 	size_t len;
 
-	if (!wire_envelope_single((const char *)data, size, &body, &len) && len > size)
+	if (!envd_envelope_single((const char *)data, size, &body, &len) && len > size)
 		abort();
 	check_base64(data, size);
 	check_text(data, size);
 	value = json_loadb((const char *)data, size, 0, NULL);
-	result = wire_result(value, true);
+	result = envd_result(value, true);
 	json_decref(result);
 	json_decref(value);
 	return 0;

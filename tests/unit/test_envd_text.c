@@ -23,16 +23,16 @@ static void test_base64(void)
 		char *text = base64_encode(plain, strlen(plain));
 
 		is_str(text, pairs[i][1], "base64 of %s", plain);
-		if (ok(wire_base64_decode(text, strlen(text), &bytes, &len), "and back")) {
+		if (ok(envd_base64_decode(text, strlen(text), &bytes, &len), "and back")) {
 			ok(len == strlen(plain) && !memcmp(bytes, plain, len), "the same");
 			free(bytes);
 		}
 		free(text);
 	}
-	ok(wire_base64_decode("_-8", 3, &bytes, &len) && len == 2, "URL alphabet, not padded");
+	ok(envd_base64_decode("_-8", 3, &bytes, &len) && len == 2, "URL alphabet, not padded");
 	free(bytes);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-		bool good = wire_base64_decode(wrong[i], strlen(wrong[i]), &bytes, &len);
+		bool good = envd_base64_decode(wrong[i], strlen(wrong[i]), &bytes, &len);
 
 		ok(!good, "'%s' is none", wrong[i]);
 		if (good)
@@ -99,27 +99,27 @@ static void test_held_back(void)
 	for (size_t i = 0; i <= n; i++) {
 		for (size_t j = i; j <= n; j++) {
 			size_t cuts[4] = {0, i, j, n};
-			struct wire_buf rest = {0}, all = {0};
+			struct envd_buf rest = {0}, all = {0};
 
 			for (int k = 0; k < 3; k++) {
 				size_t w;
 				json_t *v;
 
-				wire_buf_append(&rest, text + cuts[k], cuts[k + 1] - cuts[k]);
+				envd_buf_append(&rest, text + cuts[k], cuts[k + 1] - cuts[k]);
 				if (!rest.len)
 					continue;
 				w = k == 2 ? rest.len
 					   : utf8_whole(rest.bytes + rest.head, rest.len);
 				v = json_lossy(rest.bytes + rest.head, w);
-				wire_buf_append(&all, json_string_value(v), json_string_length(v));
+				envd_buf_append(&all, json_string_value(v), json_string_length(v));
 				json_decref(v);
-				wire_buf_consume(&rest, w);
+				envd_buf_consume(&rest, w);
 			}
 			bad += all.len != json_string_length(whole) ||
 				memcmp(all.bytes + all.head, json_string_value(whole), all.len) !=
 					0;
-			wire_buf_free(&all);
-			wire_buf_free(&rest);
+			envd_buf_free(&all);
+			envd_buf_free(&rest);
 		}
 	}
 	is_int((int64_t)bad, 0, "a text that is cut anywhere stays what it is");
@@ -128,27 +128,27 @@ static void test_held_back(void)
 
 static void test_envelope(void)
 {
-	uint8_t head[WIRE_ENVELOPE_HEAD];
+	uint8_t head[ENVD_ENVELOPE_HEAD];
 	const char *body;
 	size_t len;
 
-	wire_envelope_head(head, 2, 0x01020304);
+	envd_envelope_head(head, 2, 0x01020304);
 	ok(!memcmp(head, "\2\1\2\3\4", 5), "an envelope's head");
-	ok(!wire_envelope_single("\0\0\0\0\2{}", 7, &body, &len) && len == 2 &&
+	ok(!envd_envelope_single("\0\0\0\0\2{}", 7, &body, &len) && len == 2 &&
 			!memcmp(body, "{}", 2),
 		"one message");
-	ok(!wire_envelope_single("\0\0\0\0\0", 5, &body, &len) && len == 0, "an empty one");
-	has_str(wire_envelope_single("\0\0\0", 3, &body, &len), "shorter", "too short");
-	has_str(wire_envelope_single("\0\0\0\0\3{}", 7, &body, &len), "longer", "cut");
-	has_str(wire_envelope_single("\0\0\0\0\1{}", 7, &body, &len), "more than one", "more");
-	has_str(wire_envelope_single("\1\0\0\0\2{}", 7, &body, &len), "compressed", "compressed");
-	has_str(wire_envelope_single("\2\0\0\0\2{}", 7, &body, &len), "flags", "an end");
-	has_str(wire_envelope_single("\0\xff\xff\xff\xff{}", 7, &body, &len), "longer", "huge");
+	ok(!envd_envelope_single("\0\0\0\0\0", 5, &body, &len) && len == 0, "an empty one");
+	has_str(envd_envelope_single("\0\0\0", 3, &body, &len), "shorter", "too short");
+	has_str(envd_envelope_single("\0\0\0\0\3{}", 7, &body, &len), "longer", "cut");
+	has_str(envd_envelope_single("\0\0\0\0\1{}", 7, &body, &len), "more than one", "more");
+	has_str(envd_envelope_single("\1\0\0\0\2{}", 7, &body, &len), "compressed", "compressed");
+	has_str(envd_envelope_single("\2\0\0\0\2{}", 7, &body, &len), "flags", "an end");
+	has_str(envd_envelope_single("\0\xff\xff\xff\xff{}", 7, &body, &len), "longer", "huge");
 }
 
 static void is_result(const char *data, bool main_result, const char *want)
 {
-	json_t *v = json_loads(data, 0, NULL), *r = wire_result(v, main_result);
+	json_t *v = json_loads(data, 0, NULL), *r = envd_result(v, main_result);
 	char *text = json_text(r);
 
 	is_str(text, want, "the result of %s", data);
@@ -174,13 +174,13 @@ static void test_result(void)
 
 static void test_time(void)
 {
-	char text[WIRE_TIME_SIZE];
+	char text[ENVD_TIME_SIZE];
 
-	wire_time(1767323045123456789, text);
+	envd_time(1767323045123456789, text);
 	is_str(text, "2026-01-02T03:04:05.123456789Z", "a time");
-	wire_time(-1, text);
+	envd_time(-1, text);
 	is_str(text, "1969-12-31T23:59:59.999999999Z", "one before 1970");
-	wire_time(INT64_MIN, text);
+	envd_time(INT64_MIN, text);
 	has_str(text, "1677-", "the first of all");
 }
 

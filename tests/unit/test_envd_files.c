@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files over HTTP, against the real agent: streams both ways, and the filesystem service. */
-#include "tests/unit/wire_rig.h"
+#include "tests/unit/envd_rig.h"
 
 #include <signal.h>
 #include <sys/stat.h>
@@ -158,7 +158,7 @@ static void test_form(void)
 	static const char head[] =
 		"--XX\r\nContent-Disposition: form-data; name=\"file\"; filename=\"n\"\r\n\r\n";
 	cleanup_free uint8_t *bytes = noise(BIG);
-	struct wire_buf body = {0};
+	struct envd_buf body = {0};
 	struct client c;
 	struct answer a = call("POST", at("/files?path=%s/form", work), FORM,
 		"--XX\r\nContent-Disposition: form-data; name=\"file\"; filename=\"n.txt\"\r\n\r\n"
@@ -175,15 +175,15 @@ static void test_form(void)
 	is_int(a.status, 200, "at the place its name says");
 	ok(file_is(at("%s/named", work), "x", 1), "where it is");
 	answer_free(&a);
-	wire_buf_append(&body, head, strlen(head));
-	wire_buf_append(&body, bytes, BIG);
-	wire_buf_append(&body, "\r\n--XX--\r\n", 10);
+	envd_buf_append(&body, head, strlen(head));
+	envd_buf_append(&body, bytes, BIG);
+	envd_buf_append(&body, "\r\n--XX--\r\n", 10);
 	c = ask("POST", at("/files?path=%s/bigform", work), FORM, body.bytes + body.head, body.len);
 	a = finish(&c);
 	ok(a.status == 200 && file_is(at("%s/bigform", work), bytes, BIG),
 		"a big one, byte for byte");
 	answer_free(&a);
-	wire_buf_free(&body);
+	envd_buf_free(&body);
 	a = call("POST", at("/files?path=%s/x", work), FORM,
 		"--XX\r\nContent-Disposition: form-data; name=\"other\"; "
 		"filename=\"n\"\r\n\r\nx\r\n--XX--\r\n");
@@ -277,7 +277,7 @@ static void test_many(void)
 	struct answer a;
 
 	mkdir(at("%s/many", work), 0755);
-	for (int i = 0; i <= LIMIT_WIRE_ENTRIES; i++)
+	for (int i = 0; i <= LIMIT_ENVD_ENTRIES; i++)
 		write_file(at("%s/many/%d", work, i), "", 0);
 	a = fs("ListDir", at("{\"path\":\"%s/many\"}", work));
 	is_int(a.status, 429, "too many entries");

@@ -23,12 +23,12 @@
 static struct {
 	struct loop *loop;
 	struct http_server *server;
-	struct wire *wire;
+	struct envd *wire;
 	struct guest *guest;
 	struct loop_watch *watch;
 	pid_t agent;
 	char dir[64], path[96];
-	struct wire_target target; /* what find() tells; guest apart */
+	struct envd_target target; /* what find() tells; guest apart */
 	bool gone, paused;
 } rig;
 
@@ -49,7 +49,7 @@ static void rig_guest(void *user, short revents)
 	rig_watch();
 }
 
-static bool rig_find(void *user, const char *id, struct wire_target *ret)
+static bool rig_find(void *user, const char *id, struct envd_target *ret)
 {
 	(void)user;
 	if (rig.gone || strcmp(id, "sb") != 0)
@@ -73,14 +73,14 @@ static void rig_kick(void *user, const char *id)
 static void rig_handle(void *user, struct http_request *rq)
 {
 	(void)user;
-	if (!wire_handle(rig.wire, "sb", rq, http_path(rq)))
+	if (!envd_handle(rig.wire, "sb", rq, http_path(rq)))
 		http_reply(rq, 404, json_pack("{s:s}", "message", "no route"));
 }
 
 /* False where the agent has not been built. */
 static bool rig_start(void)
 {
-	static const struct wire_ops ops = {.find = rig_find, .kick = rig_kick};
+	static const struct envd_ops ops = {.find = rig_find, .kick = rig_kick};
 	struct err err = {""};
 	int fd;
 
@@ -96,7 +96,7 @@ static bool rig_start(void)
 		http_server_new(rig.loop, rig_handle, NULL, &rig.server, &err) < 0 ||
 		http_server_listen(rig.server, fd, false, &err) < 0)
 		peer_die(err.text);
-	rig.wire = wire_new(rig.loop, &ops, NULL);
+	rig.wire = envd_new(rig.loop, &ops, NULL);
 	rig.watch = loop_add(
 		rig.loop, guest_fd(rig.guest), guest_events(rig.guest), rig_guest, NULL, &err);
 	serving.loop = rig.loop;
@@ -109,7 +109,7 @@ static void rig_stop(void)
 	http_server_free(rig.server);
 	loop_remove(rig.watch);
 	rig.watch = NULL;
-	wire_free(rig.wire);
+	envd_free(rig.wire);
 	loop_free(rig.loop);
 	peer_end(
 		rig.guest, rig.agent); /* last: as in the daemon, where machines outlive the rest */
@@ -224,14 +224,14 @@ static struct client ask_json(const char *path, const char *body)
 static struct client ask_stream(const char *path, const char *headers, const char *body)
 {
 	size_t n = strlen(body);
-	char *whole = malloc(WIRE_ENVELOPE_HEAD + n);
+	char *whole = malloc(ENVD_ENVELOPE_HEAD + n);
 	struct client c;
 
 	if (!whole)
 		abort();
-	wire_envelope_head((uint8_t *)whole, 0, (uint32_t)n);
-	memcpy(whole + WIRE_ENVELOPE_HEAD, body, n);
-	c = ask("POST", path, headers, whole, WIRE_ENVELOPE_HEAD + n);
+	envd_envelope_head((uint8_t *)whole, 0, (uint32_t)n);
+	memcpy(whole + ENVD_ENVELOPE_HEAD, body, n);
+	c = ask("POST", path, headers, whole, ENVD_ENVELOPE_HEAD + n);
 	free(whole);
 	return c;
 }
@@ -239,30 +239,30 @@ static struct client ask_stream(const char *path, const char *headers, const cha
 /* The messages of a stream of envelopes, one a line; the last one's flags in *@ret_flags. */
 static char *messages(const struct answer *a, unsigned *ret_flags)
 {
-	struct wire_buf b = {0};
+	struct envd_buf b = {0};
 	const uint8_t *p = (const uint8_t *)a->body;
 
 	*ret_flags = 99;
-	for (size_t at = 0; at + WIRE_ENVELOPE_HEAD <= a->len;) {
+	for (size_t at = 0; at + ENVD_ENVELOPE_HEAD <= a->len;) {
 		size_t n = (size_t)p[at + 1] << 24 | (size_t)p[at + 2] << 16 |
 			(size_t)p[at + 3] << 8 | p[at + 4];
 
 		*ret_flags = p[at];
-		at += WIRE_ENVELOPE_HEAD;
+		at += ENVD_ENVELOPE_HEAD;
 		if (n > a->len - at)
 			break;
-		wire_buf_append(&b, p + at, n);
-		wire_buf_append(&b, "\n", 1);
+		envd_buf_append(&b, p + at, n);
+		envd_buf_append(&b, "\n", 1);
 		at += n;
 	}
-	wire_buf_append(&b, "", 1);
+	envd_buf_append(&b, "", 1);
 	return (char *)b.bytes;
 }
 
 /* What events carry, put together: of {"event":{"data":{@key: …}}} or {"type": @key, "data": …}. */
-static struct wire_buf carried(const char *lines, const char *key)
+static struct envd_buf carried(const char *lines, const char *key)
 {
-	struct wire_buf b = {0};
+	struct envd_buf b = {0};
 
 	for (const char *line = lines; *line;) {
 		const char *end = strchrnul(line, '\n');
@@ -275,9 +275,9 @@ static struct wire_buf carried(const char *lines, const char *key)
 		if (type && !strcmp(type, key))
 			d = json_object_get(v, "data");
 		if (d &&
-			wire_base64_decode(
+			envd_base64_decode(
 				json_string_value(d), json_string_length(d), &bytes, &len)) {
-			wire_buf_append(&b, bytes, len);
+			envd_buf_append(&b, bytes, len);
 			free(bytes);
 		}
 		json_decref(v);

@@ -14,20 +14,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void record(const uint8_t *data, size_t size)
 {
-	struct capture_record a, b;
+	struct checkpoint_record a, b;
 	cleanup_free char *once = NULL, *twice = NULL;
 	struct err err;
 
-	if (capture_record_parse(data, size, &a, &err) < 0)
+	if (checkpoint_record_parse(data, size, &a, &err) < 0)
 		return;
-	once = capture_record_text(&a);
-	if (capture_record_parse(once, strlen(once), &b, &err) < 0)
+	once = checkpoint_record_text(&a);
+	if (checkpoint_record_parse(once, strlen(once), &b, &err) < 0)
 		abort();
-	twice = capture_record_text(&b);
+	twice = checkpoint_record_text(&b);
 	if (strcmp(once, twice) != 0)
 		abort();
-	capture_record_clear(&a);
-	capture_record_clear(&b);
+	checkpoint_record_clear(&a);
+	checkpoint_record_clear(&b);
 }
 
 /* The digest would keep all but what is whole from the fields: put the right one in. */

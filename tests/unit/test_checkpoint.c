@@ -146,7 +146,7 @@ static void test_devices(void)
 
 /* A delta of random ranges with @fill for data (0: zeros), and what it does to @disk. */
 static int random_delta(unsigned *seed, uint8_t fill, uint8_t *disk, struct snapshot_range *ranges,
-	struct snapshot_wset *ret)
+	struct snapshot_ranges *ret)
 {
 	int fd = memfd_create("delta", MFD_CLOEXEC);
 	uint64_t at = 0;
@@ -169,7 +169,7 @@ static int random_delta(unsigned *seed, uint8_t fill, uint8_t *disk, struct snap
 		ranges[n++] = (struct snapshot_range){o, len};
 		o += len;
 	}
-	*ret = (struct snapshot_wset){ranges, n};
+	*ret = (struct snapshot_ranges){ranges, n};
 	return fd;
 }
 
@@ -180,7 +180,7 @@ static void test_merge(void)
 	for (int round = 0; round < 500; round++) {
 		static struct snapshot_range a[DISK], b[DISK];
 		uint8_t want[DISK], got[DISK], touched[DISK] = {0}, found[DISK] = {0};
-		struct snapshot_wset under, over, both = {0};
+		struct snapshot_ranges under, over, both = {0};
 		uint64_t bytes = 0, at = 0;
 		int fd = memfd_create("both", MFD_CLOEXEC), under_fd, over_fd;
 
@@ -188,7 +188,7 @@ static void test_merge(void)
 		memset(got, 0xee, DISK);
 		under_fd = random_delta(&seed, 0x10, want, a, &under);
 		over_fd = random_delta(&seed, 0x80, want, b, &over);
-		if (delta_merge(&under, under_fd, &over, over_fd, fd, &both, &bytes, &err) < 0)
+		if (disk_delta_merge(&under, under_fd, &over, over_fd, fd, &both, &bytes, &err) < 0)
 			bad++;
 		for (size_t i = 0; i < under.n; i++)
 			memset(touched + under.ranges[i].offset, 1, under.ranges[i].bytes);
@@ -205,7 +205,7 @@ static void test_merge(void)
 		}
 		bad += at != bytes || memcmp(touched, found, DISK) != 0 ||
 			memcmp(want, got, DISK) != 0;
-		snapshot_wset_clear(&both);
+		snapshot_ranges_clear(&both);
 		close(fd);
 		close(under_fd);
 		close(over_fd);
@@ -253,9 +253,9 @@ static void check_take(
 	const char *map, int template_fd, struct image *img, size_t max_ranges, const char *what)
 {
 	struct machine m = {.proc.pid = getpid()};
-	struct snapshot_wset none = {0}, got = {0};
+	struct snapshot_ranges none = {0}, got = {0};
 	struct stat st;
-	struct capture_memory take = {.machine = &m,
+	struct checkpoint_memory take = {.machine = &m,
 		.file = &st,
 		.bytes = MEMORY,
 		.image = img,
@@ -265,24 +265,25 @@ static void check_take(
 		.deadline = clock_deadline(60000)};
 	int fd = memfd_create("raw", MFD_CLOEXEC), out = memfd_create("image", MFD_CLOEXEC);
 	int whole = memfd_create("whole", MFD_CLOEXEC);
-	cleanup_difference struct difference *d = NULL;
+	cleanup_memory_delta struct memory_delta *d = NULL;
 	struct image_stats stats;
 	struct stat raw;
 	char *again;
 
 	fstat(template_fd, &st);
-	is_int(capture_memory_take(&take, fd, &got, &err), 0, "%s: the difference is taken", what);
+	is_int(checkpoint_memory_take(&take, fd, &got, &err), 0, "%s: the difference is taken",
+		what);
 	ok(got.n > 0 && got.n <= max_ranges, "in %zu ranges", got.n);
 	if (fstat(fd, &raw) < 0 || ftruncate(whole, MEMORY) < 0 ||
 		image_write(fd, (uint64_t)raw.st_size, NULL, out, NULL, &stats, &err) < 0 ||
-		difference_open(out, &got, MEMORY, &d, &err) < 0 ||
+		memory_delta_open(out, &got, MEMORY, &d, &err) < 0 ||
 		file_copy_sparse(template_fd, whole, MEMORY, NULL, NULL) < 0 ||
-		difference_apply(d, whole, &err) < 0)
+		memory_delta_apply(d, whole, &err) < 0)
 		abort();
 	again = mmap(NULL, MEMORY, PROT_READ, MAP_PRIVATE, whole, 0);
 	ok(memcmp(map, again, MEMORY) == 0, "put over the template it is the machine's memory");
 	munmap(again, MEMORY);
-	snapshot_wset_clear(&got);
+	snapshot_ranges_clear(&got);
 	close(fd);
 	close(out);
 	close(whole);
@@ -328,10 +329,10 @@ static void test_memory(void)
 
 /* ---- capture.json ------------------------------------------------------------------------------ */
 
-static struct capture_record sample(void)
+static struct checkpoint_record sample(void)
 {
 	static struct snapshot_range ranges[] = {{4096, 8192}, {40960, 4096}};
-	struct capture_record r = {.name = "base",
+	struct checkpoint_record r = {.name = "base",
 		.tag = "latest",
 		.memory_bytes = 128 * MIB,
 		.disk_bytes = GIB,
@@ -353,22 +354,23 @@ static struct capture_record sample(void)
 	return r;
 }
 
-static void bad_record(struct capture_record r, const char *want)
+static void bad_record(struct checkpoint_record r, const char *want)
 {
-	cleanup_free char *text = capture_record_text(&r);
-	struct capture_record got;
+	cleanup_free char *text = checkpoint_record_text(&r);
+	struct checkpoint_record got;
 
-	is_int(capture_record_parse(text, strlen(text), &got, &err), -EBADMSG, "refused: %s", want);
+	is_int(checkpoint_record_parse(text, strlen(text), &got, &err), -EBADMSG, "refused: %s",
+		want);
 	has_str(err.text, want, "with the reason");
 }
 
 static void test_record(void)
 {
-	struct capture_record r = sample(), got, bad;
-	cleanup_free char *text = capture_record_text(&r);
+	struct checkpoint_record r = sample(), got, bad;
+	cleanup_free char *text = checkpoint_record_text(&r);
 	size_t len = strlen(text), taken = 0;
 
-	is_int(capture_record_parse(text, len, &got, &err), 0, "a record is read");
+	is_int(checkpoint_record_parse(text, len, &got, &err), 0, "a record is read");
 	ok(strcmp(got.manifest, r.manifest) == 0 && got.memory_bytes == r.memory_bytes &&
 			got.disk_bytes == r.disk_bytes && got.ranges.n == 2 &&
 			got.ranges.ranges[1].offset == 40960 && got.memory.bytes == 100 &&
@@ -377,17 +379,17 @@ static void test_record(void)
 			strcmp(got.hostname, "web-1") == 0 && got.stopped_ns == 5000000 &&
 			got.created == 1800000000,
 		"as it was written");
-	capture_record_clear(&got);
+	checkpoint_record_clear(&got);
 	for (size_t i = 0; i < len; i++) {
 		text[i] ^= 1;
-		if (capture_record_parse(text, len, &got, &err) == 0) {
+		if (checkpoint_record_parse(text, len, &got, &err) == 0) {
 			taken++;
-			capture_record_clear(&got);
+			checkpoint_record_clear(&got);
 		}
 		text[i] ^= 1;
 	}
 	is_int(taken, 0, "not with any byte changed");
-	is_int(capture_record_parse("{}", 2, &got, &err), -EBADMSG, "nor empty");
+	is_int(checkpoint_record_parse("{}", 2, &got, &err), -EBADMSG, "nor empty");
 	bad = sample();
 	bad.memory_bytes = 1;
 	bad_record(bad, "memory_bytes");
@@ -412,11 +414,11 @@ static void test_record(void)
 
 static void make_capture(struct store *s, const char *dir, const char *manifest, int want)
 {
-	struct capture_record r = sample();
+	struct checkpoint_record r = sample();
 	cleanup_free char *text = NULL;
 
 	snprintf(r.manifest, sizeof(r.manifest), "%s", manifest);
-	text = capture_record_text(&r);
+	text = checkpoint_record_text(&r);
 	mkdir(dir, 0700);
 	is_int(store_capture_publish(s, dir, manifest, text, strlen(text), &err), want,
 		"a capture of a template that is %s", want ? "gone" : "there");

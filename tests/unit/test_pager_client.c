@@ -14,21 +14,22 @@
 
 #define PAGES 1024ul
 
-static char home[] = "/tmp/parbake-pagerd-XXXXXX";
+static char home[] = "/tmp/parbake-pager_client-XXXXXX";
 
-static struct pagerd *client(const struct pagerd_spec *spec)
+static struct pager_client *client(const struct pager_client_spec *spec)
 {
-	struct pagerd *d = NULL;
+	struct pager_client *d = NULL;
 	struct err err;
 
-	if (pagerd_connect(spec, &d, &err) < 0) {
+	if (pager_client_connect(spec, &d, &err) < 0) {
 		printf("# %s\n", err.text);
 		return NULL;
 	}
 	return d;
 }
 
-static struct proc machine(struct pagerd *d, int *ret_news, const char *mode, const char *page)
+static struct proc machine(
+	struct pager_client *d, int *ret_news, const char *mode, const char *page)
 {
 	const char *argv[] = {"/proc/self/exe", "machine", mode, page, NULL};
 	struct proc_spec spec = {.argv = argv, .keep_stderr = true, .die_with_parent = true};
@@ -37,11 +38,12 @@ static struct proc machine(struct pagerd *d, int *ret_news, const char *mode, co
 	struct err err;
 
 	if (sock_pair(news, &err) < 0 ||
-		(pagerd_way(d) == PAGER_UFFD && pagerd_attach(d, -1, NULL, &sock, &err) < 0)) {
+		(pager_client_way(d) == PAGER_UFFD &&
+			pager_client_attach(d, -1, NULL, &sock, &err) < 0)) {
 		printf("# %s\n", err.text);
 		exit(1);
 	}
-	proc_map_fd(&spec, pagerd_memory_fd(d), 3);
+	proc_map_fd(&spec, pager_client_memory_fd(d), 3);
 	if (sock >= 0)
 		proc_map_fd(&spec, sock, 4);
 	proc_map_fd(&spec, news[1], 5);
@@ -110,10 +112,10 @@ static bool gone(int pid)
 	return ended_now;
 }
 
-static void test_shared(struct pagerd_spec *spec)
+static void test_shared(struct pager_client_spec *spec)
 {
-	struct pagerd *a = client(spec), *b = client(spec), *other;
-	struct pagerd_spec changed = *spec;
+	struct pager_client *a = client(spec), *b = client(spec), *other;
+	struct pager_client_spec changed = *spec;
 	struct pager_stats s;
 	struct proc m;
 	struct err err;
@@ -121,26 +123,26 @@ static void test_shared(struct pagerd_spec *spec)
 
 	if (!ok(a && b, "two clients connect"))
 		return;
-	pid = pagerd_pid(a);
-	is_int(pagerd_pid(b), pid, "to one process");
+	pid = pager_client_pid(a);
+	is_int(pager_client_pid(b), pid, "to one process");
 	is_int(litter(), 1, "with one socket");
 	changed.options.window_bytes = PAGE;
 	other = client(&changed);
-	ok(other && pagerd_pid(other) != pid, "other options, another process");
-	pagerd_free(other);
+	ok(other && pager_client_pid(other) != pid, "other options, another process");
+	pager_client_free(other);
 	m = machine(a, NULL, "read", "5");
 	is_int(ended(&m), 0, "a machine by way of the first");
 	m = machine(b, NULL, "read", "6");
 	is_int(ended(&m), 0, "and of the second");
-	is_int(pagerd_get_stats(a, &s, &err), 0, "the pager counts");
+	is_int(pager_client_get_stats(a, &s, &err), 0, "the pager counts");
 	is_int(s.machines_total, 2, "both machines");
-	is_int(pagerd_get_error(a, &err, &err), 0, "asked for errors, it answers");
+	is_int(pager_client_get_error(a, &err, &err), 0, "asked for errors, it answers");
 	is_str(err.text, "", "it had none");
-	is_int(pagerd_recorded(a, NULL, &err), -EINVAL, "it records nothing unless told to");
-	pagerd_free(a);
+	is_int(pager_client_recorded(a, NULL, &err), -EINVAL, "it records nothing unless told to");
+	pager_client_free(a);
 	m = machine(b, &news, "stop", "9");
 	is_int(hear(news), 'h', "a machine runs while its client lives");
-	pagerd_free(b);
+	pager_client_free(b);
 	ok(kill(pid, 0) == 0, "without clients, the machine keeps the process");
 	if (write(news, "g", 1) != 1)
 		child_die("news");
@@ -150,9 +152,9 @@ static void test_shared(struct pagerd_spec *spec)
 	close(news);
 }
 
-static void test_killed(struct pagerd_spec *spec)
+static void test_killed(struct pager_client_spec *spec)
 {
-	struct pagerd *a = client(spec), *b;
+	struct pager_client *a = client(spec), *b;
 	struct pollfd pfd = {.events = POLLIN};
 	struct proc m;
 	struct err err;
@@ -160,31 +162,32 @@ static void test_killed(struct pagerd_spec *spec)
 
 	if (!ok(a, "a client"))
 		return;
-	pid = pagerd_pid(a);
+	pid = pager_client_pid(a);
 	m = machine(a, &news, "stop", "9");
 	is_int(hear(news), 'h', "its machine runs");
 	kill(pid, SIGKILL);
-	pfd.fd = pagerd_fd(a);
+	pfd.fd = pager_client_fd(a);
 	is_int(poll(&pfd, 1, 5000), 1, "the pager's end is seen");
 	status = ended(&m);
 	ok(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "the machine is dead");
-	is_int(pagerd_attach(a, -1, NULL, &sock, &err), -ECONNRESET, "nothing attaches any more");
+	is_int(pager_client_attach(a, -1, NULL, &sock, &err), -ECONNRESET,
+		"nothing attaches any more");
 	b = client(spec);
-	ok(b && pagerd_pid(b) != pid, "a new client replaces the socket it left");
+	ok(b && pager_client_pid(b) != pid, "a new client replaces the socket it left");
 	m = machine(b, NULL, "read", "9");
 	is_int(ended(&m), 0, "and is served");
-	pid = pagerd_pid(b);
-	pagerd_free(a);
-	pagerd_free(b);
+	pid = pager_client_pid(b);
+	pager_client_free(a);
+	pager_client_free(b);
 	ok(gone(pid), "the process goes");
 	is_int(litter_in_the_end(), 0, "nothing stays");
 	close(news);
 }
 
-static void test_own(struct pagerd_spec spec)
+static void test_own(struct pager_client_spec spec)
 {
-	struct snapshot_wset got = {0};
-	struct pagerd *a, *b;
+	struct snapshot_ranges got = {0};
+	struct pager_client *a, *b;
 	struct proc m;
 	struct err err;
 	int pid;
@@ -193,31 +196,31 @@ static void test_own(struct pagerd_spec spec)
 	spec.options.record = spec.options.no_premap = true;
 	a = client(&spec);
 	b = client(&spec);
-	if (!ok(a && b && pagerd_pid(a) != pagerd_pid(b), "own processes"))
+	if (!ok(a && b && pager_client_pid(a) != pager_client_pid(b), "own processes"))
 		return;
 	is_int(litter(), 0, "without sockets");
 	m = machine(a, NULL, "read", "77");
 	is_int(ended(&m), 0, "a machine");
-	is_int(pagerd_recorded(a, &got, &err), 0, "is recorded");
+	is_int(pager_client_recorded(a, &got, &err), 0, "is recorded");
 	ok(got.n == 1 && got.ranges[0].offset == 77 * PAGE && got.ranges[0].bytes == PAGE,
 		"what it read comes over");
-	snapshot_wset_clear(&got);
-	pid = pagerd_pid(a);
-	pagerd_free(a);
+	snapshot_ranges_clear(&got);
+	pid = pager_client_pid(a);
+	pager_client_free(a);
 	ok(kill(pid, 0) < 0, "a process of one's own is gone at once");
-	pagerd_free(b);
+	pager_client_free(b);
 	spec.options.record = spec.options.no_premap = false;
 	spec.no_uffd = true;
 	a = client(&spec);
-	if (!ok(a && pagerd_way(a) == PAGER_PRIVATE, "without userfaultfd, the private way"))
+	if (!ok(a && pager_client_way(a) == PAGER_PRIVATE, "without userfaultfd, the private way"))
 		return;
 	m = machine(a, NULL, "read", "3");
 	is_int(ended(&m), 0, "it has the memory");
-	pagerd_free(a);
+	pager_client_free(a);
 }
 
 /* Many at once, of which some are killed: one process, and none in the end. */
-static void test_race(struct pagerd_spec *spec)
+static void test_race(struct pager_client_spec *spec)
 {
 	pid_t pids[12];
 	int pipes[2], seen[12], n = 0, bad = 0;
@@ -227,13 +230,13 @@ static void test_race(struct pagerd_spec *spec)
 	for (int i = 0; i < 12; i++) {
 		pids[i] = fork();
 		if (pids[i] == 0) {
-			struct pagerd *d = client(spec);
-			int pid = d ? pagerd_pid(d) : -1;
+			struct pager_client *d = client(spec);
+			int pid = d ? pager_client_pid(d) : -1;
 
 			if (write(pipes[1], &pid, sizeof(pid)) != sizeof(pid))
 				_exit(1);
 			if (i % 3)
-				pagerd_free(d);
+				pager_client_free(d);
 			else
 				kill(getpid(), SIGKILL);
 			_exit(0);
@@ -253,10 +256,10 @@ static void test_race(struct pagerd_spec *spec)
 }
 
 /* Each sandbox of a pool has a connection of its own. */
-static void test_many(struct pagerd_spec *spec)
+static void test_many(struct pager_client_spec *spec)
 {
 	enum { MANY = 1200 };
-	static struct pagerd *d[MANY];
+	static struct pager_client *d[MANY];
 	struct rlimit files;
 	int bad = 0, pid;
 
@@ -268,28 +271,29 @@ static void test_many(struct pagerd_spec *spec)
 	setrlimit(RLIMIT_NOFILE, &files);
 	for (int i = 0; i < MANY && !bad; i++) {
 		d[i] = client(spec);
-		bad += !d[i] || pagerd_pid(d[i]) != pagerd_pid(d[0]);
+		bad += !d[i] || pager_client_pid(d[i]) != pager_client_pid(d[0]);
 	}
 	is_int(bad, 0, "%d clients at one pager", MANY);
-	pid = d[0] ? pagerd_pid(d[0]) : -1;
-	pagerd_forget(d[0]); /* as good as freed, where nobody else has it */
+	pid = d[0] ? pager_client_pid(d[0]) : -1;
+	pager_client_forget(d[0]); /* as good as freed, where nobody else has it */
 	for (int i = 1; i < MANY; i++)
-		pagerd_free(d[i]);
+		pager_client_free(d[i]);
 	ok(gone(pid), "with the last of them it goes");
 	is_int(litter_in_the_end(), 0, "and leaves nothing");
 }
 
-static void test_broken(struct pagerd_spec spec)
+static void test_broken(struct pager_client_spec spec)
 {
 	int fd = memfd_create("broken", MFD_CLOEXEC);
-	struct pagerd *d;
+	struct pager_client *d;
 	struct err err;
 
 	if (write(fd, "not an image", 12) != 12)
 		child_die("memfd");
 	spec.key = "sha256:broken";
 	spec.image_fd = fd;
-	is_int(pagerd_connect(&spec, &d, &err), -EBADMSG, "a pager that cannot start says so");
+	is_int(pager_client_connect(&spec, &d, &err), -EBADMSG,
+		"a pager that cannot start says so");
 	printf("# %s\n", err.text);
 	close(fd);
 	is_int(litter_in_the_end(), 0, "and leaves nothing");
@@ -297,16 +301,16 @@ static void test_broken(struct pagerd_spec spec)
 
 int main(int argc, char **argv)
 {
-	struct pagerd_spec spec = {.key = "sha256:test"};
+	struct pager_client_spec spec = {.key = "sha256:test"};
 	struct snapshot_range range = {0, 4 * PAGE};
-	struct snapshot_wset wset = {.ranges = &range, .n = 1};
+	struct snapshot_ranges wset = {.ranges = &range, .n = 1};
 	char command[64];
 	struct err err;
 
 	if (argc > 1 && strcmp(argv[1], "machine") == 0)
 		return child_main(argc, argv);
 	if (argc > 1 && strcmp(argv[1], "pager") == 0)
-		return pagerd_main(argc, argv);
+		return pager_process_main(argc, argv);
 	if (!mkdtemp(home))
 		child_die("mkdtemp");
 	setenv("PARBAKE_HOME", home, 1);
