@@ -174,7 +174,10 @@ struct pool_sandbox {
 	int64_t end_ns; /* of the lease, CLOCK_MONOTONIC */
 	int64_t end_ms; /* the same since 1970 */
 	int64_t paused_ms; /* since 1970 */
-	unsigned capture; /* paused: the generation of the capture it rests in */
+	unsigned capture; /* paused: the generation of the capture it rests in; running: of the one it
+			   * came from, as long as it needs it; 0: none */
+	struct loop_timer *settle_timer; /* when its keeper is asked next whether it does */
+	int settle_ms;
 	int64_t create_ns;
 	struct loop_timer *lease_timer;
 
@@ -200,7 +203,7 @@ void pool_sandbox_list(struct pool_sandbox *sb);
 void pool_sandbox_set(struct pool_sandbox *sb, enum pool_state state);
 /* Replace its record. 0, or -EINVAL, -E2BIG and it is as it was. */
 int pool_sandbox_note(struct pool_sandbox *sb, json_t *record, struct err *err);
-/* Its machine is gone, and it is PAUSED in that capture. */
+/* Its machine is gone, and it is PAUSED in that capture; another that it had goes. */
 void pool_sandbox_rest(struct pool_sandbox *sb, unsigned capture);
 /* Take it off the lists; freed as soon as nobody holds it. */
 void pool_sandbox_remove(struct pool_sandbox *sb);
@@ -225,6 +228,15 @@ int pool_guest_open(struct pool_sandbox *sb, int channel, struct err *err);
 int pool_guest_close(struct pool_sandbox *sb, bool keep);
 /* Free what has been closed, now: their streams are told. */
 void pool_guests_bury(struct pool *p);
+
+/* ---- resumed ones, until they have all of their memory (settle.c) ------------------------------------ */
+
+/* It runs, from sb->capture: that goes when it is not needed any more. */
+void pool_settle(struct pool_sandbox *sb);
+/* It was found running: is there a capture that it may need? */
+void pool_settle_adopted(struct pool_sandbox *sb);
+/* Its machine is gone: does it rest in what it came from? */
+bool pool_settle_ended(struct pool_sandbox *sb);
 
 /* ---- leases (pool_lease.c) -------------------------------------------------------------------- */
 
@@ -402,6 +414,8 @@ void pool_create_done(struct pool_handout *j, int error, const char *text, const
 /* Write STATE/paused/ID.json, off the loop, then call @done. */
 void pool_paused_note(
 	struct pool_sandbox *sb, void (*done)(void *user, int error, const char *text), void *user);
+/* Remove one capture of it. */
+void pool_paused_clear_one(struct pool_sandbox *sb, unsigned generation);
 /* Remove it, and all captures that @sb may have. 0, or -errno where its record stays. */
 int pool_paused_clear(struct pool_sandbox *sb, struct err *err);
 
