@@ -207,20 +207,22 @@ static int write_all(int fd, const void *bytes, size_t len)
 	return 0;
 }
 
-static int op_get(const struct fileop *op, int data, struct proto_out *reply, struct fail *f)
+/* Was @fd, which ended before its size, cut since @before? A file of /proc or /sys says any size. */
+static bool was_cut(int fd, const struct stat *before)
 {
-	const struct request *r = op->request;
-	uint64_t left = r->length, bytes = 0;
-	int fd = root_open_file(r->path), res = 0;
-	char *buf;
+	struct stat now;
 
-	if (fd == -EINVAL)
-		return fail_set(f, EINVAL, "cannot read '%.300s': not a regular file", r->path);
-	if (fd < 0)
-		return op_fail(f, -fd, "read", r->path);
-	if (r->offset && (r->offset > INT64_MAX || lseek(fd, (off_t)r->offset, SEEK_SET) < 0))
-		res = -EINVAL;
-	buf = agent_alloc(COPY_CHUNK);
+	return fstat(fd, &now) < 0 || now.st_size != before->st_size ||
+		now.st_ctim.tv_sec != before->st_ctim.tv_sec ||
+		now.st_ctim.tv_nsec != before->st_ctim.tv_nsec;
+}
+
+static int get_copy(int fd, int data, uint64_t left, uint64_t *ret_bytes)
+{
+	char *buf = agent_alloc(COPY_CHUNK);
+	int res = 0;
+
+	*ret_bytes = 0;
 	while (res == 0 && left > 0) {
 		ssize_t n = read(fd, buf, left < COPY_CHUNK ? left : COPY_CHUNK);
 
@@ -232,9 +234,46 @@ static int op_get(const struct fileop *op, int data, struct proto_out *reply, st
 		}
 		res = write_all(data, buf, (size_t)n);
 		left -= (uint64_t)n;
-		bytes += (uint64_t)n;
+		*ret_bytes += (uint64_t)n;
 	}
 	free(buf);
+	return res;
+}
+
+/* What the file has when it is opened: what is appended later is not sent, what is cut off meanwhile is missed. */
+static int op_get(const struct fileop *op, int data, struct proto_out *reply, struct fail *f)
+{
+	const struct request *r = op->request;
+	uint64_t left = r->length, bytes = 0;
+	int fd = root_open_file(r->path), res = 0;
+	struct stat st;
+
+	if (fd == -EINVAL)
+		return fail_set(f, EINVAL, "cannot read '%.300s': not a regular file", r->path);
+	if (fd < 0)
+		return op_fail(f, -fd, "read", r->path);
+	if (fstat(fd, &st) < 0)
+		res = -errno;
+	else if (r->offset && (r->offset > INT64_MAX || lseek(fd, (off_t)r->offset, SEEK_SET) < 0))
+		res = -EINVAL;
+	if (res == 0 && st.st_size > 0) {
+		uint64_t size = (uint64_t)st.st_size,
+			 rest = size > r->offset ? size - r->offset : 0;
+
+		left = left < rest ? left : rest;
+		res = get_copy(fd, data, left, &bytes);
+		if (res == 0 && bytes < left && was_cut(fd, &st)) {
+			close(fd);
+			return fail_set(f, EIO,
+				"cannot read '%.300s': it became shorter while it was read, and "
+				"%llu "
+				"of its %llu bytes are gone",
+				r->path, (unsigned long long)(left - bytes),
+				(unsigned long long)size);
+		}
+	} else if (res == 0) {
+		res = get_copy(fd, data, left, &bytes);
+	}
 	close(fd);
 	if (res < 0)
 		return op_fail(f, -res, "read", r->path);

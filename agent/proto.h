@@ -81,7 +81,7 @@ enum proto_type {
 	/* requests, host → agent */
 	PROTO_EXEC = 32,        /* ENOENT, EACCES: the program is not there, is none; of nothing else */
 	PROTO_FILE_PUT = 33,    /* data: channel 0 host → agent, then EOF */
-	PROTO_FILE_GET = 34,    /* data: channel 1 agent → host, then EOF */
+	PROTO_FILE_GET = 34,    /* data: channel 1 agent → host, then EOF; EIO: it was cut while it was read */
 	PROTO_FILE_STAT = 35,
 	PROTO_FILE_LIST = 36,   /* data: channel 1, a stream of struct proto_dirent */
 	PROTO_FILE_MKDIR = 37,

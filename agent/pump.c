@@ -210,7 +210,7 @@ static void sink_end(struct sink *s)
 
 	if (!s->broken && s->how == SINK_SHUTDOWN)
 		shutdown(fd, SHUT_WR);
-	if (!s->broken && s->how == SINK_TERMINAL && write(fd, "\004", 1) < 0)
+	if (!s->broken && s->how == SINK_TERMINAL && write(fd, "\004\004", s->inside ? 2 : 1) < 0)
 		s->broken = true;
 	sink_close(s);
 	if (s->on_done)
@@ -291,6 +291,7 @@ void sink_data(struct sink *s, const uint8_t *bytes, uint32_t len)
 		sink_credit(s, len);
 		return;
 	}
+	s->inside = bytes[len - 1] != '\n';
 	if (s->start == s->end && !s->held) {
 		n = sink_write(s, bytes, len);
 		if (n < 0) {

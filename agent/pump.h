@@ -48,6 +48,8 @@ void source_finish(struct source *s);
 /* Close at once, nothing more is sent. Harmless when already closed. */
 void source_close(struct source *s);
 
+/* A terminal's input ends by ^D; within a line it takes two, as the first only hands over what has been typed of
+ * it. */
 enum sink_end { SINK_CLOSE, SINK_SHUTDOWN, SINK_TERMINAL };
 
 struct sink {
@@ -59,6 +61,7 @@ struct sink {
 	uint32_t start, end;
 	enum sink_end how; /* what the host's EOF does */
 	bool held; /* what comes is kept, not written yet */
+	bool inside; /* the last byte that came was not the end of a line */
 	bool eof, done, broken;
 	void (*on_done)(void *user); /* everything is written and ended, or it broke */
 	void *user;

@@ -26,6 +26,7 @@
 
 #define SPAWN_STACK (64u << 10)
 #define SPAWN_ENV_OWN 8
+#define SPAWN_STRING_MAX ((size_t)(128u << 10)) /* with its NUL: the kernel's MAX_ARG_STRLEN */
 
 struct spawn_child {
 	const struct spawn *spec;
@@ -213,6 +214,45 @@ static int clone_child(struct spawn_child *c, struct tree *t)
 	return pid;
 }
 
+/* E2BIG: which string is too long for the kernel, or how many bytes there are of all. */
+static int spawn_too_big(const struct spawn *s, struct fail *f)
+{
+	static const char instead[] = "put it into a file, or send it to standard input";
+	size_t all = 0, most = 0;
+	struct rlimit stack;
+
+	for (unsigned i = 0; s->argv[i]; i++) {
+		size_t len = strlen(s->argv[i]) + 1;
+
+		if (len > SPAWN_STRING_MAX)
+			return fail_set(f, E2BIG,
+				"cannot run '%.200s': argument %u has %zu bytes, where the kernel "
+				"takes "
+				"%zu: %s",
+				s->argv[0], i, len - 1, SPAWN_STRING_MAX - 1, instead);
+		all += len + sizeof(char *);
+	}
+	for (unsigned i = 0; s->envp[i]; i++) {
+		size_t len = strlen(s->envp[i]) + 1;
+
+		if (len > SPAWN_STRING_MAX)
+			return fail_set(f, E2BIG,
+				"cannot run '%.200s': the variable %.*s has, with its name, %zu "
+				"bytes, "
+				"where the kernel takes %zu: %s",
+				s->argv[0], (int)strcspn(s->envp[i], "="), s->envp[i], len - 1,
+				SPAWN_STRING_MAX - 1, instead);
+		all += len + sizeof(char *);
+	}
+	if (getrlimit(RLIMIT_STACK, &stack) == 0) /* a quarter of it: execve(2) */
+		most = stack.rlim_cur / 4;
+	return fail_set(f, E2BIG,
+		"cannot run '%.200s': its arguments and variables have %zu bytes together, where "
+		"the kernel "
+		"takes %zu: put some into a file, or send them to standard input",
+		s->argv[0], all, most);
+}
+
 int spawn(const struct spawn *s, struct tree *t, struct fail *f)
 {
 	struct spawn_child c = {.spec = s, .path = env_get(s->envp, "PATH")};
@@ -230,6 +270,8 @@ int spawn(const struct spawn *s, struct tree *t, struct fail *f)
 		return fail_set(f, c.err == EACCES ? EPERM : ENOTDIR,
 			"cannot enter the directory '%s': %s", s->cwd ? s->cwd : "/",
 			strerror(c.err));
+	if (c.err == E2BIG)
+		return spawn_too_big(s, f);
 	if (c.err == ENOENT && !strchr(s->argv[0], '/'))
 		return fail_set(f, c.err, "cannot run '%.200s': not found in PATH", s->argv[0]);
 	return fail_set(f, c.err, "cannot %s '%.200s': %s", c.step, s->argv[0], strerror(c.err));

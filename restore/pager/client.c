@@ -333,24 +333,31 @@ int pager_client_fd(const struct pager_client *d)
 }
 
 int pager_client_attach(struct pager_client *d, int own_fd, const struct snapshot_ranges *own,
-	int *ret_fd, struct err *err)
+	int *ret_fd, int *ret_own_in, struct err *err)
 {
 	cleanup_fd int ranges = own && own->n ? wset_fd(own, err) : -1;
-	int pair[2], r;
+	int pair[2], in[2] = {-1, -1}, r;
 
 	if (own && own->n && ranges < 0)
 		return ranges;
 	r = sock_pair(pair, err);
 	if (r < 0)
 		return r;
-	r = ask(d, ranges >= 0 ? "attach-own" : "attach", (int[]){pair[1], own_fd, ranges},
-		ranges >= 0 ? 3 : 1, NULL, NULL, err);
+	if (ranges >= 0)
+		r = sock_pair(in, err);
+	if (r == 0)
+		r = ask(d, ranges >= 0 ? "attach-own" : "attach",
+			(int[]){pair[1], own_fd, ranges, in[1]}, ranges >= 0 ? 4 : 1, NULL, NULL,
+			err);
 	close(pair[1]);
+	close_fd(&in[1]);
 	if (r < 0) {
 		close(pair[0]);
+		close_fd(&in[0]);
 		return r;
 	}
 	*ret_fd = pair[0];
+	*ret_own_in = in[0];
 	return 0;
 }
 

@@ -53,7 +53,7 @@ struct server {
 /* ---- starting ------------------------------------------------------------------------------ */
 
 #define THREADS 64
-#define PASSED 3 /* descriptors with a request, at most */
+#define PASSED 4 /* descriptors with a request, at most */
 
 static int give_up(pid_t watchdog, struct err *err)
 {
@@ -201,12 +201,13 @@ static int do_attach(struct server *s, int fd, bool own, int *passed)
 	struct err err;
 	int r = 0;
 
-	if (passed[0] < 0 || (own && passed[2] < 0))
+	if (passed[0] < 0 || (own && passed[3] < 0))
 		return send_error(fd, EPROTO, "attach: too few descriptors came with it");
 	if (own)
 		r = read_own(s, passed[1], passed[2], &d, &err);
 	if (r == 0)
-		r = pager_attach(s->pager, steal_fd(&passed[0]), d, &err);
+		r = pager_attach(
+			s->pager, steal_fd(&passed[0]), d, own ? steal_fd(&passed[3]) : -1, &err);
 	return r < 0 ? send_error(fd, -r, err.text) : send_reply(fd, obj, -1);
 }
 
@@ -318,7 +319,7 @@ static int serve_client(struct server *s, int fd)
 {
 	cleanup_json json_t *obj = NULL;
 	char line[LIMIT_PAGER_LINE];
-	int passed[PASSED] = {-1, -1, -1}, r;
+	int passed[PASSED] = {-1, -1, -1, -1}, r;
 	size_t n_fds = PASSED;
 	ssize_t n = sock_recv_fds(fd, line, sizeof(line), passed, &n_fds);
 

@@ -207,24 +207,30 @@ static void got_bytes(void)
 	in_len -= at;
 }
 
+/* Read what comes next: 0 where the agent hangs up or @ms have passed. */
+static int read_some(int64_t ms)
+{
+	struct pollfd p = {.fd = sock, .events = POLLIN};
+	ssize_t n;
+
+	if (ms <= 0 || poll(&p, 1, (int)ms) <= 0)
+		return 0;
+	n = recv(sock, in_buf + in_len, sizeof(in_buf) - in_len, 0);
+	if (n <= 0)
+		return 0;
+	in_len += (size_t)n;
+	got_bytes();
+	return 1;
+}
+
 /* Read until *@flag, the agent hangs up (0) or @ms have passed (0). */
 static int wait_for(const int *flag, int ms)
 {
 	int64_t until = now_ms() + ms;
 
-	while (!*flag) {
-		struct pollfd p = {.fd = sock, .events = POLLIN};
-		int64_t left = until - now_ms();
-		ssize_t n;
-
-		if (left <= 0 || poll(&p, 1, (int)left) <= 0)
+	while (!*flag)
+		if (!read_some(until - now_ms()))
 			return *flag;
-		n = recv(sock, in_buf + in_len, sizeof(in_buf) - in_len, 0);
-		if (n <= 0)
-			return *flag;
-		in_len += (size_t)n;
-		got_bytes();
-	}
 	return 1;
 }
 

@@ -291,6 +291,34 @@ static void test_trees(void)
 	is_int(field(s, PROTO_T_ERROR), ECHILD, "which QUIESCE tells");
 }
 
+/* What the kernel takes of arguments and variables is told, with what is too much. */
+static void test_too_long(void)
+{
+	static char text[200000];
+	struct seen *s;
+
+	memset(text, 'x', 131072);
+	text[131072] = '\0';
+	proto_put_str(begin(), PROTO_T_ARG, "true");
+	proto_put_str(&body, PROTO_T_ARG, "a");
+	proto_put_str(&body, PROTO_T_ARG, text);
+	s = call(PROTO_EXEC);
+	is_int(field(s, PROTO_T_ERROR), E2BIG, "an argument that is too long");
+	has_str(error_text(s), "argument 2 has 131072 bytes, where the kernel takes 131071",
+		"is told by its number");
+	text[131071] = '\0';
+	proto_put_str(begin(), PROTO_T_ARG, "true");
+	proto_put_str(&body, PROTO_T_ARG, text);
+	is_int(field(call(PROTO_EXEC), PROTO_T_EXIT_CODE), 0, "a byte less runs");
+	memcpy(text, "BIG=", 4);
+	memset(text + 4, 'x', 150000);
+	proto_put_str(begin(), PROTO_T_SHELL, "true");
+	proto_put_str(&body, PROTO_T_ENV, text);
+	s = call(PROTO_EXEC);
+	is_int(field(s, PROTO_T_ERROR), E2BIG, "a variable likewise");
+	has_str(error_text(s), "the variable BIG has", "by its name");
+}
+
 static void test_parallel(void)
 {
 	struct seen *all[20];
@@ -324,6 +352,21 @@ static void test_pty(void)
 	has_str(out(s, PROTO_OUT), "33 77", "a terminal of the size asked for");
 	has_str(out(s, PROTO_OUT), "got line", "its input");
 	is_int(field(s, PROTO_T_EXIT_CODE), 0, "its exit code");
+	for (int i = 0; i < 2; i++) {
+		static const char *const typed[] = {"abc", "abc\n"};
+		static const char *const shown[] = {"abcabc", "abc\r\nabc\r\n"};
+
+		proto_put_str(begin(), PROTO_T_SHELL, "cat");
+		proto_put(&body, PROTO_T_PTY, size, sizeof(size));
+		proto_put_bool(&body, PROTO_T_STDIN, 1);
+		s = request(PROTO_EXEC);
+		send_frame(PROTO_DATA, 0, s->id, typed[i], (uint32_t)strlen(typed[i]));
+		send_frame(PROTO_EOF, 0, s->id, NULL, 0);
+		finish(s);
+		is_str(out(s, PROTO_OUT), shown[i], "the end of its input is the end, %s",
+			i ? "behind a line" : "within a line too");
+		is_int(field(s, PROTO_T_EXIT_CODE), 0, "which the command sees");
+	}
 }
 
 static void tests(void)
@@ -335,6 +378,7 @@ static void tests(void)
 	test_limits();
 	test_credit();
 	test_trees();
+	test_too_long();
 	test_parallel();
 	test_pty();
 }

@@ -97,6 +97,42 @@ static void test_files(void)
 	is_int(litter("/a"), 0, "and leaves nothing behind");
 }
 
+/* A file is what it had when it was opened, or an error. */
+static void test_changing(void)
+{
+	char full[128];
+	struct seen *s;
+	int fd;
+
+	snprintf(full, sizeof(full), "%s/shrinks", root_dir);
+	fd = open(full, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	if (fd < 0 || ftruncate(fd, 4 << 20) < 0)
+		bail(full);
+	for (int i = 0; i < 2; i++) {
+		uint32_t credit[2] = {PROTO_OUT, PROTO_WINDOW};
+
+		proto_put_str(begin(), PROTO_T_PATH, "/shrinks");
+		s = request(PROTO_FILE_GET);
+		s->greedy = 1;
+		while (s->total[PROTO_OUT] < PROTO_WINDOW && read_some(WAIT_MS))
+			continue;
+		if (ftruncate(fd, i ? 100 : 5 << 20) < 0)
+			bail(full);
+		s->greedy = 0;
+		send_frame(PROTO_CREDIT, 0, s->id, credit, sizeof(credit));
+		finish(s);
+		is_int(field(s, PROTO_T_ERROR), i ? EIO : -1, "a file that %s while it is read",
+			i ? "shrinks" : "grows");
+		if (i)
+			has_str(error_text(s), "became shorter", "is told so");
+		else
+			is_int(field(s, PROTO_T_BYTES), 4 << 20, "is what it was at the beginning");
+		if (ftruncate(fd, 4 << 20) < 0)
+			bail(full);
+	}
+	close(fd);
+}
+
 static void test_escapes(void)
 {
 	char path[160], target[128];
@@ -244,6 +280,7 @@ static void tests(void)
 	if (!do_sync(1, 1))
 		bail("no HELLO");
 	test_files();
+	test_changing();
 	test_escapes();
 	test_port();
 	test_proxy();

@@ -256,6 +256,18 @@ static void *sip(void *arg)
 	return NULL;
 }
 
+/* The offset is the reader's, too. */
+static void *cut_begun(void *arg)
+{
+	int fd = *(int *)arg;
+
+	while (lseek(fd, 0, SEEK_CUR) == 0)
+		sched_yield();
+	if (ftruncate(fd, 1) < 0)
+		peer_die("ftruncate");
+	return NULL;
+}
+
 static void test_files(void)
 {
 	char path[128], other[128];
@@ -321,6 +333,16 @@ static void test_files(void)
 	is_int(guest_get_file(g, path, pipes[1], UINT64_MAX, DEADLINE, -1, &err), -EPIPE,
 		"into a pipe that nobody reads");
 	close(pipes[1]);
+	/* a file here that shrinks while it is sent: cut as soon as the reader has begun */
+	if (ftruncate(in, 4L << 30) < 0)
+		peer_die("ftruncate");
+	lseek(in, 0, SEEK_SET);
+	pthread_create(&t, NULL, cut_begun, &in);
+	is_int(guest_put_file(g, in, path, 0640, NULL, DEADLINE, -1, &err), -EIO,
+		"a file that shrinks");
+	pthread_join(t, NULL);
+	has_str(err.text, "became shorter while it was read", "is told so");
+	ok(stat(path, &st) == 0 && st.st_size == 50 * 65536, "and what was there is left");
 	close(in);
 	close(out);
 }

@@ -81,8 +81,8 @@ static void pump_ready(void *user, short revents)
 	}
 	if (n < 0 && (errno == EINTR || errno == EAGAIN))
 		return;
-	if (n < 0) {
-		p->error = errno;
+	if (n < 0 || p->total < p->due) {
+		p->error = n < 0 ? errno : ENODATA;
 		guest_stream_cancel(p->s);
 	} else {
 		guest_stream_eof(p->s, PROTO_IN);

@@ -63,6 +63,8 @@ int guest_put_file(struct guest *g, int fd, const char *path, uint32_t mode, con
 	struct proto_out o = {.buf = buf, .max = sizeof(buf)};
 	struct put_call c = {0};
 	struct guest_stream *s;
+	struct stat st;
+	off_t at;
 	int rc;
 
 	rc = guest_check_text("the path in the guest", path, PROTO_PATH_MAX, err);
@@ -79,9 +81,17 @@ int guest_put_file(struct guest *g, int fd, const char *path, uint32_t mode, con
 	if (!s)
 		return guest_request_error(g, PROTO_FILE_PUT, o.len, err);
 	guest_pump_start(&c.pump, g, s, fd);
+	at = lseek(fd, 0, SEEK_CUR);
+	/* what has no blocks may say any size: a file of /sys */
+	if (at >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_blocks &&
+		st.st_size > at)
+		c.pump.due = (uint64_t)(st.st_size - at);
 	rc = guest_wait_stream(g, s, &c.done, deadline, also_fd, err);
 	guest_pump_stop(&c.pump);
-	if (c.pump.error)
+	if (c.pump.error == ENODATA)
+		rc = err_set(err, EIO,
+			"what is to be %s in the guest became shorter while it was read", path);
+	else if (c.pump.error)
 		rc = err_sys(err, c.pump.error, "reading what is to be %s in the guest", path);
 	else if (rc < 0)
 		err_prefix(err, "writing %s in the guest", path);

@@ -166,6 +166,7 @@ struct guest_pump {
 	int fd;
 	uint8_t *buf;
 	uint64_t total;
+	uint64_t due; /* bytes that must come before the end; else it is an error: ENODATA */
 	int error; /* positive errno: reading failed; the stream is cancelled */
 };
 
