@@ -32,16 +32,38 @@
  * A keeper that does not answer (stopped, or capturing for long) is waited for without holding up the
  * start; if it says nothing for STUCK_MS, nobody can say whose it is or until when: it is killed.
  */
-#include "pool/pool_private.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/err.h"
+#include "common/json.h"
 #include "common/log.h"
+#include "common/loop.h"
 #include "common/str.h"
+#include "pool/adopt_private.h"
+#include "pool/cgroup_private.h"
+#include "pool/config.h"
+#include "pool/guest_private.h"
+#include "pool/keeper/keeper.h"
+#include "pool/lease_private.h"
+#include "pool/machine_private.h"
+#include "pool/paused_private.h"
+#include "pool/pool.h"
+#include "pool/pool_private.h"
+#include "pool/sandbox_private.h"
+#include "pool/settle_private.h"
+#include "pool/transition_private.h"
+#include "pool/version_private.h"
+#include "pool/work_private.h"
 
 #define ADOPT_MS 3000 /* for all together, before the daemon goes on without the rest */
 #define STUCK_MS 60000

@@ -5,14 +5,23 @@
  * The record goes first: without it captures are litter, so from that moment the sandbox does not come
  * back, whoever dies. One that was being written while its sandbox ended is removed again.
  */
-#include "pool/pool_private.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "common/cleanup.h"
+#include "common/err.h"
 #include "common/fault.h"
 #include "common/file.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/str.h"
+#include "pool/paused_private.h"
+#include "pool/pool_private.h"
+#include "pool/sandbox_private.h"
+#include "pool/work_private.h"
 
 struct resting {
 	struct pool_sandbox *sb;

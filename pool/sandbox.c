@@ -6,15 +6,32 @@
  * fails leaves nothing to be found. One that ends is not found any more either, from the moment that
  * its end was asked for; it is counted until its machine is gone.
  */
-#include "pool/pool_private.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
+#include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/fault.h"
+#include "common/json.h"
 #include "common/log.h"
+#include "common/loop.h"
 #include "common/str.h"
+#include "pool/cgroup_private.h"
+#include "pool/guest_private.h"
+#include "pool/handout_private.h"
+#include "pool/machine_private.h"
+#include "pool/paused_private.h"
+#include "pool/pool.h"
+#include "pool/pool_private.h"
+#include "pool/record_private.h"
+#include "pool/sandbox_private.h"
+#include "pool/settle_private.h"
+#include "pool/transition_private.h"
+#include "pool/version_private.h"
 
 const char *pool_state_name(enum pool_state state)
 {

@@ -8,14 +8,28 @@
  * While sb->capture of a sandbox that runs is not 0, this is not over. The keeper is asked again and again, so
  * that nothing else it is asked has to wait.
  */
-#include "pool/pool_private.h"
+#include "pool/settle_private.h"
 
-#include <string.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
 
+#include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/err.h"
 #include "common/fault.h"
+#include "common/json.h"
 #include "common/log.h"
+#include "common/loop.h"
 #include "common/str.h"
+#include "pool/keeper/keeper.h"
+#include "pool/machine_private.h"
+#include "pool/paused_private.h"
+#include "pool/pool_private.h"
+#include "pool/record_private.h"
+#include "pool/sandbox_private.h"
+#include "pool/transition_private.h"
+#include "pool/work_private.h"
 
 #define ASK_FIRST_MS 20
 #define ASK_LAST_MS 1000

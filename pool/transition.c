@@ -10,12 +10,35 @@
  * A resume is a job with the capture to start from. Only when the sandbox runs and has all of its memory does the
  * capture go (settle.c).
  */
-#include "pool/pool_private.h"
 
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/err.h"
 #include "common/fault.h"
+#include "common/json.h"
+#include "common/limits.h"
 #include "common/log.h"
+#include "pool/guest_private.h"
+#include "pool/handout_private.h"
+#include "pool/keeper/keeper.h"
+#include "pool/lease_private.h"
+#include "pool/limits_private.h"
+#include "pool/machine_private.h"
+#include "pool/paused_private.h"
+#include "pool/pool.h"
+#include "pool/pool_private.h"
+#include "pool/record_private.h"
+#include "pool/sandbox_private.h"
+#include "pool/settle_private.h"
+#include "pool/transition_private.h"
+#include "pool/version_private.h"
+#include "pool/work_private.h"
 
 /* ---- what changes share ------------------------------------------------------------------------ */
 

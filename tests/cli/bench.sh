@@ -9,7 +9,7 @@ bench() { timeout 300 "$parbake" bench "$@"; }
 # json EXPRESSION FILE: of the document d, in Python
 json() { python3 -c "import json,sys; d=json.load(open(sys.argv[1])); r=d['runs'][0] if 'runs' in d else d; print($1)" "$2"; }
 series() { json "[s for s in r['series'] if s['name']=='$1'][0]$2" "$3"; }
-uffd=$("$parbake" doctor | grep -c '^good *userfaultfd')
+uffd=$([ "$(doctor userfaultfd verdict)" = good ] && echo 1 || echo 0)
 
 # creates
 ok "create, taken apart" bench create tiny -n 12 --boots 1 --trace --perfetto "$scratch/p.json" --save "$scratch/a.json"
