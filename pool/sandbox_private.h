@@ -39,7 +39,8 @@ struct pool_sandbox {
 	int64_t end_ns; /* of the lease, CLOCK_MONOTONIC */
 	int64_t end_ms; /* the same since 1970 */
 	int64_t paused_ms; /* since 1970 */
-	unsigned capture; /* paused: the generation of the capture it rests in; running: of the one it
+	unsigned
+		capture; /* paused: the generation of the capture it rests in; running: of the one it
 			   * came from, as long as it needs it; 0: none */
 	struct loop_timer *settle_timer; /* when its keeper is asked next whether it does */
 	int settle_ms;

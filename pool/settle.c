@@ -93,8 +93,8 @@ static void settle_answered(
 		log_warn("sandbox %s: %s", sb->notes.id, text); /* its machine ends for it */
 	} else {
 		sb->settle_ms = sb->settle_ms < ASK_LAST_MS / 2 ? 2 * sb->settle_ms : ASK_LAST_MS;
-		sb->settle_timer = loop_timer(
-			sb->pool->loop, clock_deadline(sb->settle_ms), settle_ask, sb);
+		sb->settle_timer =
+			loop_timer(sb->pool->loop, clock_deadline(sb->settle_ms), settle_ask, sb);
 	}
 }
 

@@ -308,7 +308,8 @@ void keeper_process_serve(struct keeper_process *k, struct keeper_request *rq, i
 	struct err err;
 
 	if (k->stage != KEEPER_STAGE_HANDED &&
-		(rq->op == KEEPER_DESCRIBE || rq->op == KEEPER_RENEW || rq->op == KEEPER_CAPTURE || rq->op == KEEPER_SETTLED)) {
+		(rq->op == KEEPER_DESCRIBE || rq->op == KEEPER_RENEW || rq->op == KEEPER_CAPTURE ||
+			rq->op == KEEPER_SETTLED)) {
 		refuse(k, rq,
 			err_set(&err, EINVAL, "%s: it is not handed out yet",
 				keeper_op_name(rq->op)),
