@@ -51,6 +51,7 @@ enum kvm_command {
 	KVM_PAUSE,
 	KVM_CAPTURE, /* with a descriptor: a regular file, empty, for the state record */
 	KVM_READ_MEMORY, /* with a descriptor: a memfd, emptied first */
+	KVM_DISK_ERROR, /* no request: the monitor says, once, that its disk fails on the host's side */
 };
 
 struct kvm_request {

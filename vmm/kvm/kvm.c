@@ -190,33 +190,68 @@ static void kvm_release(struct machine *m)
 
 /* ---- requests --------------------------------------------------------------------------- */
 
-/* The answer to @command, which is the next to come. */
+/*
+ * Take what the monitor has said, without waiting: 1 with an answer in @ret, 0 where there is none. What it says
+ * unasked is kept.
+ */
+static int take(struct machine *m, struct kvm_reply *ret, struct err *err)
+{
+	struct kvm *k = m->driver;
+
+	for (;;) {
+		ssize_t n = recv(k->control_fd, ret, sizeof(*ret) - 1, MSG_DONTWAIT);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			return 0;
+		if (n <= 0)
+			return err_set(err, ECONNABORTED, "the monitor has hung up");
+		if ((size_t)n < offsetof(struct kvm_reply, text))
+			return err_set(err, EPROTO, "the monitor says what makes no sense");
+		((char *)ret)[n] = '\0';
+		if (ret->command == KVM_READY)
+			k->ready = true;
+		else if (ret->command == KVM_DISK_ERROR)
+			snprintf(m->disk_error, sizeof(m->disk_error), "%.*s",
+				(int)sizeof(m->disk_error) - 1, ret->text);
+		else
+			return 1;
+	}
+}
+
+static int wait_control(struct machine *m, int64_t deadline, struct err *err)
+{
+	const struct kvm *k = m->driver;
+	struct pollfd p = {.fd = k->control_fd, .events = POLLIN};
+	int n = poll(&p, 1, clock_left_ms(deadline));
+
+	machine_tell_console(m);
+	if (n < 0 && errno != EINTR)
+		return err_sys(err, errno, "wait for the monitor");
+	if (n == 0 && clock_left_ms(deadline) == 0)
+		return err_set(err, ETIMEDOUT, "the monitor does not answer");
+	return 0;
+}
+
+/* The answer to @command; KVM_READY: until the monitor has said that it is. */
 static int take_reply(
 	struct machine *m, enum kvm_command command, int64_t deadline, struct err *err)
 {
-	struct kvm *k = m->driver;
+	const struct kvm *k = m->driver;
 	struct kvm_reply reply = {0};
-	ssize_t n;
+	int r;
 
-	for (;;) {
-		struct pollfd p = {.fd = k->control_fd, .events = POLLIN};
-		int ready = poll(&p, 1, clock_left_ms(deadline));
-
-		machine_tell_console(m);
-		if (ready < 0 && errno != EINTR)
-			return err_sys(err, errno, "wait for the monitor");
-		if (ready > 0)
-			break;
-		if (ready == 0 && clock_left_ms(deadline) == 0)
-			return err_set(err, ETIMEDOUT, "the monitor does not answer");
+	while ((r = take(m, &reply, err)) == 0 && !(command == KVM_READY && k->ready)) {
+		r = wait_control(m, deadline, err);
+		if (r < 0)
+			return r;
 	}
-	n = recv(k->control_fd, &reply, sizeof(reply) - 1, MSG_DONTWAIT);
-	if (n <= 0) {
-		/* it ends now, and has said why */
+	if (r == -ECONNABORTED) /* it ends now, and has said why */
 		poll(&(struct pollfd){.fd = m->proc.pidfd, .events = POLLIN}, 1, END_WAIT_MS);
-		return err_set(err, ECONNABORTED, "the monitor has hung up");
-	}
-	if ((size_t)n < offsetof(struct kvm_reply, text) || reply.command != command)
+	if (r <= 0)
+		return r;
+	if (reply.command != command)
 		return err_set(err, EPROTO, "the monitor answers what it was not asked");
 	if (reply.error)
 		return err_set(err, reply.error > 0 && reply.error < 4096 ? reply.error : EREMOTEIO,
@@ -226,14 +261,9 @@ static int take_reply(
 
 static int kvm_ready(struct machine *m, int64_t deadline, struct err *err)
 {
-	struct kvm *k = m->driver;
-	int r;
+	const struct kvm *k = m->driver;
 
-	if (k->ready)
-		return 0;
-	r = take_reply(m, KVM_READY, deadline, err);
-	k->ready = r == 0;
-	return r;
+	return k->ready ? 0 : take_reply(m, KVM_READY, deadline, err);
 }
 
 static int request(struct machine *m, const struct kvm_request *req, int fd, int64_t deadline,
@@ -244,8 +274,7 @@ static int request(struct machine *m, const struct kvm_request *req, int fd, int
 
 	if (r < 0 && r != -EPIPE)
 		return err_sys(err, -r, "ask the monitor");
-	r = kvm_ready(m, deadline, err);
-	return r < 0 ? r : take_reply(m, (enum kvm_command)req->command, deadline, err);
+	return take_reply(m, (enum kvm_command)req->command, deadline, err);
 }
 
 static int kvm_restore(struct machine *m, int state_fd, int64_t deadline, struct err *err)
@@ -298,10 +327,18 @@ static int kvm_save_translations(struct machine *m, int fd, int64_t deadline, st
 	return err_set(err, ENOTSUP, "parbake-vmm translates nothing");
 }
 
-/* It speaks only when asked. */
 static void kvm_poll(struct machine *m)
 {
-	(void)m;
+	struct kvm_reply reply;
+
+	take(m, &reply, NULL); /* that it has ended, its pidfd tells */
+}
+
+static int kvm_event_fd(const struct machine *m)
+{
+	const struct kvm *k = m->driver;
+
+	return k->control_fd;
 }
 
 static const char *kvm_cpu_model(enum machine_accel accel)
@@ -327,5 +364,6 @@ const struct monitor_ops monitor_kvm = {
 	.read_memory = kvm_read_memory,
 	.save_translations = kvm_save_translations,
 	.poll = kvm_poll,
+	.event_fd = kvm_event_fd,
 	.release = kvm_release,
 };

@@ -3,7 +3,8 @@
  * Is parbake-vmm here, and would it work? Its version is that of parbake, with which it is built, and of the state
  * records that it writes: whoever reads those restores what it has captured.
  *
- * KVM's device is tried each time; whether KVM runs kernel mode (vmm/kvm_try.h) once for a host's kernel and processor.
+ * KVM's device is tried each time; whether KVM runs kernel mode, and our kernel with this monitor (vmm/kvm_try.h), once
+ * for a host's kernel and processor and this very version.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@
 #include "common/str.h"
 #include "vmm/kvm/control.h"
 #include "vmm/kvm/kvm_private.h"
+#include "vmm/kernel.h"
 #include "vmm/kvm_try.h"
 
 #define PROGRAM "parbake-vmm"
@@ -71,22 +73,39 @@ void kvm_forget(void)
 	unlink(path);
 }
 
-static bool try_kvm(char why[static 256])
+/* *@ret_kept: the answer is one of this host, not of the moment. */
+static int try_boot(const struct monitor_facts *facts, bool *ret_kept, struct err *err)
 {
-	cleanup_free char *host = kvm_try_host();
+	cleanup_free char *kernel = NULL, *initrd = NULL;
+	int r = kvm_try_kernel_mode(err);
+
+	if (r == 0 && (machine_kernel_path(&kernel, NULL) < 0 ||
+			      paths_lib("initramfs.cpio", &initrd, NULL) < 0)) {
+		*ret_kept = false; /* nothing can be booted before that is there */
+		return 0;
+	}
+	if (r == 0)
+		r = kvm_try_boot(facts, kernel, initrd, err);
+	*ret_kept = r == 0 || r == -EIO || r == -ETIME;
+	return r;
+}
+
+static bool try_kvm(const struct monitor_facts *facts, char why[static 256])
+{
+	cleanup_free char *where = kvm_try_host();
+	cleanup_free char *host = str_printf("%s; %s", facts->version, where);
 	struct err err = {""};
-	bool works = false;
+	bool works = false, kept;
 	int r = kvm_try_device(&err);
 
 	if (r == 0 && read_cache(host, &works, why))
 		return works;
 	if (r == 0) {
-		r = kvm_try_kernel_mode(&err);
-		/* other answers are of the moment */
-		if (r == 0 || r == -EIO || r == -ETIME)
+		r = try_boot(facts, &kept, &err);
+		if (kept)
 			write_cache(host, r == 0, err.text);
 	}
-	snprintf(why, 256, "%.255s", r < 0 ? err.text : "");
+	snprintf(why, 256, "%.*s", (int)strcspn(err.text, "\n"), r < 0 ? err.text : "");
 	return r == 0;
 }
 
@@ -105,6 +124,6 @@ int kvm_probe(unsigned i, struct monitor_facts *ret, struct err *err)
 	snprintf(ret->machine, sizeof(ret->machine), MACHINE);
 	snprintf(ret->origin, sizeof(ret->origin), ORIGIN);
 	ret->hands_over = true;
-	ret->has_kvm = try_kvm(ret->why_not_kvm);
+	ret->has_kvm = try_kvm(ret, ret->why_not_kvm);
 	return 0;
 }

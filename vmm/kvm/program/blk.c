@@ -40,9 +40,19 @@ static bool place(const struct disk *d, uint64_t sector, uint64_t bytes, uint64_
 	return sector <= d->bytes / SECTOR && bytes <= d->bytes - *ret;
 }
 
-static uint8_t read_or_write(
-	struct disk *d, const struct request *req, const struct chain *c, uint32_t *ret_written)
+/* The host fails, not the guest: its owner is to know, once. */
+static void tell(struct blk *b, int r)
 {
+	if (r < 0 && r != -EINVAL && b->failed && !b->told) {
+		b->told = true;
+		b->failed(-r);
+	}
+}
+
+static uint8_t read_or_write(
+	struct blk *b, const struct request *req, const struct chain *c, uint32_t *ret_written)
+{
+	struct disk *d = b->disk;
 	bool in = req->type == IN;
 	/* what is behind the header; what is before the status */
 	uint64_t bytes = in ? c->in_bytes - 1 : c->out_bytes - sizeof(*req), at;
@@ -54,12 +64,13 @@ static uint8_t read_or_write(
 		return IOERR;
 	n = chain_cut(c, in, in ? 0 : sizeof(*req), bytes, iov);
 	r = in ? disk_read(d, at, iov, n) : disk_write(d, at, iov, n);
+	tell(b, r);
 	if (in && r == 0)
 		*ret_written = (uint32_t)bytes;
 	return r < 0 ? IOERR : OK;
 }
 
-static uint8_t zero_ranges(struct disk *d, const struct request *req, const struct chain *c)
+static uint8_t zero_ranges(struct blk *b, const struct request *req, const struct chain *c)
 {
 	struct range ranges[RANGES];
 	size_t len = chain_read(c, sizeof(*req), ranges, sizeof(ranges));
@@ -68,10 +79,14 @@ static uint8_t zero_ranges(struct disk *d, const struct request *req, const stru
 		return IOERR;
 	for (size_t i = 0; i < len / sizeof(ranges[0]); i++) {
 		uint64_t bytes = ranges[i].sectors * SECTOR, at;
+		int r;
 
 		if (ranges[i].sectors > RANGE_SECTORS ||
-			!place(d, ranges[i].sector, bytes, &at) ||
-			disk_zero(d, at, bytes, req->type == DISCARD) < 0)
+			!place(b->disk, ranges[i].sector, bytes, &at))
+			return IOERR;
+		r = disk_zero(b->disk, at, bytes, req->type == DISCARD);
+		tell(b, r);
+		if (r < 0)
 			return IOERR;
 	}
 	return OK;
@@ -87,7 +102,7 @@ static uint8_t get_id(const struct chain *c, uint32_t *ret_written)
 	return OK;
 }
 
-static uint8_t serve(struct disk *d, const struct chain *c, uint32_t *ret_written)
+static uint8_t serve(struct blk *b, const struct chain *c, uint32_t *ret_written)
 {
 	struct request req;
 
@@ -96,14 +111,14 @@ static uint8_t serve(struct disk *d, const struct chain *c, uint32_t *ret_writte
 	switch (req.type) {
 	case IN:
 	case OUT:
-		return read_or_write(d, &req, c, ret_written);
+		return read_or_write(b, &req, c, ret_written);
 	case FLUSH: /* an overlay lives as long as its machine, in the page cache */
 		return OK;
 	case GET_ID:
 		return get_id(c, ret_written);
 	case DISCARD:
 	case WRITE_ZEROES:
-		return zero_ranges(d, &req, c);
+		return zero_ranges(b, &req, c);
 	default:
 		return UNSUPPORTED;
 	}
@@ -111,7 +126,6 @@ static uint8_t serve(struct disk *d, const struct chain *c, uint32_t *ret_writte
 
 static void blk_notify(struct virtio *v, unsigned n)
 {
-	struct disk *d = blk_of(v)->disk;
 	struct chain c;
 
 	while (virtio_peek(v, n, &c)) {
@@ -122,7 +136,7 @@ static void blk_notify(struct virtio *v, unsigned n)
 			virtio_give(v, n, &c, 0);
 			continue;
 		}
-		status = serve(d, &c, &written);
+		status = serve(blk_of(v), &c, &written);
 		chain_write(&c, c.in_bytes - 1, &status, sizeof(status));
 		virtio_give(v, n, &c, written + 1);
 	}

@@ -93,6 +93,14 @@ static void reply(enum kvm_command command, int error, const uint32_t *steps, co
 		_exit(EXIT_OWNER);
 }
 
+static void disk_failed(int error)
+{
+	struct err err;
+
+	err_sys(&err, error, "the disk");
+	reply(KVM_DISK_ERROR, error, NULL, &err);
+}
+
 /* ---- requests --------------------------------------------------------------------------- */
 
 static int read_memory(const struct kvm_request *req, int fd, struct err *err)
@@ -208,6 +216,7 @@ int main(int argc, char **argv)
 	r = receive_setup(&setup, cmdline, &err);
 	if (r == 0)
 		r = vm_make(&vm, &setup, steps, &err);
+	vm.blk.failed = disk_failed;
 	t = vm_now_ns();
 	if (r == 0 && setup.flags & KVM_SETUP_BOOT)
 		r = vm_boot(&vm, KVM_FD_KERNEL, KVM_FD_INITRD, cmdline, &err);

@@ -87,6 +87,9 @@ struct disk;
 struct blk {
 	struct virtio v;
 	struct disk *disk;
+	/* the host cannot read or write (a positive errno); called once, by any thread. NULL: nobody cares */
+	void (*failed)(int error);
+	bool told;
 };
 extern const struct virtio_ops blk_ops;
 
