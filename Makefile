@@ -164,6 +164,19 @@ $(B)/tests/%: tests/unit/%.c $(LIB_OBJ) tests/unit/tap.h
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< $(LIB_OBJ) $(LIBS)
 
+# The KVM monitor's own parts: compiled for tests, with the sanitizers of this build, and without what is parbake's.
+VMM_PARTS_OBJ := $(patsubst %.c,$(B)/%.o,$(filter-out %/main.c,$(VMM_SRC)) vmm/overlay.c common/err.c common/file.c \
+	common/fault.c common/sock.c common/str.c)
+$(B)/tests/test_kvm_devices: tests/unit/test_kvm_devices.c $(VMM_PARTS_OBJ) tests/unit/tap.h
+	$(call say,TEST,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< $(VMM_PARTS_OBJ) -lpthread
+
+$(B)/fuzz/fuzz_kvm_%: tests/fuzz/fuzz_kvm_%.c tests/fuzz/replay.c $(VMM_PARTS_OBJ)
+	$(call say,FUZZ,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< tests/fuzz/replay.c $(VMM_PARTS_OBJ) -lpthread
+
 # Programs that end-to-end tests drive the library with.
 $(B)/e2e/%: tests/e2e/%.c $(LIB_OBJ) tests/unit/tap.h
 	$(call say,DRIVE,$@)

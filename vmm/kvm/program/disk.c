@@ -90,10 +90,61 @@ int disk_open(struct disk *d, int base_fd, int overlay_fd, bool detect_zeros, st
 	return r < 0 ? err_sys(err, -r, "read the disk overlay") : 0;
 }
 
-/* ---- tables ----------------------------------------------------------------------------- */
+/* ---- files ------------------------------------------------------------------------------ */
 
-/* A new cluster at the end of the file, counted. Its bytes are zeros, or become what is written there. */
-static int new_cluster(struct disk *d, uint64_t *ret);
+/* Cut the first @len bytes off @iov (*@n of them) into @cut. Returns how many pieces. */
+static unsigned cut(struct iovec **iov, unsigned *n, uint64_t len, struct iovec cut_off[PIECES])
+{
+	unsigned out = 0;
+
+	while (len && *n && out < PIECES) {
+		uint64_t take = (*iov)->iov_len < len ? (*iov)->iov_len : len;
+
+		if (take)
+			cut_off[out++] = (struct iovec){(*iov)->iov_base, take};
+		(*iov)->iov_base = (uint8_t *)(*iov)->iov_base + take;
+		(*iov)->iov_len -= take;
+		len -= take;
+		if (!(*iov)->iov_len) {
+			(*iov)++;
+			(*n)--;
+		}
+	}
+	return out;
+}
+
+static void fill_zeros(const struct iovec *iov, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		memset(iov[i].iov_base, 0, iov[i].iov_len);
+}
+
+/* All of it; behind a file's end are zeros. @iov is used up. */
+static int transfer(int fd, bool write, struct iovec *iov, unsigned n, uint64_t at)
+{
+	struct iovec gone[PIECES];
+
+	while (n) {
+		ssize_t done = write ? pwritev(fd, iov, (int)n, (off_t)at)
+				     : preadv(fd, iov, (int)n, (off_t)at);
+
+		if (done < 0 && errno == EINTR)
+			continue;
+		if (done < 0)
+			return -errno;
+		if (done == 0 && write)
+			return -EIO;
+		if (done == 0) {
+			fill_zeros(iov, n);
+			return 0;
+		}
+		at += (uint64_t)done;
+		cut(&iov, &n, (uint64_t)done, gone);
+	}
+	return 0;
+}
+
+/* ---- tables ----------------------------------------------------------------------------- */
 
 static int write_be64(const struct disk *d, uint64_t at, uint64_t value)
 {
@@ -141,6 +192,7 @@ static int find_count(struct disk *d, uint64_t n, uint64_t *ret)
 	return 0;
 }
 
+/* A new cluster at the end of the file, counted. Its bytes are zeros, or become what is written there. */
 static int new_cluster(struct disk *d, uint64_t *ret)
 {
 	uint16_t one = htobe16(1);
@@ -210,7 +262,7 @@ static int get_table(struct disk *d, uint64_t at, bool make, struct disk_table *
 	if (!t) {
 		t = oldest(d);
 		t->at = 0;
-		r = file_pread_full(d->overlay_fd, t->entries, DISK_CLUSTER, (off_t)where);
+		r = transfer(d->overlay_fd, false, &(struct iovec){t->entries, DISK_CLUSTER}, 1, where);
 		if (r < 0)
 			return r;
 		t->at = where;
@@ -257,27 +309,6 @@ static int set_entry(struct disk *d, uint64_t at, uint64_t entry)
 
 /* ---- bytes ------------------------------------------------------------------------------ */
 
-/* Cut the first @len bytes off @iov (*@n of them) into @cut. Returns how many pieces. */
-static unsigned cut(struct iovec **iov, unsigned *n, uint64_t len, struct iovec cut_off[PIECES])
-{
-	unsigned out = 0;
-
-	while (len && *n && out < PIECES) {
-		uint64_t take = (*iov)->iov_len < len ? (*iov)->iov_len : len;
-
-		if (take)
-			cut_off[out++] = (struct iovec){(*iov)->iov_base, take};
-		(*iov)->iov_base = (uint8_t *)(*iov)->iov_base + take;
-		(*iov)->iov_len -= take;
-		len -= take;
-		if (!(*iov)->iov_len) {
-			(*iov)++;
-			(*n)--;
-		}
-	}
-	return out;
-}
-
 static uint64_t total(const struct iovec *iov, unsigned n)
 {
 	uint64_t bytes = 0;
@@ -285,37 +316,6 @@ static uint64_t total(const struct iovec *iov, unsigned n)
 	for (unsigned i = 0; i < n; i++)
 		bytes += iov[i].iov_len;
 	return bytes;
-}
-
-static void fill_zeros(const struct iovec *iov, unsigned n)
-{
-	for (unsigned i = 0; i < n; i++)
-		memset(iov[i].iov_base, 0, iov[i].iov_len);
-}
-
-/* All of it; behind a file's end are zeros. @iov is used up. */
-static int transfer(int fd, bool write, struct iovec *iov, unsigned n, uint64_t at)
-{
-	struct iovec gone[PIECES];
-
-	while (n) {
-		ssize_t done = write ? pwritev(fd, iov, (int)n, (off_t)at)
-				     : preadv(fd, iov, (int)n, (off_t)at);
-
-		if (done < 0 && errno == EINTR)
-			continue;
-		if (done < 0)
-			return -errno;
-		if (done == 0 && write)
-			return -EIO;
-		if (done == 0) {
-			fill_zeros(iov, n);
-			return 0;
-		}
-		at += (uint64_t)done;
-		cut(&iov, &n, (uint64_t)done, gone);
-	}
-	return 0;
 }
 
 /* How far from @at on the disk lies as @first does: in one place, one behind the other. */
