@@ -328,6 +328,11 @@ void keeper_capture(struct keeper *k, const char *dir, bool stop, keeper_fn *fn,
 	ask(k, KEEPER_CAPTURE, json_pack("{s:s, s:b}", "dir", dir, "stop", stop), fn, user);
 }
 
+void keeper_settled(struct keeper *k, keeper_fn *fn, void *user)
+{
+	ask(k, KEEPER_SETTLED, json_object(), fn, user);
+}
+
 void keeper_stats(struct keeper *k, keeper_fn *fn, void *user)
 {
 	ask(k, KEEPER_STATS, json_object(), fn, user);

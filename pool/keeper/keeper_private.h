@@ -21,7 +21,7 @@
  *                        first on each connection, and again when there is a machine
  *                        {"event":"ended", "errno":N, "text":…}: its machine is gone, and it goes
  *     daemon → keeper    {"op":OP, "n":N, …}
- *       ready, prepare, describe, stats, console
+ *       ready, prepare, describe, settled, stats, console
  *       hand_out         "id", "record", "lease_ms", "pause_dir"?, "hostname"?
  *       renew            "lease_ms", "pause_dir"?, "record"?
  *       capture          "dir", "stop"
@@ -33,6 +33,7 @@ enum keeper_op {
 	KEEPER_DESCRIBE,
 	KEEPER_RENEW,
 	KEEPER_CAPTURE,
+	KEEPER_SETTLED,
 	KEEPER_STATS,
 	KEEPER_CONSOLE,
 	KEEPER_OPS

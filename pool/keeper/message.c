@@ -20,6 +20,7 @@ static const char *const op_names[] = {
 	[KEEPER_DESCRIBE] = "describe",
 	[KEEPER_RENEW] = "renew",
 	[KEEPER_CAPTURE] = "capture",
+	[KEEPER_SETTLED] = "settled",
 	[KEEPER_STATS] = "stats",
 	[KEEPER_CONSOLE] = "console",
 };

@@ -40,7 +40,8 @@ static void forget_name(struct keeper_process *k)
 void keeper_process_clear(struct keeper_process *k)
 {
 	loop_remove(k->on_machine);
-	k->on_machine = NULL;
+	loop_remove(k->on_monitor);
+	k->on_machine = k->on_monitor = NULL;
 	sandbox_free(k->sb);
 	k->sb = NULL;
 	forget_name(k);
@@ -55,6 +56,18 @@ _Noreturn void keeper_process_end(struct keeper_process *k, int error, const cha
 		rpc_send(k->conn, obj, NULL, 0);
 	}
 	_exit(0);
+}
+
+/* A machine that its monitor has stopped ends by that; machine_ended() is next. */
+static void monitor_said(void *user, short revents)
+{
+	struct keeper_process *k = user;
+
+	machine_get_state(sandbox_machine(k->sb));
+	if (revents & (POLLHUP | POLLERR)) { /* its last word; its pidfd tells the rest */
+		loop_remove(k->on_monitor);
+		k->on_monitor = NULL;
+	}
 }
 
 static void machine_ended(void *user, short revents)
@@ -296,7 +309,11 @@ static int make_shell(struct keeper_process *k, const struct keeper_start *start
 		return r;
 	k->on_machine = loop_add(
 		k->l, machine_pidfd(sandbox_machine(k->sb)), POLLIN, machine_ended, k, err);
-	return k->on_machine ? 0 : -EIO;
+	if (!k->on_machine)
+		return -EIO;
+	k->on_monitor = loop_add(k->l, machine_event_fd(sandbox_machine(k->sb)), POLLIN,
+		monitor_said, k, err);
+	return k->on_monitor ? 0 : -EIO;
 }
 
 _Noreturn void keeper_run(const struct keeper_start *start)

@@ -16,7 +16,7 @@ struct keeper_process {
 	int conn; /* -1: nobody is connected */
 	int listening; /* -1: it has no name */
 	int sockets;
-	struct loop_watch *on_conn, *on_listening, *on_machine;
+	struct loop_watch *on_conn, *on_listening, *on_machine, *on_monitor;
 
 	/* the lease */
 	char id[KEEPER_ID + 1]; /* "": none */
