@@ -57,8 +57,9 @@ static int allowed(const struct monitor_ops *ops, struct err *err)
 
 	if (asked && *asked) {
 		if (strcmp(asked, drivers[0]->name) != 0 && strcmp(asked, drivers[1]->name) != 0)
-			return err_set(err, EINVAL, "PARBAKE_MONITOR=%s: not a monitor; use %s or %s",
-				asked, drivers[0]->name, drivers[1]->name);
+			return err_set(err, EINVAL,
+				"PARBAKE_MONITOR=%s: not a monitor; use %s or %s", asked,
+				drivers[0]->name, drivers[1]->name);
 		if (strcmp(asked, ops->name) != 0)
 			return err_set(err, ENOENT, "PARBAKE_MONITOR allows no %s", ops->name);
 	} else if (qemu && *qemu && ops != &monitor_qemu) {
@@ -116,8 +117,7 @@ static bool can(const struct monitor_facts *facts, enum machine_accel accel)
 	return accel == MACHINE_KVM ? facts->has_kvm : facts->emulates;
 }
 
-int monitor_probe_for(
-	enum machine_accel accel, const struct monitor_facts **ret, struct err *err)
+int monitor_probe_for(enum machine_accel accel, const struct monitor_facts **ret, struct err *err)
 {
 	const struct monitor_facts *facts = NULL;
 	struct err one = {0}, why = {0};
@@ -132,8 +132,7 @@ int monitor_probe_for(
 		}
 		if (r == 0)
 			r = err_set(&one, ENODEV, "%s",
-				accel == MACHINE_KVM ? facts->why_not_kvm
-						     : "KVM is needed for it");
+				accel == MACHINE_KVM ? facts->why_not_kvm : "KVM is needed for it");
 		/* one that does not work is a better story than one that is not here */
 		if (!bad || bad == -ENOENT) {
 			bad = r;
@@ -170,8 +169,8 @@ int monitor_default_accel(enum machine_accel *ret, struct err *err)
 		return err_set(
 			err, EINVAL, "PARBAKE_ACCEL=%s: not an accelerator; use tcg or kvm", asked);
 	if (*ret == MACHINE_KVM && monitor_probe_for(*ret, &facts, &why) < 0)
-		return err_set(err, ENODEV, "PARBAKE_ACCEL=kvm, but KVM does not work here: %s",
-			why.text);
+		return err_set(
+			err, ENODEV, "PARBAKE_ACCEL=kvm, but KVM does not work here: %s", why.text);
 	return 0;
 }
 

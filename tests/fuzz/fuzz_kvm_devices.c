@@ -48,8 +48,8 @@ static void begin_once(void)
 	if (ftruncate(rig.base, DISK) < 0 || pipe2(rig.pipe, O_CLOEXEC | O_NONBLOCK) < 0)
 		abort();
 	/* discarded pages want a mapping of their own */
-	rig.d.memory.base = mmap(NULL, DRIVER_MEMORY, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	rig.d.memory.base = mmap(
+		NULL, DRIVER_MEMORY, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
 static void begin(unsigned which)
@@ -63,8 +63,7 @@ static void begin(unsigned which)
 	int pair[2];
 
 	memset(memory, 0, DRIVER_MEMORY);
-	rig.d = (struct driver){
-		.v = v, .memory = {.base = memory, .bytes = DRIVER_MEMORY}};
+	rig.d = (struct driver){.v = v, .memory = {.base = memory, .bytes = DRIVER_MEMORY}};
 	rig.blk = (struct blk){.disk = &rig.disk};
 	rig.console = (struct console){.watch = watched};
 	virtio_init(v, ops, &rig.d.memory, 5, driver_raised, &rig.d);
@@ -128,8 +127,8 @@ static void take(const struct step *s)
 
 	switch (s->what % 8) {
 	case 0:
-		virtio_write(rig.d.v, s->at % VIRTIO_MMIO_BYTES & ~3u, (const uint8_t *)&s->value,
-			4);
+		virtio_write(
+			rig.d.v, s->at % VIRTIO_MMIO_BYTES & ~3u, (const uint8_t *)&s->value, 4);
 		break;
 	case 1:
 		virtio_read(rig.d.v, s->at % VIRTIO_MMIO_BYTES, buf, 1 + s->small % 8);
@@ -139,8 +138,8 @@ static void take(const struct step *s)
 		break;
 	case 3: /* a descriptor */
 		driver_put_desc(&rig.d, s->at % VIRTIO_QUEUES_MAX, s->at / 4 % DRIVER_QUEUE,
-			s->bytes & 0x800000000000ffff ? s->bytes % DRIVER_MEMORY : s->bytes, s->value,
-			s->small % 8, s->small / 32);
+			s->bytes & 0x800000000000ffff ? s->bytes % DRIVER_MEMORY : s->bytes,
+			s->value, s->small % 8, s->small / 32);
 		break;
 	case 4:
 		driver_offer(&rig.d, s->at % VIRTIO_QUEUES_MAX, s->small);

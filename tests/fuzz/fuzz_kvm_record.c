@@ -26,8 +26,8 @@ static void use_devices(const struct record *r)
 	for (uint32_t i = 0; i < VM_DEVICES; i++) {
 		struct console c = {.fd = -1, .watch = watched};
 		struct driver d;
-		const struct virtio_state *s = record_find(
-			r, RECORD_DEVICE, i, sizeof(*s) + all[i]->extra_bytes, NULL);
+		const struct virtio_state *s =
+			record_find(r, RECORD_DEVICE, i, sizeof(*s) + all[i]->extra_bytes, NULL);
 
 		if (!s || i == VM_BLK) /* its queue leads to a disk */
 			continue;
@@ -84,7 +84,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		memset(buf + sizeof(struct record_head), 0, len - sizeof(struct record_head));
 		memcpy(buf + sizeof(struct record_head), data + 4, size - 4);
 		r.len = len;
-		if (record_end(&r, 1 << 20, 1, 0, &err) == 0 && record_open(&r, buf, len, &err) == 0)
+		if (record_end(&r, 1 << 20, 1, 0, &err) == 0 &&
+			record_open(&r, buf, len, &err) == 0)
 			use(&r);
 	}
 	free(buf);

@@ -58,7 +58,9 @@ __asm__(".pushsection .rodata\n"
 	"	movl $0xc4500, 0xfee00300\n"
 	"	movl $0xc4608, 0xfee00300\n"
 	"	jmp guest_count\n"
-	"guest_text: .asciz \"" "hello from the guest\\n" "\"\n"
+	"guest_text: .asciz \""
+	"hello from the guest\\n"
+	"\"\n"
 	"guest_count:\n"
 	"	mov 0xfee00020, %eax\n"
 	"	shr $24, %eax\n"
@@ -148,8 +150,8 @@ static char *write_kernel(const char *name, const uint8_t *code, size_t len)
 
 /* ---- machines --------------------------------------------------------------------------- */
 
-static int start(const char *kernel, unsigned vcpus, int pager_fd, struct machine **ret,
-	struct err *err)
+static int start(
+	const char *kernel, unsigned vcpus, int pager_fd, struct machine **ret, struct err *err)
 {
 	cleanup_fd int overlay = memfd_create("overlay", MFD_CLOEXEC);
 	struct machine_spec spec = {

@@ -26,8 +26,8 @@
 static void test_memory(void)
 {
 	/* addresses alone: nothing is there */
-	uint8_t *base = mmap(
-		NULL, 4 * GIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint8_t *base =
+		mmap(NULL, 4 * GIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	const struct memory m = {.base = base, .bytes = 4 * GIB};
 	const struct memory small = {.base = base, .bytes = 64 * MIB};
 
@@ -75,7 +75,8 @@ static void reopen(const struct files *f)
 	struct err err = {""};
 
 	memset(&disk, 0, sizeof(disk));
-	is_int(disk_open(&disk, f->base, f->overlay, false, &err), 0, "the disk opens %s", err.text);
+	is_int(disk_open(&disk, f->base, f->overlay, false, &err), 0, "the disk opens %s",
+		err.text);
 }
 
 static int put(uint64_t at, const void *bytes, size_t len)
@@ -373,8 +374,8 @@ static void test_balloon(void)
 
 	driver_begin(&d, &v, &balloon_ops);
 	free(d.memory.base);
-	d.memory.base = mmap(NULL, DRIVER_MEMORY, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	d.memory.base = mmap(
+		NULL, DRIVER_MEMORY, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	driver_start(&d, 0);
 	page = driver_at(&d, 0x50000);
 	memset(page, 1, 3 * 4096);

@@ -58,8 +58,8 @@ static inline void *driver_at(struct driver *d, uint64_t at)
 static inline void driver_begin(struct driver *d, struct virtio *v, const struct virtio_ops *ops)
 {
 	*d = (struct driver){.v = v};
-	d->memory = (struct memory){
-		.base = aligned_alloc(4096, DRIVER_MEMORY), .bytes = DRIVER_MEMORY};
+	d->memory =
+		(struct memory){.base = aligned_alloc(4096, DRIVER_MEMORY), .bytes = DRIVER_MEMORY};
 	memset(d->memory.base, 0, DRIVER_MEMORY);
 	virtio_init(v, ops, &d->memory, 5, driver_raised, d);
 }

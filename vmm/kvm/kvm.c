@@ -54,8 +54,8 @@ static int open_file(const char *path, int flags, int *ret, struct err *err)
 	return *ret < 0 ? err_sys(err, errno, "open %s", path) : 0;
 }
 
-static int make_fds(struct machine *m, const struct machine_spec *spec, struct child_fds *f,
-	struct err *err)
+static int make_fds(
+	struct machine *m, const struct machine_spec *spec, struct child_fds *f, struct err *err)
 {
 	struct kvm *k = m->driver;
 	int pair[2];
@@ -129,7 +129,8 @@ static int send_setup(const struct kvm *k, const struct machine_spec *spec,
 
 	if (setup.cmdline_len >= KVM_CMDLINE_MAX)
 		return err_set(err, E2BIG, "a command line of more than %d bytes", KVM_CMDLINE_MAX);
-	return sendmsg(k->control_fd, &msg, MSG_NOSIGNAL) < 0 ? err_sys(err, errno, "set it up") : 0;
+	return sendmsg(k->control_fd, &msg, MSG_NOSIGNAL) < 0 ? err_sys(err, errno, "set it up")
+							      : 0;
 }
 
 static int launch(struct machine *m, const struct machine_spec *spec, const struct child_fds *f,
@@ -138,11 +139,8 @@ static int launch(struct machine *m, const struct machine_spec *spec, const stru
 	const char *const argv[] = {spec->monitor->program, NULL};
 	const char *const env[] = {NULL};
 	struct confine confine;
-	struct proc_spec ps = {.argv = argv,
-		.env = env,
-		.die_with_parent = true,
-		.cwd = "/",
-		.confine = &confine};
+	struct proc_spec ps = {
+		.argv = argv, .env = env, .die_with_parent = true, .cwd = "/", .confine = &confine};
 	struct stat disk;
 	int r;
 
@@ -266,8 +264,8 @@ static int kvm_ready(struct machine *m, int64_t deadline, struct err *err)
 	return k->ready ? 0 : take_reply(m, KVM_READY, deadline, err);
 }
 
-static int request(struct machine *m, const struct kvm_request *req, int fd, int64_t deadline,
-	struct err *err)
+static int request(
+	struct machine *m, const struct kvm_request *req, int fd, int64_t deadline, struct err *err)
 {
 	struct kvm *k = m->driver;
 	int r = sock_send_fds(k->control_fd, req, sizeof(*req), &fd, fd >= 0);

@@ -79,8 +79,9 @@ static int try_boot(const struct monitor_facts *facts, bool *ret_kept, struct er
 	cleanup_free char *kernel = NULL, *initrd = NULL;
 	int r = kvm_try_kernel_mode(err);
 
-	if (r == 0 && (machine_kernel_path(&kernel, NULL) < 0 ||
-			      paths_lib("initramfs.cpio", &initrd, NULL) < 0)) {
+	if (r == 0 &&
+		(machine_kernel_path(&kernel, NULL) < 0 ||
+			paths_lib("initramfs.cpio", &initrd, NULL) < 0)) {
 		*ret_kept = false; /* nothing can be booted before that is there */
 		return 0;
 	}

@@ -127,12 +127,11 @@ static int load_kernel(
 			r = read_notes(fd, &p[i], ret_entry, err);
 		if (p[i].p_type != PT_LOAD || !p[i].p_memsz)
 			continue;
-		if (p[i].p_paddr < KERNEL ||
-			!memory_at(&vm->memory, p[i].p_paddr, p[i].p_memsz) ||
+		if (p[i].p_paddr < KERNEL || !memory_at(&vm->memory, p[i].p_paddr, p[i].p_memsz) ||
 			p[i].p_filesz > p[i].p_memsz)
 			return err_set(err, ENOEXEC, "the kernel does not fit into the memory");
-		r = read_into(vm, fd, p[i].p_paddr, p[i].p_filesz, p[i].p_offset, "the kernel",
-			err);
+		r = read_into(
+			vm, fd, p[i].p_paddr, p[i].p_filesz, p[i].p_offset, "the kernel", err);
 		if (p[i].p_paddr + p[i].p_memsz > *ret_end)
 			*ret_end = p[i].p_paddr + p[i].p_memsz;
 	}
@@ -179,14 +178,13 @@ static void put_tables(struct vm *vm, const struct module *initrd)
 	struct tables *t = memory_at(&vm->memory, START_INFO, sizeof(*t));
 	uint64_t low = memory_low(&vm->memory), high = vm->memory.bytes - low;
 
-	*t = (struct tables){
-		.info = {.magic = START_MAGIC,
-			.version = 1,
-			.n_modules = initrd->bytes ? 1 : 0,
-			.modules = START_INFO + offsetof(struct tables, module),
-			.cmdline = CMDLINE,
-			.map = START_INFO + offsetof(struct tables, map),
-			.n_map = high ? 4 : 3},
+	*t = (struct tables){.info = {.magic = START_MAGIC,
+				     .version = 1,
+				     .n_modules = initrd->bytes ? 1 : 0,
+				     .modules = START_INFO + offsetof(struct tables, module),
+				     .cmdline = CMDLINE,
+				     .map = START_INFO + offsetof(struct tables, map),
+				     .n_map = high ? 4 : 3},
 		.module = *initrd,
 		.map = {{.at = 0, .bytes = BIOS_DATA, .type = MAP_RAM},
 			{.at = BIOS_DATA, .bytes = KERNEL - BIOS_DATA, .type = MAP_RESERVED},

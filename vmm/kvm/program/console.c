@@ -20,7 +20,16 @@
 
 enum { QUEUE_RX, QUEUE_TX, QUEUE_CONTROL_RX, QUEUE_CONTROL_TX, QUEUES };
 
-enum { DEVICE_READY, PORT_ADD, PORT_REMOVE, PORT_READY, CONSOLE_PORT, RESIZE, PORT_OPEN, PORT_NAME };
+enum {
+	DEVICE_READY,
+	PORT_ADD,
+	PORT_REMOVE,
+	PORT_READY,
+	CONSOLE_PORT,
+	RESIZE,
+	PORT_OPEN,
+	PORT_NAME
+};
 
 struct control {
 	uint32_t id;
@@ -72,8 +81,7 @@ static void pay(struct console *c)
 		} else {
 			c->owed &= (uint8_t)~OWED_OPEN;
 		}
-		virtio_give(&c->v, QUEUE_CONTROL_RX, &ch,
-			(uint32_t)chain_write(&ch, 0, &out, len));
+		virtio_give(&c->v, QUEUE_CONTROL_RX, &ch, (uint32_t)chain_write(&ch, 0, &out, len));
 	}
 }
 

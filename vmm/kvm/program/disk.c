@@ -262,7 +262,8 @@ static int get_table(struct disk *d, uint64_t at, bool make, struct disk_table *
 	if (!t) {
 		t = oldest(d);
 		t->at = 0;
-		r = transfer(d->overlay_fd, false, &(struct iovec){t->entries, DISK_CLUSTER}, 1, where);
+		r = transfer(
+			d->overlay_fd, false, &(struct iovec){t->entries, DISK_CLUSTER}, 1, where);
 		if (r < 0)
 			return r;
 		t->at = where;
@@ -362,8 +363,8 @@ int disk_read(struct disk *d, uint64_t at, struct iovec *iov, unsigned n)
 		if (p.zero)
 			fill_zeros(part, parts);
 		else if (p.offset)
-			r = transfer(d->overlay_fd, false, part, parts,
-				p.offset + at % DISK_CLUSTER);
+			r = transfer(
+				d->overlay_fd, false, part, parts, p.offset + at % DISK_CLUSTER);
 		else
 			r = transfer(d->base_fd, false, part, parts, at);
 		if (r < 0)
@@ -451,7 +452,8 @@ int disk_write(struct disk *d, uint64_t at, struct iovec *iov, unsigned n)
 		len = len < left ? len : left;
 		parts = cut(&iov, &n, len, part);
 		if (p.offset && !p.zero)
-			r = transfer(d->overlay_fd, true, part, parts, p.offset + at % DISK_CLUSTER);
+			r = transfer(
+				d->overlay_fd, true, part, parts, p.offset + at % DISK_CLUSTER);
 		else if (d->detect_zeros && len == DISK_CLUSTER && all_zeros(part, parts))
 			r = zero_cluster(d, at);
 		else

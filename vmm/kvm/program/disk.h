@@ -37,8 +37,7 @@ struct disk {
 };
 
 /* The descriptors are borrowed. -EBADMSG: not such an overlay. */
-int disk_open(
-	struct disk *d, int base_fd, int overlay_fd, bool detect_zeros, struct err *err);
+int disk_open(struct disk *d, int base_fd, int overlay_fd, bool detect_zeros, struct err *err);
 /*
  * Read or write the bytes from @at on, as many as @iov has, all within the disk. 0 or -errno; of what failed, any part
  * may have been done. @iov is changed.

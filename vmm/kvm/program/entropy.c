@@ -15,8 +15,7 @@ static void entropy_notify(struct virtio *v, unsigned n)
 		uint64_t want = c.in_bytes < sizeof(buf) ? c.in_bytes : sizeof(buf);
 		ssize_t got = want ? getrandom(buf, want, 0) : 0;
 
-		virtio_give(v, n, &c,
-			got > 0 ? (uint32_t)chain_write(&c, 0, buf, (size_t)got) : 0);
+		virtio_give(v, n, &c, got > 0 ? (uint32_t)chain_write(&c, 0, buf, (size_t)got) : 0);
 	}
 }
 

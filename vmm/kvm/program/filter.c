@@ -24,8 +24,8 @@ static const short plain[] = {
 	SYS_sendmsg, SYS_recvmsg, SYS_preadv, SYS_pwritev, SYS_pread64, SYS_pwrite64, SYS_fallocate,
 	SYS_ftruncate, SYS_getrandom, SYS_write,
 	/* the main thread, the watch on the pager */
-	SYS_epoll_wait, SYS_epoll_ctl, SYS_sendto, SYS_recvfrom, SYS_read, SYS_fstat, SYS_newfstatat, SYS_close,
-	SYS_clock_gettime, SYS_getpid,
+	SYS_epoll_wait, SYS_epoll_ctl, SYS_sendto, SYS_recvfrom, SYS_read, SYS_fstat,
+	SYS_newfstatat, SYS_close, SYS_clock_gettime, SYS_getpid,
 	/* threads, signals, the end */
 	SYS_futex, SYS_rt_sigreturn, SYS_restart_syscall, SYS_exit, SYS_exit_group};
 
@@ -48,8 +48,8 @@ struct filter {
 	struct sock_filter at[FILTER_MAX];
 };
 
-static void add(struct filter *f, unsigned short code, unsigned k, unsigned char yes,
-	unsigned char no)
+static void add(
+	struct filter *f, unsigned short code, unsigned k, unsigned char yes, unsigned char no)
 {
 	f->at[f->n++] = (struct sock_filter){.code = code, .jt = yes, .jf = no, .k = k};
 }

@@ -49,8 +49,8 @@ static void watch(void *user, uint32_t events)
 {
 	struct epoll_event e = {.events = events, .data.fd = KVM_FD_CHANNEL};
 	int op = !events || channel.held ? EPOLL_CTL_DEL
-		: channel.there         ? EPOLL_CTL_MOD
-					: EPOLL_CTL_ADD;
+		: channel.there          ? EPOLL_CTL_MOD
+					 : EPOLL_CTL_ADD;
 
 	(void)user;
 	if (op == EPOLL_CTL_DEL && !channel.there)
@@ -89,7 +89,8 @@ static void reply(enum kvm_command command, int error, const uint32_t *steps, co
 		snprintf(out.text, sizeof(out.text), "%.*s", KVM_REPLY_TEXT - 1, err->text);
 		text = strlen(out.text);
 	}
-	if (send(KVM_FD_CONTROL, &out, offsetof(struct kvm_reply, text) + text + 1, MSG_NOSIGNAL) < 0)
+	if (send(KVM_FD_CONTROL, &out, offsetof(struct kvm_reply, text) + text + 1, MSG_NOSIGNAL) <
+		0)
 		_exit(EXIT_OWNER);
 }
 

@@ -25,8 +25,7 @@
 #endif
 
 #define FEATURES (UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM)
-#define NEEDED_IOCTLS                                                                              \
-	(1ull << _UFFDIO_WAKE | 1ull << _UFFDIO_CONTINUE | 1ull << _UFFDIO_ZEROPAGE)
+#define NEEDED_IOCTLS (1ull << _UFFDIO_WAKE | 1ull << _UFFDIO_CONTINUE | 1ull << _UFFDIO_ZEROPAGE)
 
 static int open_uffd(int dev_fd)
 {
@@ -61,10 +60,11 @@ static int register_memory(int uffd, const struct memory *m, struct err *err)
 static int send_handshake(int sock, int uffd, const struct memory *m, struct err *err)
 {
 	char text[160];
-	int r, len = snprintf(text, sizeof(text),
-		       "[{\"base_host_virt_addr\":%llu,\"size\":%llu,\"offset\":0,"
-		       "\"page_size\":4096}]",
-		       (unsigned long long)(uintptr_t)m->base, (unsigned long long)m->bytes);
+	int r,
+		len = snprintf(text, sizeof(text),
+			"[{\"base_host_virt_addr\":%llu,\"size\":%llu,\"offset\":0,"
+			"\"page_size\":4096}]",
+			(unsigned long long)(uintptr_t)m->base, (unsigned long long)m->bytes);
 
 	r = sock_send_fds(sock, text, (size_t)len, &uffd, 1);
 	return r < 0 ? err_sys(err, -r, "hand over to the pager") : 0;

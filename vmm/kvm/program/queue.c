@@ -91,8 +91,7 @@ static bool follow(const struct queue *q, const struct desc *table, uint32_t n, 
 				d.len == 0 || d.len / sizeof(d) > QUEUE_SIZE_MAX || d.addr % 8)
 				return false;
 			inner = memory_at(q->memory, d.addr, d.len);
-			return inner &&
-				follow(q, inner, d.len / (uint32_t)sizeof(d), 0, true, c);
+			return inner && follow(q, inner, d.len / (uint32_t)sizeof(d), 0, true, c);
 		}
 		if (!add_segment(q, c, &d))
 			return false;

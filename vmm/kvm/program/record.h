@@ -67,8 +67,8 @@ void record_begin(struct record *r, uint8_t *buf);
 void *record_add(struct record *r, enum record_type type, uint32_t index, size_t bytes);
 /* The section added last becomes @bytes long, which is less. */
 void record_cut(struct record *r, size_t bytes);
-int record_end(struct record *r, uint64_t memory_bytes, uint32_t vcpus, uint32_t tsc_khz,
-	struct err *err);
+int record_end(
+	struct record *r, uint64_t memory_bytes, uint32_t vcpus, uint32_t tsc_khz, struct err *err);
 
 /* Read: check @len bytes at @buf, which stay the caller's. -EBADMSG. */
 int record_open(struct record *r, uint8_t *buf, size_t len, struct err *err);

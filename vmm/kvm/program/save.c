@@ -31,7 +31,8 @@ static bool is_left_out(uint32_t msr)
 		(msr >= 0xc1 && msr <= 0xc8) || (msr >= 0x186 && msr <= 0x18d) ||
 		(msr >= 0x309 && msr <= 0x30b) || (msr >= 0x38d && msr <= 0x390) ||
 		(msr >= 0x4c1 && msr <= 0x4c8) || (msr >= 0xc0010000 && msr <= 0xc0010007) ||
-		(msr >= 0xc0010200 && msr <= 0xc001020b) || (msr >= 0xc0000300 && msr <= 0xc0000303);
+		(msr >= 0xc0010200 && msr <= 0xc001020b) ||
+		(msr >= 0xc0000300 && msr <= 0xc0000303);
 }
 
 struct msrs {
@@ -111,8 +112,8 @@ static int save_vm(struct vm *vm, struct record *r, struct err *err)
 	uint64_t *clock;
 
 	memcpy(record_add(r, RECORD_CPUID, 0, sizeof(vm->cpuid)), &vm->cpuid, sizeof(vm->cpuid));
-	record_cut(r, offsetof(struct vm_cpuid, entries) +
-			vm->cpuid.n * sizeof(struct kvm_cpuid_entry2));
+	record_cut(r,
+		offsetof(struct vm_cpuid, entries) + vm->cpuid.n * sizeof(struct kvm_cpuid_entry2));
 	clock = record_add(r, RECORD_CLOCK, 0, sizeof(*clock));
 	*clock = vm->clock.clock;
 	for (uint32_t i = 0; i < 3; i++) {
@@ -126,8 +127,8 @@ static int save_vm(struct vm *vm, struct record *r, struct err *err)
 	*serial = vm->serial.s;
 	for (uint32_t i = 0; i < VM_DEVICES; i++) {
 		struct virtio *v = vm->devices[i];
-		struct virtio_state *s = record_add(
-			r, RECORD_DEVICE, i, sizeof(*s) + v->ops->extra_bytes);
+		struct virtio_state *s =
+			record_add(r, RECORD_DEVICE, i, sizeof(*s) + v->ops->extra_bytes);
 
 		virtio_save(v, s, (uint8_t *)(s + 1));
 	}
@@ -209,9 +210,9 @@ static int load_rate(const struct vm *vm, uint32_t saved, struct err *err)
 /* The names of XSAVE's parts, by bit (Intel SDM 1, 13.1). */
 static const char *part_name(int bit)
 {
-	static const char *const names[] = {"x87", "SSE", "AVX", "MPX", "MPX", "AVX-512",
-		"AVX-512", "AVX-512", "PT", "PKRU", "PASID", "CET", "CET", "HDC", "UINTR", "LBR",
-		"HWP", "AMX", "AMX"};
+	static const char *const names[] = {"x87", "SSE", "AVX", "MPX", "MPX", "AVX-512", "AVX-512",
+		"AVX-512", "PT", "PKRU", "PASID", "CET", "CET", "HDC", "UINTR", "LBR", "HWP", "AMX",
+		"AMX"};
 
 	return bit < (int)(sizeof(names) / sizeof(names[0])) ? names[bit] : "unknown";
 }
@@ -235,8 +236,7 @@ static int load_xsave(const struct vcpu *c, const struct record *rec, struct err
 		return err_set(err, ENOTSUP,
 			"this host's processors lack a part of XSAVE that the snapshot has: %s "
 			"(bit %d)",
-			part_name(__builtin_ctzll(parts & ~have)),
-			__builtin_ctzll(parts & ~have));
+			part_name(__builtin_ctzll(parts & ~have)), __builtin_ctzll(parts & ~have));
 	if (bytes < c->vm->xsave_bytes && c->vm->xsave_bytes <= sizeof(area)) {
 		memcpy(area, s, bytes);
 		memset(area + bytes, 0, c->vm->xsave_bytes - bytes);
@@ -302,8 +302,8 @@ static int load_vcpu(const struct vcpu *c, const struct record *rec, struct err 
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < sizeof(parts) / sizeof(parts[0]); i++)
-		r = load_part(c, rec, parts[i].type, parts[i].call, parts[i].bytes, parts[i].what,
-			err);
+		r = load_part(
+			c, rec, parts[i].type, parts[i].call, parts[i].bytes, parts[i].what, err);
 	if (r == 0)
 		r = load_xsave(c, rec, err);
 	if (r == 0)
@@ -327,8 +327,8 @@ static int load_devices(struct vm *vm, const struct record *rec, struct err *err
 	vm->serial.s = *serial;
 	for (uint32_t i = 0; i < VM_DEVICES; i++) {
 		struct virtio *v = vm->devices[i];
-		const struct virtio_state *s = record_find(
-			rec, RECORD_DEVICE, i, sizeof(*s) + v->ops->extra_bytes, NULL);
+		const struct virtio_state *s =
+			record_find(rec, RECORD_DEVICE, i, sizeof(*s) + v->ops->extra_bytes, NULL);
 
 		if (!s)
 			return missing(err);

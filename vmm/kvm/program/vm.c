@@ -13,7 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TSS_AT 0xfffbd000ul /* three pages that older Intel processors need; where nothing else is */
+#define TSS_AT                                                                                     \
+	0xfffbd000ul /* three pages that older Intel processors need; where nothing else is */
 
 const unsigned vm_irqs[VM_DEVICES] = {5, 6, 7, 9};
 
@@ -120,8 +121,8 @@ static int make_cpuid(struct vm *vm, struct err *err)
 	int xsave = ioctl(vm->fd, KVM_CHECK_EXTENSION, KVM_CAP_XSAVE2);
 	int r = vm_cpuid_make(vm, err);
 
-	vm->xsave_bytes = xsave > (int)sizeof(struct kvm_xsave) ? (size_t)xsave
-								  : sizeof(struct kvm_xsave);
+	vm->xsave_bytes =
+		xsave > (int)sizeof(struct kvm_xsave) ? (size_t)xsave : sizeof(struct kvm_xsave);
 	for (unsigned i = 0; r == 0 && i < vm->n_vcpus; i++)
 		r = vm_cpuid_set(vm, i, err);
 	return r == 0 ? list_msrs(vm, err) : r;
@@ -129,8 +130,7 @@ static int make_cpuid(struct vm *vm, struct err *err)
 
 static int make_devices(struct vm *vm, const struct kvm_setup *s, struct err *err)
 {
-	int r = disk_open(
-		&vm->disk, KVM_FD_DISK, KVM_FD_OVERLAY, s->flags & KVM_SETUP_BOOT, err);
+	int r = disk_open(&vm->disk, KVM_FD_DISK, KVM_FD_OVERLAY, s->flags & KVM_SETUP_BOOT, err);
 
 	serial_init(&vm->serial, KVM_FD_CONSOLE, vm_raise, vm);
 	vm->blk.disk = &vm->disk;
