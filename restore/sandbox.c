@@ -25,6 +25,7 @@
 #include "common/paths.h"
 #include "restore/checkpoint_private.h"
 #include "restore/translations.h"
+#include "vmm/boot.h"
 
 #define BODY_BYTES 512
 #define END_WAIT_MS 200
@@ -80,9 +81,11 @@ static int start(struct sandbox *sb, const struct template_own *own, struct err 
 		return r;
 	channel = machine_take_channel(sb->machine);
 	r = guest_new(channel, &sb->guest, err);
-	if (r == 0)
-		steal_fd(&channel);
-	return r;
+	if (r < 0)
+		return r;
+	steal_fd(&channel);
+	machine_watch(sb->machine, sb->guest);
+	return 0;
 }
 
 /* @c: NULL, or checked to be of @t. */

@@ -24,7 +24,7 @@ static void settle(struct http_conn *c)
 
 	if (c->cut || (rq && rq->gone))
 		return;
-	if (rq && rq->whole) {
+	if (rq && (rq->whole || rq->waits)) {
 		if (rq->suspended || (rq->answer == HTTP_STREAM && strcmp(rq->method, "HEAD"))) {
 			rq->gone = true;
 			http_resume(rq);

@@ -143,6 +143,9 @@ static void handler(void *user, struct http_request *rq)
 		http_reply(rq, may ? 200 : 429, json_pack("{s:b}", "admitted", may));
 	} else if (!strcmp(p, "/later")) {
 		at.waiting = rq;
+	} else if (!strcmp(p, "/wait")) {
+		at.waiting = rq;
+		http_wait(rq);
 	} else if (!strcmp(p, "/collect")) {
 		static char name[] = "handler";
 
