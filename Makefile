@@ -112,7 +112,8 @@ $(PRELOAD): vmm/qemu/preload_uffd.c
 
 # The monitor for KVM is static, with nothing but libc: it starts for each machine. What it shares with parbake is compiled for it.
 VMM_CFLAGS = $(filter-out -fsanitize=%,$(BASE_CFLAGS)) -O2 -g -fPIE -ffunction-sections -fdata-sections
-VMM_OBJ := $(patsubst %.c,$(B)/static/%.o,$(VMM_SRC) common/err.c common/file.c common/fault.c common/sock.c common/str.c)
+VMM_SHARED := common/err.c common/fault.c common/file.c common/nearest.c common/sock.c common/str.c
+VMM_OBJ := $(patsubst %.c,$(B)/static/%.o,$(VMM_SRC) $(VMM_SHARED))
 
 $(B)/static/%.o: %.c
 	$(call say,CC,$<)
@@ -165,8 +166,7 @@ $(B)/tests/%: tests/unit/%.c $(LIB_OBJ) tests/unit/tap.h
 	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< $(LIB_OBJ) $(LIBS)
 
 # The KVM monitor's own parts: compiled for tests, with the sanitizers of this build, and without what is parbake's.
-VMM_PARTS_OBJ := $(patsubst %.c,$(B)/%.o,$(filter-out %/main.c,$(VMM_SRC)) vmm/overlay.c common/err.c common/file.c \
-	common/fault.c common/sock.c common/str.c)
+VMM_PARTS_OBJ := $(patsubst %.c,$(B)/%.o,$(filter-out %/main.c,$(VMM_SRC)) vmm/overlay.c $(VMM_SHARED))
 $(B)/tests/test_kvm_devices: tests/unit/test_kvm_devices.c $(VMM_PARTS_OBJ) tests/unit/tap.h
 	$(call say,TEST,$@)
 	@mkdir -p $(@D)
