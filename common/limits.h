@@ -16,6 +16,7 @@
 #define LIMIT_RECIPE_STEPS 256
 #define LIMIT_RECIPE_DEPTH 8 /* of `from` */
 #define LIMIT_PACKAGES 4096
+#define LIMIT_ALIASES 8 /* other names of a template */
 #define LIMIT_NAME 63 /* bytes of a template or tag name */
 #define LIMIT_NAME_SIZE 64 /* with the NUL */
 
@@ -79,20 +80,21 @@
 #define LIMIT_PAGER_MACHINES 4096
 #define LIMIT_PAGER_CLIENTS                                                                        \
 	(LIMIT_PAGER_MACHINES + 256) /* connections to one pager: each keeper has one */
-#define LIMIT_PAGER_LINE 4096 /* bytes of a request or reply between them */
+#define LIMIT_RPC_BYTES (64 * KIB) /* of a message between two of our own processes */
+#define LIMIT_RPC_SEND_MS 5000 /* one that does not read is taken for gone after */
 #define LIMIT_PAGER_TRACE 65536 /* entries of a pager's trace kept until they are fetched */
 #define LIMIT_PAGER_REPLY_MS 60000 /* a pager that says nothing for so long is broken */
 
 /* the pool */
-#define LIMIT_KEEPER_LINE (64 * KIB) /* of a message between daemon, zygote and keeper */
 #define LIMIT_KEEPER_RECORD (32 * KIB) /* of the daemon's notes that a keeper holds, as text */
-#define LIMIT_KEEPER_SEND_MS 5000 /* a daemon that does not read is taken for gone after */
 #define LIMIT_KEEPER_FILES                                                                         \
 	1024 /* descriptors of a keeper; and of all that are on their way (unix(7)) */
 #define LIMIT_PAUSE_TRIES 10 /* of a pause at a lease's end; then the sandbox is killed */
 #define LIMIT_PAUSE_RETRY_MS 30000 /* between two */
 #define LIMIT_POOL_SANDBOXES 65536 /* of one daemon, paused ones included */
 #define LIMIT_POOL_TEMPLATES 256 /* with a zygote at once */
+#define LIMIT_POOL_WAKE_MS 300000LL /* the lease of a sandbox that a request woke, at least */
+#define LIMIT_POOL_HOST_MASK 255 /* bytes of what its servers read as Host */
 #define LIMIT_POOL_FORK 64 /* forks of one request */
 #define LIMIT_POOL_KEYS 1024
 #define LIMIT_POOL_READY 1024 /* shells, and spares, of one template */

@@ -224,7 +224,7 @@ static int load_wset(
 	if (r < 0)
 		return err_sys(err, -r, "%s: read the working set", t->label);
 	r = json_parse("the working set", buf, l->bytes, &obj, err);
-	return r < 0 ? r : snapshot_wset_from_json(obj, t->config.memory_bytes, &t->wset, err);
+	return r < 0 ? r : snapshot_ranges_from_json(obj, t->config.memory_bytes, &t->wset, err);
 }
 
 static int load_disk(

@@ -225,8 +225,7 @@ bool image_table_has_data(const struct image *img, uint64_t i)
 {
 	bool data = false;
 
-	return image_run_end(img, img->raw_at[i], img->raw_at[i + 1], &data) <
-		img->raw_at[i + 1] ||
+	return image_run_end(img, img->raw_at[i], img->raw_at[i + 1], &data) < img->raw_at[i + 1] ||
 		data;
 }
 

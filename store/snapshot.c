@@ -406,7 +406,7 @@ static int ranges_from_json(const json_t *array, uint64_t unit, uint64_t limit, 
 	return 0;
 }
 
-json_t *snapshot_wset_to_json(const struct snapshot_ranges *w)
+json_t *snapshot_ranges_to_json(const struct snapshot_ranges *w)
 {
 	json_t *obj =
 		json_pack("{s:i, s:o}", "version", 1, "ranges", ranges_to_json(w->ranges, w->n));
@@ -416,7 +416,7 @@ json_t *snapshot_wset_to_json(const struct snapshot_ranges *w)
 	return obj;
 }
 
-int snapshot_wset_from_json(
+int snapshot_ranges_from_json(
 	const json_t *obj, uint64_t memory_bytes, struct snapshot_ranges *ret, struct err *err)
 {
 	uint64_t version;
@@ -428,6 +428,33 @@ int snapshot_wset_from_json(
 	if (r < 0)
 		err_prefix(err, "the working set");
 	return r;
+}
+
+void snapshot_aliases_set(json_t *extra, char *const *names, size_t n)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < n; i++)
+		json_array_append_new(list, json_string(names[i]));
+	if (n)
+		set(extra, "aliases", list);
+	else {
+		json_object_del(extra, "aliases");
+		json_decref(list);
+	}
+}
+
+bool snapshot_aliases_have(const json_t *config, const char *name)
+{
+	const json_t *list = json_object_get(json_object_get(config, "extra"), "aliases");
+
+	for (size_t i = 0; i < json_array_size(list) && i < LIMIT_ALIASES; i++) {
+		const char *one = json_string_value(json_array_get(list, i));
+
+		if (one && !strcmp(one, name))
+			return true;
+	}
+	return false;
 }
 
 int snapshot_delta_get(

@@ -55,6 +55,13 @@ struct snapshot_config {
 	json_t *extra; /* object: free facts ("packages": n, "parbake": version, …); may be NULL */
 };
 
+/*
+ * Aliases: names that lead to a template where no template has them. They stand in extra's "aliases", an array of strings.
+ * Set: in @extra, an object; none where @n is 0. Has: is @name one, in @config, a config as JSON of whatever origin?
+ */
+void snapshot_aliases_set(json_t *extra, char *const *names, size_t n);
+bool snapshot_aliases_have(const json_t *config, const char *name);
+
 void snapshot_config_clear(struct snapshot_config *c);
 #define cleanup_snapshot_config __attribute__((__cleanup__(snapshot_config_clear)))
 /* New reference; aborts without memory. */
@@ -75,8 +82,8 @@ void snapshot_ranges_clear(struct snapshot_ranges *w);
 int snapshot_ranges_copy(
 	const struct snapshot_ranges *w, struct snapshot_ranges *ret, struct err *err);
 /* JSON {"version":1,"ranges":[[offset,bytes],…]} both ways; @memory_bytes bounds it. */
-json_t *snapshot_wset_to_json(const struct snapshot_ranges *w);
-int snapshot_wset_from_json(
+json_t *snapshot_ranges_to_json(const struct snapshot_ranges *w);
+int snapshot_ranges_from_json(
 	const json_t *obj, uint64_t memory_bytes, struct snapshot_ranges *ret, struct err *err);
 
 /*

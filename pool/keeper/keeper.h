@@ -29,7 +29,7 @@
  * daemon adopts it. At most one connection is served; a new one at the socket replaces an old one that
  * has closed, and waits for one that has not.
  *
- * The wire (SOCK_SEQPACKET, one JSON object a message, at most LIMIT_KEEPER_LINE bytes, descriptors
+ * The wire (SOCK_SEQPACKET, one JSON object a message, at most LIMIT_RPC_BYTES bytes, descriptors
  * beside it): requests {"op":…, "n":number, …}, answered in order by {"n":number, "ok":true, …} or
  * {"n":…, "ok":false, "errno":…, "text":…}; and events without "n": {"event":"ended", "text":…}.
  * keeper_impl.h lists the fields. All of it is between processes of one user; what a keeper tells of

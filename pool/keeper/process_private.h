@@ -26,7 +26,7 @@ struct keeper_process {
 	struct loop_timer *on_lease;
 	unsigned pause_tries;
 	json_t *handed; /* what handing it out was answered with */
-	char buf[KEEPER_BUFFER];
+	char buf[RPC_BUFFER];
 };
 
 /* The machine goes, and the name. */

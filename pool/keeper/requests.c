@@ -19,13 +19,13 @@
 #include "common/smaps.h"
 
 /* of a console's text in an answer: a byte of it is escaped as two at most */
-#define CONSOLE_TEXT (LIMIT_KEEPER_LINE / 2 - 1024)
+#define CONSOLE_TEXT (LIMIT_RPC_BYTES / 2 - 1024)
 
 /* The answer to @rq failed. */
 static void refuse(
 	struct keeper_process *k, const struct keeper_request *rq, int r, const struct err *err)
 {
-	keeper_process_answer(k, rq->n, keeper_failure(NULL, rq->n, -r, err->text), NULL, 0);
+	keeper_process_answer(k, rq->n, rpc_failure(rq->n, -r, err->text), NULL, 0);
 }
 
 /* … and the machine is fit for nothing. */

@@ -27,7 +27,8 @@
 #include "restore/pager/uffd.h"
 
 #define BATCHES 8 /* read in one turn before others have theirs */
-#define AGAINS 64 /* answers refused with EAGAIN in one turn, before its faults are sent round again */
+#define AGAINS                                                                                     \
+	64 /* answers refused with EAGAIN in one turn, before its faults are sent round again */
 
 struct pager_machine *pager_machine_new(int sock)
 {

@@ -98,7 +98,8 @@ struct pager {
 	struct pager_machine **slots;
 	uint32_t n_slots, generation;
 	unsigned n_machines;
-	unsigned n_apart; /* threads that attach one machine each, and then the next that waits for it */
+	unsigned
+		n_apart; /* threads that attach one machine each, and then the next that waits for it */
 	struct pager_machine *apart, **apart_last; /* those that wait, with a reference each */
 	bool stopping; /* they wait for nothing */
 	pthread_cond_t apart_done;

@@ -256,7 +256,8 @@ static void test_tebibyte(void)
 	is_int(image_write(raw, 1024 * GIB, &opt, out, NULL, &stats, &err), 0, "1 TiB: write");
 	is_int(image_open(out, &img, &err), 0, "1 TiB: open");
 	is_int((int64_t)image_raw_bytes(img), 1024 * (int64_t)GIB, "1 TiB: its size");
-	is_int((int64_t)image_run_end(img, 0, UINT64_MAX, &data), 700 * (int64_t)GIB + 8192, "1 TiB: one hole");
+	is_int((int64_t)image_run_end(img, 0, UINT64_MAX, &data), 700 * (int64_t)GIB + 8192,
+		"1 TiB: one hole");
 	ok(!data && image_page_has_data(img, 700 * GIB + 8192), "1 TiB: then data");
 	image_frame_at(img, 700 * GIB + 9000, &start, &bytes);
 	ok(start == 700 * GIB && bytes <= sizeof(page), "1 TiB: its frame");
