@@ -38,6 +38,7 @@
 #include "pool/guest_private.h"
 #include "pool/handout_private.h"
 #include "pool/limits_private.h"
+#include "pool/keeper/keeper.h"
 #include "pool/machine_private.h"
 #include "pool/pool.h"
 #include "pool/pool_private.h"
@@ -359,6 +360,7 @@ void pool_sandbox_info(const struct pool_sandbox *sb, struct pool_sandbox_info *
 		.disk_bytes = n->disk_bytes,
 		.mode = n->mode,
 		.create_ns = sb->create_ns,
+		.disk_error = sb->machine ? keeper_disk_error(sb->machine->keeper) : NULL,
 		.exec_timeout_ms = n->exec_timeout_ms,
 		.output_bytes = n->output_bytes,
 		.exec_memory_bytes = n->exec_memory_bytes,

@@ -129,6 +129,7 @@ struct pool_sandbox_info { /* borrowed strings, as long as the sandbox is not gi
 	uint64_t memory_bytes, disk_bytes;
 	const char *mode; /* how it was created: "cold", "shell", "spare", "resume", "fork" */
 	int64_t create_ns; /* from the request to its answer */
+	const char *disk_error; /* the host cannot keep what it writes to its disk: why; NULL: it can */
 	uint64_t exec_timeout_ms, output_bytes, exec_memory_bytes,
 		exec_pids; /* of the template; 0: default */
 	bool context; /* of the template: an interpreter is warm */

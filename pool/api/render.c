@@ -116,6 +116,8 @@ json_t *control_detail(const struct api *a, const struct pool_sandbox_info *f)
 			f->auto_pause ? "pause" : "kill"));
 	/* of ours, beside what SDKs know */
 	json_object_set_new(obj, "mode", json_string(f->mode));
+	if (f->disk_error)
+		json_object_set_new(obj, "diskError", json_string(f->disk_error));
 	json_object_set_new(obj, "createMs", json_real((double)f->create_ns / 1e6));
 	json_object_set_new(obj, "templateDigest", json_string(f->template_digest));
 	return obj;
