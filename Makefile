@@ -42,19 +42,22 @@ CLI_SRC := $(wildcard cli/*.c)
 AGENT_SRC := $(wildcard agent/*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 PEERS_SRC := $(wildcard benches/peers/*.c)
+GATE_SRC := $(wildcard benches/gate/*.c)
 DRIVE_SRC := $(wildcard tests/e2e/*_driver.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
-HEADERS := $(wildcard $(LIB_PARTS:%=%/*.h) agent/*.h benches/peers/*.h cli/*.h)
+HEADERS := $(wildcard $(LIB_PARTS:%=%/*.h) agent/*.h benches/peers/*.h benches/gate/*.h cli/*.h)
 
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o)
 PEERS_OBJ := $(PEERS_SRC:%.c=$(B)/%.o)
+GATE_OBJ := $(GATE_SRC:%.c=$(B)/%.o)
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
 DRIVE_BIN := $(DRIVE_SRC:tests/e2e/%.c=$(B)/e2e/%)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/fuzz/%)
 
 PARBAKE := $(if $(SAN),$(B)/parbake,parbake)
 PEERS := $(B)/bench_peers
+GATE := $(B)/bench_gate
 PRELOAD := $(B)/libparbake-uffd.so
 AGENT := $(B)/agent/parbake-agent
 INITRD := $(B)/initramfs.cpio
@@ -75,6 +78,7 @@ help:
 	@echo '  make check-kvm   the KVM rig: an emulated KVM host restores with accel=kvm'
 	@echo '  make soak        the tests of the pool at length: 1,000 cycles, 100 kill -9 of the daemon (an hour)'
 	@echo '  make bench-pool  measure a running pool, and 100 idle spares of base'
+	@echo '  make bench-gate  how often the gate on latencies is right, by simulation'
 	@echo '  make bench       measure all of it, into bench.html and bench.json (10 minutes)'
 	@echo '  make install     into DESTDIR and PREFIX ($(PREFIX))'
 	@echo '  make asan tsan   the unit tests under AddressSanitizer+UBSan, ThreadSanitizer'
@@ -170,7 +174,7 @@ $(B)/fuzz/fuzz_client: tests/fuzz/fuzz_client.c tests/fuzz/replay.c $(CLIENT_OBJ
 	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $(filter %.c %.o,$^) $(LIBS)
 
 .PHONY: tests
-tests: all $(PEERS) $(UNIT_BIN) $(FUZZ_BIN) $(DRIVE_BIN)
+tests: all $(PEERS) $(GATE) $(UNIT_BIN) $(FUZZ_BIN) $(DRIVE_BIN)
 
 .PHONY: check check-unit check-kvm check-cli check-e2e soak
 check: setup
@@ -238,6 +242,15 @@ $(PEERS): $(LIB_OBJ) $(PEERS_OBJ)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 
+# How often the gate is right: simulated, and on pairs of real builds (PAIRS=0: none of those).
+$(GATE): $(LIB_OBJ) $(GATE_OBJ)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+.PHONY: bench-gate
+bench-gate: $(GATE)
+	@$(GATE) $(TIMES)
+
 .PHONY: install
 install: all kernel
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/templates
@@ -262,4 +275,4 @@ install: all kernel
 clean:
 	rm -rf build build-* parbake
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(PEERS_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d) $(DRIVE_BIN:%=%.d) $(B)/preload.d
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(PEERS_OBJ:.o=.d) $(GATE_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d) $(DRIVE_BIN:%=%.d) $(B)/preload.d

@@ -21,6 +21,7 @@
 #include "common/clock.h"
 #include "common/paths.h"
 #include "common/str.h"
+#include "vmm/kernel.h"
 
 #define TAG_DEFAULT "latest"
 
@@ -60,7 +61,7 @@ static int prepare(struct baking *b, struct err *err)
 	int rc = plan_epoch(&b->epoch, err);
 
 	if (!rc)
-		rc = oven_kernel_path(&b->kernel, err);
+		rc = machine_kernel_path(&b->kernel, err);
 	if (!rc)
 		rc = paths_lib("initramfs.cpio", &b->initrd, err);
 	if (!rc)
@@ -194,7 +195,11 @@ static int bake_all(struct baking *b, struct bake_result *ret, struct err *err)
 	cleanup_capture struct capture capture = {0};
 	struct root_disk root = {.fd = -1};
 	int64_t created = clock_realtime_ns() / 1000000000;
-	int rc = root_get(b->r, &b->plan, b->epoch, from <= PLAN_SOURCE, from <= PLAN_ROOT,
+	cleanup_free char *why = monitor_accel_reason(b->monitor, b->opt->accel);
+	int rc;
+
+	progress_note(b->opt->progress, "accelerator: %s", why);
+	rc = root_get(b->r, &b->plan, b->epoch, from <= PLAN_SOURCE, from <= PLAN_ROOT,
 		b->opt->progress, &root, err);
 
 	if (!rc)

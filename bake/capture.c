@@ -239,7 +239,7 @@ int capture_machine(
 int capture_add_wset(
 	struct capture *c, struct store *s, const struct snapshot_ranges *wset, struct err *err)
 {
-	cleanup_json json_t *json = snapshot_wset_to_json(wset);
+	cleanup_json json_t *json = snapshot_ranges_to_json(wset);
 	cleanup_free char *text = json_text(json);
 
 	return store_blob_put(s, text, strlen(text), next_layer(c, STORE_MEDIA_WSET), err);

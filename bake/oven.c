@@ -9,12 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include "common/clock.h"
 #include "common/file.h"
-#include "common/paths.h"
-#include "common/proc.h"
 #include "common/str.h"
 #include "vmm/boot.h"
 #include "vmm/cmdline.h"
@@ -98,9 +95,11 @@ static int start(struct oven *o, const struct oven_spec *spec, struct err *err)
 	if (channel < 0)
 		return err_sys(err, -channel, "the agent's channel");
 	rc = guest_new(channel, &o->guest, err);
-	if (!rc)
-		steal_fd(&channel);
-	return rc;
+	if (rc)
+		return rc;
+	steal_fd(&channel);
+	machine_watch(o->machine, o->guest);
+	return 0;
 }
 
 int oven_boot(const struct oven_spec *spec, struct oven *ret, struct err *err)
@@ -140,49 +139,4 @@ void oven_clear(struct oven *o)
 	close_fd(&o->memory_fd);
 	close_fd(&o->overlay_fd);
 	*o = (struct oven)OVEN_INIT;
-}
-
-/* ---- the kernel ------------------------------------------------------------------------- */
-
-/* kernel/build.sh beside the running program, in a source tree: where it has put the kernel. */
-static char *built_kernel(void)
-{
-	cleanup_free char *dir = realpath("/proc/self/exe", NULL), *script = NULL, *out = NULL;
-	char *slash = dir ? strrchr(dir, '/') : NULL;
-	struct stat st;
-
-	if (!slash)
-		return NULL;
-	*slash = '\0';
-	script = str_printf("%s/kernel/build.sh", dir);
-	if (!stat(script, &st)) {
-		const char *const argv[] = {"bash", script, "--print-path", NULL};
-		struct proc_spec spec = {.argv = argv};
-
-		if (proc_output(&spec, 60000, 8192, &out, NULL))
-			return NULL;
-		out[strcspn(out, "\n")] = '\0';
-		return stat(out, &st) ? NULL : steal_ptr(&out);
-	}
-	return NULL;
-}
-
-int oven_kernel_path(char **ret, struct err *err)
-{
-	const char *env = getenv("PARBAKE_KERNEL");
-	char *path = NULL;
-
-	if (env && *env) {
-		if (access(env, R_OK))
-			return err_sys(err, errno, "PARBAKE_KERNEL = %s", env);
-		path = str_dup(env);
-	} else if (paths_lib("vmlinux", &path, NULL)) {
-		path = built_kernel();
-	}
-	if (!path)
-		return err_set(err, ENOENT,
-			"there is no guest kernel: run `make kernel`, or set PARBAKE_KERNEL to a "
-			"vmlinux");
-	*ret = path;
-	return 0;
 }

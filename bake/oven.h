@@ -64,10 +64,4 @@ int oven_shell(struct oven *o, const char *label, const char *line, const char *
 /* The same of code in the warm interpreter: an exception is -EIO with its traceback. */
 int oven_python(struct oven *o, const char *label, const char *code, struct err *err);
 
-/*
- * The guest kernel: $PARBAKE_KERNEL, else what parbake came with, else what kernel/build.sh
- * beside the program has built. Caller frees. -ENOENT says how to get one.
- */
-int oven_kernel_path(char **ret, struct err *err);
-
 #endif

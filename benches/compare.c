@@ -1,35 +1,69 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Has a latency become worse? compare.h says by which tests; compare_documents.c applies them. */
+/* Has a latency become worse? compare.h says by which tests; compare_tail.c has those of the tail. */
 #include "benches/compare.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "benches/compare_private.h"
+#include "benches/permute.h"
 #include "benches/stats.h"
 
-#define SEED 0x7061726261ULL
-#define CONFIDENCE_TAIL 0.025 /* of the bootstrap's interval, each side */
-#define ORDER_TAIL 0.05 /* of an order statistic's bound */
+const char *const compare_verdict_names[] = {
+	[COMPARE_SAME] = "same",
+	[COMPARE_FASTER] = "faster",
+	[COMPARE_SLOWER] = "slower",
+	[COMPARE_UNDECIDED] = "undecided",
+	[COMPARE_UNTESTED] = "not tested",
+};
+
+const char *const compare_method_names[] = {
+	[COMPARE_PAIRED] = "signed ranks of rounds",
+	[COMPARE_GROUPS] = "ranks of runs",
+	[COMPARE_PAIRED_COUNTS] = "counts of rounds",
+	[COMPARE_GROUP_COUNTS] = "counts of runs",
+	[COMPARE_BY_SAMPLE] = "by sample",
+};
+
+/* ---- limits -------------------------------------------------------------------------------- */
+
+const char *compare_quantity_name(double percentile, char ret[static 16])
+{
+	if (percentile == COMPARE_MEAN)
+		return "mean";
+	if (percentile == COMPARE_FAILURES)
+		return "failures";
+	snprintf(ret, 16, "p%g", percentile);
+	return ret;
+}
 
 static int parse_one(const char *text, size_t len, struct compare_limit *ret, struct err *err)
 {
-	char *end;
+	char *end = NULL, name[16];
 
-	if (len < 4 || text[0] != 'p')
-		return err_set(err, EINVAL, "\"%.*s\": write p50=5%%", (int)len, text);
-	ret->percentile = strtod(text + 1, &end);
-	if (end == text + 1 || *end != '=' || !(ret->percentile > 0 && ret->percentile < 100))
-		return err_set(err, EINVAL, "\"%.*s\": a percentile is between p0 and p100",
-			(int)len, text);
+	if (len > 5 && !strncmp(text, "mean=", 5)) {
+		ret->percentile = COMPARE_MEAN;
+		end = (char *)text + 4;
+	} else if (len >= 4 && text[0] == 'p') {
+		ret->percentile = strtod(text + 1, &end);
+		if (end == text + 1 || *end != '=' ||
+			!(ret->percentile > 0 && ret->percentile < 100))
+			return err_set(err, EINVAL, "\"%.*s\": a percentile is between p0 and p100",
+				(int)len, text);
+	} else {
+		return err_set(err, EINVAL, "\"%.*s\": write p50=5%% or mean=5%%", (int)len, text);
+	}
 	text = end + 1;
 	ret->max_regress = strtod(text, &end) / 100;
+	compare_quantity_name(ret->percentile, name);
 	if (end == text || *end != '%' || !(ret->max_regress >= 0 && ret->max_regress <= 100))
-		return err_set(
-			err, EINVAL, "p%g: the limit is a percentage, as in 5%%", ret->percentile);
+		return err_set(err, EINVAL, "%s: the limit is a percentage, as in 5%%",
+			compare_quantity_name(ret->percentile, name));
 	if (end[1] && end[1] != ',')
-		return err_set(
-			err, EINVAL, "p%g: \"%s\" behind the limit", ret->percentile, end + 1);
+		return err_set(err, EINVAL, "%s: \"%s\" behind the limit",
+			compare_quantity_name(ret->percentile, name), end + 1);
 	return 0;
 }
 
@@ -40,13 +74,20 @@ int compare_limits_parse(const char *text, struct compare_limit ret[static COMPA
 
 	for (const char *at = text; *at;) {
 		size_t len = strcspn(at, ",");
+		char name[16];
 		int r;
 
 		if (n == COMPARE_LIMITS_MAX)
 			return err_set(err, E2BIG, "more than %d limits", COMPARE_LIMITS_MAX);
-		r = parse_one(at, len, &ret[n++], err);
+		r = parse_one(at, len, &ret[n], err);
 		if (r < 0)
 			return r;
+		for (size_t i = 0; i < n; i++) {
+			if (ret[i].percentile == ret[n].percentile)
+				return err_set(err, EINVAL, "%s stands there twice",
+					compare_quantity_name(ret[n].percentile, name));
+		}
+		n++;
 		at += len + (at[len] == ',');
 	}
 	if (!n)
@@ -55,6 +96,27 @@ int compare_limits_parse(const char *text, struct compare_limit ret[static COMPA
 	return 0;
 }
 
+void compare_share_alpha(
+	const struct compare_limit *limits, size_t n, size_t n_series, double *ret_alpha)
+{
+	double sum = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		double p = limits[i].percentile;
+
+		ret_alpha[i] = p == COMPARE_FAILURES ? 0.5
+			: p == COMPARE_MEAN          ? 1
+			: p > 99                     ? 0.5
+			: p > 80 || p < 20           ? 2
+						     : 4;
+		sum += ret_alpha[i];
+	}
+	for (size_t i = 0; i < n; i++)
+		ret_alpha[i] *= COMPARE_ALPHA / sum / (double)(n_series ?: 1);
+}
+
+/* ---- samples ------------------------------------------------------------------------------- */
+
 void compare_samples_clear(struct compare_samples *s)
 {
 	free(s->values);
@@ -62,148 +124,230 @@ void compare_samples_clear(struct compare_samples *s)
 	*s = (struct compare_samples){0};
 }
 
-void compare_samples_add(struct compare_samples *s, const int64_t *values, size_t n, size_t failed)
+void compare_samples_add(
+	struct compare_samples *s, const int64_t *values, size_t n, size_t failed, long round)
 {
-	s->failed += failed;
-	if (!n)
-		return;
-	s->values = reallocarray(s->values, s->n + n, sizeof(*s->values));
+	s->values = reallocarray(s->values, s->n + n + 1, sizeof(*s->values));
 	s->runs = reallocarray(s->runs, s->n_runs + 1, sizeof(*s->runs));
 	if (!s->values || !s->runs)
 		abort();
-	memcpy(s->values + s->n, values, n * sizeof(*values));
-	s->runs[s->n_runs++] = s->n;
+	if (n)
+		memcpy(s->values + s->n, values, n * sizeof(*values));
+	s->runs[s->n_runs++] =
+		(struct compare_run){.begin = s->n, .n = n, .failed = failed, .round = round};
 	s->n += n;
+	s->failed += failed;
 }
 
-static size_t run_length(const struct compare_samples *s, size_t run)
+size_t compare_rounds(const struct compare_samples *old, const struct compare_samples *new,
+	struct compare_round *ret, size_t max)
 {
-	return (run + 1 < s->n_runs ? s->runs[run + 1] : s->n) - s->runs[run];
-}
-
-/* One resample into @out (room for s->n values or more: as many as the runs drawn hold). */
-static size_t resample(
-	const struct compare_samples *s, struct stats_random *random, int64_t *out, size_t room)
-{
-	bool draw_runs = s->n_runs >= COMPARE_RUNS;
 	size_t n = 0;
 
-	for (size_t i = 0; i < s->n_runs; i++) {
-		size_t run = draw_runs ? stats_random_below(random, s->n_runs) : i;
-		size_t len = run_length(s, run), block = (size_t)lround(sqrt((double)len));
-		const int64_t *values = s->values + s->runs[run];
-
-		for (size_t taken = 0; taken < len && n < room;) {
-			size_t at = stats_random_below(random, len);
-
-			for (size_t j = 0; j < block && taken < len && n < room; j++, taken++)
-				out[n++] = values[(at + j) % len];
+	for (size_t i = 0; i < old->n_runs && n < max; i++) {
+		for (size_t j = 0; j < new->n_runs; j++) {
+			if (old->runs[i].round < 0 || old->runs[i].round != new->runs[j].round)
+				continue;
+			ret[n++] = (struct compare_round){.old = i, .new = j};
+			break;
 		}
 	}
 	return n;
 }
 
-static size_t longest(const struct compare_samples *s)
+bool compare_are_paired(const struct compare_samples *old, const struct compare_samples *new)
 {
-	size_t max = 0;
+	bool paired = old->n_runs > 0 && new->n_runs > 0;
 
-	for (size_t i = 0; i < s->n_runs; i++)
-		max = run_length(s, i) > max ? run_length(s, i) : max;
-	return max * s->n_runs;
+	for (size_t i = 0; i < old->n_runs; i++)
+		paired &= old->runs[i].round >= 0;
+	for (size_t i = 0; i < new->n_runs; i++)
+		paired &= new->runs[i].round >= 0;
+	return paired;
 }
 
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
+/* ---- a quantity of each run ---------------------------------------------------------------- */
 
-	return (x > y) - (x < y);
+static double mean_of(const int64_t *values, size_t n)
+{
+	double sum = 0;
+
+	for (size_t i = 0; i < n; i++)
+		sum += (double)values[i];
+	return n ? sum / (double)n : 0;
 }
 
-static void bootstrap(const struct compare_samples *old, const struct compare_samples *new,
-	double p, struct compare_result *ret)
+static double quantity_of(const int64_t *values, size_t n, double percentile)
 {
-	size_t room_old = longest(old), room_new = longest(new), k;
-	int64_t *a = calloc(room_old ?: 1, sizeof(*a)), *b = calloc(room_new ?: 1, sizeof(*b));
-	double *ratios = calloc(COMPARE_RESAMPLES, sizeof(*ratios));
-	struct stats_random random = {.state = SEED};
+	int64_t *copy, result;
 
-	if (!a || !b || !ratios)
-		abort();
-	for (size_t i = 0; i < COMPARE_RESAMPLES; i++) {
-		size_t n_old = resample(old, &random, a, room_old);
-		size_t n_new = resample(new, &random, b, room_new);
-
-		ratios[i] = (double)stats_percentile(b, n_new, p) /
-			fmax(1, (double)stats_percentile(a, n_old, p));
-	}
-	qsort(ratios, COMPARE_RESAMPLES, sizeof(*ratios), by_value);
-	k = (size_t)(CONFIDENCE_TAIL * COMPARE_RESAMPLES);
-	ret->low = ratios[k] - 1;
-	ret->high = ratios[COMPARE_RESAMPLES - 1 - k] - 1;
-	free(a);
-	free(b);
-	free(ratios);
-}
-
-/* @old and @new sorted. */
-static void order_statistics(const int64_t *old, size_t n_old, const int64_t *new, size_t n_new,
-	double p, struct compare_result *ret)
-{
-	long old_low, old_high, new_low, new_high;
-
-	stats_quantile_bounds(n_old, p, ORDER_TAIL, &old_low, &old_high);
-	stats_quantile_bounds(n_new, p, ORDER_TAIL, &new_low, &new_high);
-	ret->low = old_high < 0 || new_low < 0
-		? -1
-		: (double)new[new_low] / fmax(1, (double)old[old_high]) - 1;
-	ret->high = old_low < 0 || new_high < 0
-		? INFINITY
-		: (double)new[new_high] / fmax(1, (double)old[old_low]) - 1;
-	if (old_low < 0 || old_high < 0 || new_low < 0 || new_high < 0) {
-		ret->verdict = COMPARE_UNDECIDED;
-		ret->needs = stats_quantile_needs(p, ORDER_TAIL);
-	}
-}
-
-static int64_t *sorted_copy(const struct compare_samples *s)
-{
-	int64_t *copy = calloc(s->n, sizeof(*copy));
-
+	if (percentile == COMPARE_MEAN)
+		return mean_of(values, n);
+	copy = calloc(n ?: 1, sizeof(*copy));
 	if (!copy)
 		abort();
-	memcpy(copy, s->values, s->n * sizeof(*copy));
-	stats_sort(copy, s->n);
-	return copy;
+	memcpy(copy, values, n * sizeof(*copy));
+	result = stats_percentile(copy, n, percentile);
+	free(copy);
+	return (double)result;
 }
 
-/* Do enough samples lie beyond the percentile on both sides? */
-static bool in_the_middle(size_t n, double p)
+static double log_of_run(const struct compare_samples *s, size_t run, double percentile)
 {
-	double q = p / 100;
-
-	return (double)n * q >= COMPARE_TAIL && (double)n * (1 - q) >= COMPARE_TAIL;
+	return log(
+		fmax(1, quantity_of(s->values + s->runs[run].begin, s->runs[run].n, percentile)));
 }
 
-void compare_percentile(const struct compare_samples *old, const struct compare_samples *new,
-	const struct compare_limit *limit, struct compare_result *ret)
+/* Runs that have samples. */
+static size_t full_runs(const struct compare_samples *s)
 {
-	int64_t *a = sorted_copy(old), *b = sorted_copy(new);
-	double p = limit->percentile;
+	size_t n = 0;
 
-	*ret = (struct compare_result){.verdict = COMPARE_OK};
-	ret->old_ns = stats_percentile_sorted(a, old->n, p);
-	ret->new_ns = stats_percentile_sorted(b, new->n, p);
-	ret->change = (double)ret->new_ns / fmax(1, (double)ret->old_ns) - 1;
-	if (in_the_middle(old->n, p) && in_the_middle(new->n, p)) {
-		ret->method = COMPARE_BOOTSTRAP;
-		bootstrap(old, new, p, ret);
-	} else {
-		ret->method = COMPARE_ORDER;
-		order_statistics(a, old->n, b, new->n, p, ret);
+	for (size_t i = 0; i < s->n_runs; i++)
+		n += s->runs[i].n > 0;
+	return n;
+}
+
+/* Has each run enough samples beyond the percentile, on the average? */
+static bool within_runs(const struct compare_samples *s, double percentile)
+{
+	double each = (double)s->n / (double)(full_runs(s) ?: 1), q = percentile / 100;
+
+	if (percentile == COMPARE_MEAN)
+		return true;
+	return each * (1 - q) >= COMPARE_BEYOND && each * q >= COMPARE_BEYOND;
+}
+
+static size_t shift_of_rounds(const struct compare_samples *old, const struct compare_samples *new,
+	double percentile, double margin, struct permute_shift *ret)
+{
+	struct compare_round *rounds = calloc(old->n_runs ?: 1, sizeof(*rounds));
+	double *d = calloc(old->n_runs ?: 1, sizeof(*d));
+	size_t n, m = 0;
+
+	if (!rounds || !d)
+		abort();
+	n = compare_rounds(old, new, rounds, old->n_runs);
+	for (size_t i = 0; i < n; i++) {
+		if (old->runs[rounds[i].old].n && new->runs[rounds[i].new].n)
+			d[m++] = log_of_run(new, rounds[i].new, percentile) -
+				log_of_run(old, rounds[i].old, percentile);
 	}
-	/* an interval open above may still lie above the limit altogether */
-	if (ret->low > limit->max_regress)
-		ret->verdict = COMPARE_REGRESSED;
+	permute_pairs(d, m, margin, ret);
+	free(rounds);
+	free(d);
+	return m;
+}
+
+static size_t shift_of_groups(const struct compare_samples *old, const struct compare_samples *new,
+	double percentile, double margin, struct permute_shift *ret)
+{
+	double *a = calloc(old->n_runs ?: 1, sizeof(*a)), *b = calloc(new->n_runs ?: 1, sizeof(*b));
+	size_t n = 0, m = 0;
+
+	if (!a || !b)
+		abort();
+	for (size_t i = 0; i < old->n_runs; i++) {
+		if (old->runs[i].n)
+			a[n++] = log_of_run(old, i, percentile);
+	}
+	for (size_t i = 0; i < new->n_runs; i++) {
+		if (new->runs[i].n)
+			b[m++] = log_of_run(new, i, percentile);
+	}
+	permute_two(a, n, b, m, margin, ret);
 	free(a);
 	free(b);
+	return n < m ? n : m;
+}
+
+/* What a percentile's size is measured by: tails are known less well than the middle. */
+static double size_asked(double percentile, double detect)
+{
+	return percentile == COMPARE_MEAN ? detect
+		: percentile > 99         ? 8 * detect
+		: percentile >= 99        ? 4 * detect
+		: percentile >= 80        ? 2 * detect
+					  : detect;
+}
+
+/* What was found becomes a verdict. @above, @below: probabilities of what was seen, were there no change. */
+void compare_decide(struct compare_result *ret, const struct compare_limit *limit, double above,
+	double below, double alpha, double detect)
+{
+	double asked = size_asked(limit->percentile, detect);
+	double accepted = limit->max_regress > asked ? limit->max_regress : asked;
+
+	ret->p = above;
+	if (above < alpha && ret->change > limit->max_regress && ret->change >= asked / 5)
+		ret->verdict = COMPARE_SLOWER;
+	else if (below < alpha && -ret->change >= asked / 5)
+		ret->verdict = COMPARE_FASTER;
+	else if (ret->high <= accepted)
+		ret->verdict = COMPARE_SAME;
+	else
+		ret->verdict = COMPARE_UNDECIDED;
+}
+
+static void take_of_runs(const struct compare_samples *old, const struct compare_samples *new,
+	const struct compare_limit *limit, double alpha, double detect, struct compare_result *ret)
+{
+	double margin = log1p(limit->max_regress), se, sizes, found;
+	bool paired = compare_are_paired(old, new);
+	struct permute_shift shift;
+	size_t n = (paired ? shift_of_rounds : shift_of_groups)(
+		old, new, limit->percentile, margin, &shift);
+
+	ret->method = paired ? COMPARE_PAIRED : COMPARE_GROUPS;
+	ret->change = expm1(shift.estimate);
+	ret->low = expm1(shift.low);
+	ret->high = expm1(shift.high);
+	if (n < COMPARE_RUNS) {
+		ret->low = -1;
+		ret->high = INFINITY;
+		ret->p = 1;
+		ret->verdict = COMPARE_UNDECIDED;
+		ret->needs = COMPARE_RUNS;
+		return;
+	}
+	compare_decide(ret, limit, shift.above, shift.below, alpha, detect);
+	se = (shift.high - shift.low) / 2 / permute_normal_tail(0.025);
+	sizes = permute_normal_tail(alpha) + permute_normal_tail(COMPARE_POWER_TAIL);
+	found = margin + sizes * se;
+	/* with so few runs no difference at all reaches the probability */
+	if ((paired ? pow(0.5, (double)n)
+		    : exp(2 * lgamma((double)n + 1) - lgamma(2.0 * (double)n + 1))) >= alpha)
+		found = INFINITY;
+	ret->could_see = expm1(found);
+	if (ret->verdict == COMPARE_UNDECIDED && isfinite(se)) {
+		double asked = log1p(size_asked(limit->percentile, detect));
+		double least = log2(1 / alpha) + 1;
+		double more = sizes * se / asked;
+
+		ret->needs = (size_t)ceil(fmax(least, (double)n * more * more));
+	}
+}
+
+/* ---- one quantity -------------------------------------------------------------------------- */
+
+void compare_quantity(const struct compare_samples *old, const struct compare_samples *new,
+	const struct compare_limit *limit, double alpha, double detect, struct compare_result *ret)
+{
+	double p = limit->percentile;
+
+	*ret = (struct compare_result){.verdict = COMPARE_SAME,
+		.low = -1,
+		.high = INFINITY,
+		.could_see = INFINITY,
+		.p = 1};
+	if (p == COMPARE_FAILURES) {
+		compare_failures(old, new, alpha, ret);
+		return;
+	}
+	ret->old_ns = (int64_t)quantity_of(old->values, old->n, p);
+	ret->new_ns = (int64_t)quantity_of(new->values, new->n, p);
+	if (within_runs(old, p) && within_runs(new, p))
+		take_of_runs(old, new, limit, alpha, detect, ret);
+	else
+		compare_tail(old, new, limit, alpha, detect, ret);
 }

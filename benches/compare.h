@@ -6,82 +6,114 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "benches/text.h"
 #include "common/err.h"
-#include "common/json.h"
 
 /*
- * Has a latency become worse? Latencies are skewed, have several humps, and come in good and bad
- * minutes, so neither means nor standard deviations are looked at, and no distribution is
- * assumed; benches/METHOD.md has the reasons.
+ * Has a latency become worse? benches/METHOD.md has the reasons for what is done here.
  *
- * A percentile is compared as the ratio new/old with a 95 % interval:
+ * A *sample* is one create. A *run* is the samples of one process: they share a pager, memory layout and minute, and
+ * differ less among themselves than two runs of one build do. A *round* is one run of the old build and one of the
+ * new, one after the other. What is exchanged in every test is a run, never a sample.
  *
- * - where at least COMPARE_TAIL samples lie on either side of it, by a circular block bootstrap
- *   (Politis and Romano, 1992) with percentile intervals: blocks keep what neighbours in time
- *   have in common, and where there are COMPARE_RUNS runs or more, whole runs are drawn first, so
- *   that the difference between runs counts as noise;
- * - further out, from order statistics: the old one's upper bound against the new one's lower,
- *   and the other way round, each wrong with a probability of at most 5 %. For p99 that takes 299
- *   samples on each side; with fewer it is not decided.
- *
- * It has regressed where the whole interval lies above the limit.
+ * - A percentile that each run has samples beyond (p50, p90), and the mean, is taken of each run; the logarithms of
+ *   new and old are compared by the signed-rank test where runs are paired by rounds, else by the rank-sum test.
+ * - Further out (p99, p99.9) it is counted how many samples of each run lie beyond the percentile of both builds
+ *   together, and the counts are exchanged. In rounds, samples are taken relative to their round's median first, so
+ *   that a slow minute is not a tail. Bounds come from the same test, with the new samples divided by a ratio.
+ * - Failures are counted by run, and exchanged likewise.
  */
-#define COMPARE_TAIL 10
-#define COMPARE_RUNS 4
+#define COMPARE_RUNS 4 /* runs of each build without which nothing is decided */
+#define COMPARE_BEYOND                                                                             \
+	2 /* samples beyond a percentile, in each run, for it to be taken of each run */
 #define COMPARE_LIMITS_MAX 8
-#define COMPARE_RESAMPLES 2000
+#define COMPARE_ALPHA 0.005 /* probability of one false alarm in a whole comparison */
+#define COMPARE_POWER_TAIL 0.1 /* a change of the size that "could be seen" is missed so often */
+
+#define COMPARE_MEAN 0.0 /* as a percentile */
+#define COMPARE_FAILURES (-1.0)
 
 struct compare_limit {
-	double percentile; /* 50: p50 */
-	double max_regress; /* 0.05: 5 % */
+	double percentile; /* 50: p50; or COMPARE_MEAN, COMPARE_FAILURES */
+	double max_regress; /* 0.05: 5 % slower is accepted */
 };
 
-/* "p50=5%,p99=10%". -EINVAL says what is wrong. */
+/* "p50=5%,p99=10%,mean=5%"; each only once. -EINVAL says what is wrong. */
 int compare_limits_parse(const char *text, struct compare_limit ret[static COMPARE_LIMITS_MAX],
 	size_t *ret_n, struct err *err);
+/* "p50", "mean", "failures". */
+const char *compare_quantity_name(double percentile, char ret[static 16]);
 
-/* Samples of one measurement, run after run, each in the order of time. */
+struct compare_run {
+	size_t begin, n; /* in the values */
+	size_t failed;
+	long round; /* -1: belongs to none */
+};
+
+/* Samples of one measurement, run after run. */
 struct compare_samples {
 	int64_t *values;
-	size_t n, room;
-	size_t *runs; /* where each run begins in values */
+	size_t n;
+	struct compare_run *runs;
 	size_t n_runs;
 	size_t failed;
 };
 
 void compare_samples_clear(struct compare_samples *s);
 #define cleanup_samples __attribute__((__cleanup__(compare_samples_clear)))
-void compare_samples_add(struct compare_samples *s, const int64_t *values, size_t n, size_t failed);
+/* One more run, of @n (may be 0) values ≥ 0; @round ≥ 0, or -1. */
+void compare_samples_add(
+	struct compare_samples *s, const int64_t *values, size_t n, size_t failed, long round);
 
-enum compare_verdict { COMPARE_OK, COMPARE_REGRESSED, COMPARE_UNDECIDED };
-enum compare_method { COMPARE_BOOTSTRAP, COMPARE_ORDER };
+enum compare_verdict {
+	COMPARE_SAME,
+	COMPARE_FASTER,
+	COMPARE_SLOWER,
+	COMPARE_UNDECIDED, /* too few runs, or too much noise for the size that was asked for */
+	COMPARE_UNTESTED, /* too few samples for so far a percentile */
+	COMPARE_VERDICTS
+};
+extern const char *const compare_verdict_names[COMPARE_VERDICTS];
+
+enum compare_method {
+	COMPARE_PAIRED, /* of each run, by rounds */
+	COMPARE_GROUPS, /* of each run */
+	COMPARE_PAIRED_COUNTS, /* how many lie beyond, by rounds */
+	COMPARE_GROUP_COUNTS,
+	COMPARE_BY_SAMPLE, /* failures, of fewer runs than COMPARE_RUNS */
+	COMPARE_METHODS
+};
+extern const char *const compare_method_names[COMPARE_METHODS];
 
 struct compare_result {
-	int64_t old_ns, new_ns;
-	/* new/old - 1; of an undecided one low is -1 or high INFINITY where that side is open */
+	int64_t old_ns, new_ns; /* of all samples; failures: how many */
+	/* new/old − 1, with a 95 % interval; low is -1, or high INFINITY, where that side is open */
 	double change, low, high;
+	double p; /* of what was seen, or more, were the new build not slower than the limit */
+	double could_see; /* the least change that is found nine times in ten; INFINITY: none */
 	enum compare_verdict verdict;
 	enum compare_method method;
-	size_t needs; /* UNDECIDED: samples on each side that would decide */
+	size_t needs; /* UNTESTED: samples, UNDECIDED: runs, of each build that would decide; 0: not known */
 };
 
-/* Compare the percentile of @limit. Both have samples. The same input gives the same answer. */
-void compare_percentile(const struct compare_samples *old, const struct compare_samples *new,
-	const struct compare_limit *limit, struct compare_result *ret);
+/*
+ * The part of COMPARE_ALPHA that belongs to each of @n quantities, the nearest to the middle having most, of one of
+ * @n_series series.
+ */
+void compare_share_alpha(
+	const struct compare_limit *limits, size_t n, size_t n_series, double *ret_alpha);
 
 /*
- * All series that documents @old and @new have in common (by run id and series name; runs of the
- * same id are put together), against @limits. *@ret:
- * {"verdict":"ok"|"regressed","rows":[{"id","name","percentile","n_old","n_new",
- * "old_ns","new_ns","change","low","high","limit","verdict","method"}…],"notes":[…]}; new
- * failures are a regression too. @only (may be NULL): series whose "ID NAME" contains it. -ENOENT
- * where nothing is in common.
+ * Compare one quantity. @detect: the change of the median that has to be found, 0.05: 5 % (twice as much for p90, four
+ * and eight times for p99 and p99.9). Both have samples, or (failures) runs. The same input gives the same answer.
  */
-int compare_documents(const json_t *old, const json_t *new, const char *only,
-	const struct compare_limit *limits, size_t n_limits, json_t **ret, struct err *err);
-bool compare_regressed(const json_t *result);
-/* As a table for a terminal. */
-void compare_print(struct text *out, const json_t *result);
+void compare_quantity(const struct compare_samples *old, const struct compare_samples *new,
+	const struct compare_limit *limit, double alpha, double detect, struct compare_result *ret);
+
+/* Two samples' rounds that have both runs: by number, at most @max; how many there are. */
+struct compare_round {
+	size_t old, new; /* their runs' numbers */
+};
+size_t compare_rounds(const struct compare_samples *old, const struct compare_samples *new,
+	struct compare_round *ret, size_t max);
 
 #endif

@@ -1,32 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two documents, series by series. What an earlier build failed to do is a regression where a
- * later one fails more often, whatever its latencies; what only one of the two measured is said
- * and not judged.
+ * Two documents, series by series, and what that means for the whole. A series that is gone is a regression, since
+ * whatever made it gone is one; what only the new document measures is said and not judged. Of rows that are not
+ * decided only those of the median and of failures keep the whole from being decided: a tail is never known well, and
+ * says by its interval how well.
  */
+#include "benches/compare_documents.h"
+
 #include <math.h>
 #include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "benches/compare.h"
 #include "benches/series.h"
 #include "common/limits.h"
 #include "common/str.h"
 
-static const char *const verdict_names[] = {
-	[COMPARE_OK] = "ok",
-	[COMPARE_REGRESSED] = "regressed",
-	[COMPARE_UNDECIDED] = "undecided",
-};
-
-static const char *const method_names[] = {
-	[COMPARE_BOOTSTRAP] = "block bootstrap",
-	[COMPARE_ORDER] = "order statistics",
-};
-
 struct pair {
 	char *id, *name;
 	struct compare_samples old, new;
+	bool in_new; /* the new document names it, with or without samples */
 };
 
 struct pairs {
@@ -46,6 +40,13 @@ static void pairs_free(struct pairs *p)
 }
 DEFINE_CLEANUP(struct pairs *, pairs_free)
 
+static const char *text_of(const json_t *obj, const char *key)
+{
+	return json_string_value(json_object_get(obj, key)) ?: "";
+}
+
+/* ---- gathering ----------------------------------------------------------------------------- */
+
 static struct pair *pair_get(struct pairs *p, const char *id, const char *name)
 {
 	for (size_t i = 0; i < p->n; i++) {
@@ -59,11 +60,10 @@ static struct pair *pair_get(struct pairs *p, const char *id, const char *name)
 	return &p->list[p->n++];
 }
 
-static int take_series(
-	struct pairs *p, const char *id, const json_t *obj, bool is_new, struct err *err)
+static int take_series(struct pairs *p, const char *id, const json_t *obj, bool is_new, long round,
+	struct err *err)
 {
 	cleanup_series struct bench_series s = {0};
-	struct compare_samples *to;
 	cleanup_free int64_t *values = NULL;
 	struct pair *pair;
 	int r = bench_series_from_json(obj, &s, err);
@@ -72,8 +72,8 @@ static int take_series(
 		err_prefix(err, "%s", id);
 		return r;
 	}
-	/* the first create is one sample by its nature */
-	if (!strcmp(s.name, "first"))
+	/* the first create of a run is no sample of anything that has several */
+	if (!strcmp(s.name, "first") && s.n <= 1)
 		return 0;
 	pair = pair_get(p, id, s.name);
 	if (!pair)
@@ -83,14 +83,22 @@ static int take_series(
 		abort();
 	for (size_t i = 0; i < s.n; i++)
 		values[i] = s.samples[i].total;
-	to = is_new ? &pair->new : &pair->old;
-	compare_samples_add(to, values, s.n, s.failed);
+	pair->in_new |= is_new;
+	compare_samples_add(is_new ? &pair->new : &pair->old, values, s.n, s.failed, round);
 	return 0;
+}
+
+/* Of a document of `bench ab` only the runs of one side. */
+static bool of_side(const json_t *run, bool is_new)
+{
+	const char *side = json_string_value(json_object_get(run, "side"));
+
+	return !side || !strcmp(side, is_new ? "new" : "old");
 }
 
 static int take_document(struct pairs *p, const json_t *doc, bool is_new, struct err *err)
 {
-	const json_t *run, *series;
+	const json_t *run, *series, *round;
 	size_t i, j;
 
 	json_array_foreach(json_object_get(doc, "runs"), i, run)
@@ -98,16 +106,24 @@ static int take_document(struct pairs *p, const json_t *doc, bool is_new, struct
 		const char *id;
 		int r = json_get_string(run, "id", &id, err);
 
+		if (r == 0 && !of_side(run, is_new))
+			continue;
+		round = json_object_get(run, "round");
 		json_array_foreach(json_object_get(run, "series"), j, series)
 		{
 			if (r == 0)
-				r = take_series(p, id, series, is_new, err);
+				r = take_series(p, id, series, is_new,
+					json_is_integer(round) ? (long)json_integer_value(round)
+							       : -1,
+					err);
 		}
 		if (r < 0)
 			return r;
 	}
 	return 0;
 }
+
+/* ---- may they be compared? ------------------------------------------------------------------ */
 
 static void note(json_t *notes, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
@@ -119,50 +135,222 @@ static void note(json_t *notes, const char *fmt, ...)
 	va_start(args, fmt);
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
-	json_array_append_new(notes, json_string(text));
+	json_array_append_new(notes, json_lossy(text, strlen(text)));
 }
 
-/* What makes two documents hard to compare. */
-static void note_hosts(json_t *notes, const json_t *old, const json_t *new)
+static const struct {
+	const char *name;
+	enum compare_across bit;
+} across_names[] = {
+	{"host", ACROSS_HOST},
+	{"accel", ACROSS_ACCEL},
+	{"template", ACROSS_TEMPLATE},
+	{"parbake", ACROSS_PARBAKE},
+	{"all", ACROSS_ALL},
+};
+
+int compare_across_parse(const char *text, unsigned *ret, struct err *err)
 {
-	static const char *const facts[] = {
-		"cores", "cpu", "kernel", "accel", "monitor", "monitor_version", "memory"};
-	const json_t *a = json_object_get(old, "host"), *b = json_object_get(new, "host");
+	unsigned bits = 0;
 
-	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++) {
-		const json_t *x = json_object_get(a, facts[i]), *y = json_object_get(b, facts[i]);
+	for (const char *at = text; *at;) {
+		size_t len = strcspn(at, ","), i,
+		       n = sizeof(across_names) / sizeof(across_names[0]);
 
-		if (!json_equal(x, y)) {
-			cleanup_free char *was = json_dumps(x ?: json_null(), JSON_ENCODE_ANY);
-			cleanup_free char *is = json_dumps(y ?: json_null(), JSON_ENCODE_ANY);
+		for (i = 0; i < n; i++) {
+			if (strlen(across_names[i].name) == len &&
+				!strncmp(across_names[i].name, at, len))
+				break;
+		}
+		if (i == n)
+			return err_set(err, EINVAL,
+				"\"%.*s\": host, accel, template, parbake or all", (int)len, at);
+		bits |= across_names[i].bit;
+		at += len + (at[len] == ',');
+	}
+	*ret = bits;
+	return 0;
+}
 
-			note(notes, "the hosts differ in %s: %s, now %s", facts[i], was ?: "?",
-				is ?: "?");
+/* One fact that differs: a note where that was asked for, else a reason not to compare. */
+static void fact_differs(json_t *why, json_t *notes, unsigned across, enum compare_across bit,
+	const char *name, const json_t *was, const json_t *is)
+{
+	cleanup_free char *a = json_dumps(was ?: json_null(), JSON_ENCODE_ANY);
+	cleanup_free char *b = json_dumps(is ?: json_null(), JSON_ENCODE_ANY);
+	const char *option = "host";
+
+	for (size_t i = 0; i < sizeof(across_names) / sizeof(across_names[0]); i++) {
+		if (across_names[i].bit == bit)
+			option = across_names[i].name;
+	}
+	if (across & bit)
+		note(notes, "they differ in %s: %s, now %s", name, a ?: "?", b ?: "?");
+	else
+		note(why, "they differ in %s: %s, now %s (--across %s compares them still)", name,
+			a ?: "?", b ?: "?", option);
+}
+
+static const json_t *run_by_id(const json_t *doc, const char *id)
+{
+	const json_t *run;
+	size_t i;
+
+	json_array_foreach(json_object_get(doc, "runs"), i, run)
+	{
+		if (!strcmp(text_of(run, "id"), id))
+			return run;
+	}
+	return NULL;
+}
+
+/* Digests of the templates of runs that both have. */
+static void check_templates(
+	const json_t *old, const json_t *new, unsigned across, json_t *why, json_t *notes)
+{
+	const json_t *run;
+	size_t i;
+
+	json_array_foreach(json_object_get(old, "runs"), i, run)
+	{
+		const json_t *other = run_by_id(new, text_of(run, "id"));
+		const json_t *was = json_object_get(json_object_get(run, "facts"), "digest");
+		const json_t *is = json_object_get(json_object_get(other, "facts"), "digest");
+
+		if (other && was && is && !json_equal(was, is)) {
+			fact_differs(why, notes, across, ACROSS_TEMPLATE, "the template", was, is);
+			return;
 		}
 	}
 }
 
-static void add_row(
-	json_t *rows, const struct pair *p, const struct compare_limit *limit, bool *regressed)
+static void check_facts(
+	const json_t *old, const json_t *new, unsigned across, json_t *why, json_t *notes)
+{
+	static const struct {
+		const char *name;
+		enum compare_across bit;
+	} facts[] = {{"cores", ACROSS_HOST}, {"cpu", ACROSS_HOST}, {"memory", ACROSS_HOST},
+		{"machine", ACROSS_HOST}, {"kernel", ACROSS_HOST}, {"accel", ACROSS_ACCEL},
+		{"monitor", ACROSS_ACCEL}, {"monitor_version", ACROSS_ACCEL}};
+	const json_t *a = json_object_get(old, "host"), *b = json_object_get(new, "host");
+
+	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++) {
+		const json_t *x = json_object_get(a, facts[i].name);
+		const json_t *y = json_object_get(b, facts[i].name);
+
+		if ((x || y) && !(x && y && json_equal(x, y)))
+			fact_differs(why, notes, across, facts[i].bit, facts[i].name, x, y);
+	}
+	if (!json_equal(json_object_get(old, "parbake"), json_object_get(new, "parbake")))
+		fact_differs(why, notes, across, ACROSS_PARBAKE, "parbake's version",
+			json_object_get(old, "parbake"), json_object_get(new, "parbake"));
+	check_templates(old, new, across, why, notes);
+}
+
+/* ---- rows ---------------------------------------------------------------------------------- */
+
+static json_t *number_or_null(double x)
+{
+	return isfinite(x) ? json_real(x) : json_null();
+}
+
+/* What the rows so far come to. */
+struct sum {
+	json_t *rows, *notes, *why;
+	bool slower, faster, undecided;
+};
+
+static enum compare_verdict add_row(struct sum *sum, const struct pair *p,
+	const struct compare_limit *limit, double alpha, double detect)
 {
 	struct compare_result res;
+	char name[16];
 	json_t *row;
 
-	compare_percentile(&p->old, &p->new, limit, &res);
-	row = json_pack("{s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s, s:s}", "id", p->id,
-		"name", p->name, "percentile", limit->percentile, "n_old", (json_int_t)p->old.n,
-		"n_new", (json_int_t)p->new.n, "old_ns", (json_int_t)res.old_ns, "new_ns",
-		(json_int_t)res.new_ns, "change", res.change, "low", res.low, "limit",
-		limit->max_regress, "verdict", verdict_names[res.verdict], "method",
-		method_names[res.method]);
+	compare_quantity(&p->old, &p->new, limit, alpha, detect, &res);
+	row = json_pack(
+		"{s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s, s:s}", "id",
+		p->id, "name", p->name, "quantity", compare_quantity_name(limit->percentile, name),
+		"percentile", limit->percentile, "n_old", (json_int_t)p->old.n, "n_new",
+		(json_int_t)p->new.n, "runs_old", (json_int_t)p->old.n_runs, "runs_new",
+		(json_int_t)p->new.n_runs, "old_ns", (json_int_t)res.old_ns, "new_ns",
+		(json_int_t)res.new_ns, "change", res.change, "limit", limit->max_regress, "p",
+		res.p, "verdict", compare_verdict_names[res.verdict], "method",
+		compare_method_names[res.method]);
 	if (!row)
 		abort();
-	/* JSON knows no infinity */
-	json_object_set_new(row, "high", isfinite(res.high) ? json_real(res.high) : json_null());
-	if (res.verdict == COMPARE_UNDECIDED)
+	json_object_set_new(row, "low", res.low > -1 ? json_real(res.low) : json_null());
+	json_object_set_new(row, "high", number_or_null(res.high));
+	json_object_set_new(row, "could_see", number_or_null(res.could_see));
+	if (res.needs)
 		json_object_set_new(row, "needs", json_integer((json_int_t)res.needs));
-	json_array_append_new(rows, row);
-	*regressed |= res.verdict == COMPARE_REGRESSED;
+	json_array_append_new(sum->rows, row);
+	return res.verdict;
+}
+
+static void say_row(struct sum *sum, const struct pair *p, enum compare_verdict verdict)
+{
+	const json_t *row = json_array_get(sum->rows, json_array_size(sum->rows) - 1);
+	double percentile = json_number_value(json_object_get(row, "percentile"));
+	const json_t *see = json_object_get(row, "could_see");
+	long long needs = json_integer_value(json_object_get(row, "needs"));
+	double change = json_number_value(json_object_get(row, "change")) * 100;
+
+	if (percentile == COMPARE_FAILURES) {
+		if (verdict != COMPARE_SAME)
+			note(sum->why, "%s %s: %zu of %zu failed, %zu of %zu before%s", p->id,
+				p->name, p->new.failed, p->new.n + p->new.failed, p->old.failed,
+				p->old.n + p->old.failed,
+				verdict == COMPARE_SLOWER ? "" : ": too few to say");
+	} else if (verdict == COMPARE_SLOWER || verdict == COMPARE_FASTER) {
+		note(sum->why, "%s %s: %s is %+.1f %%", p->id, p->name, text_of(row, "quantity"),
+			change);
+	} else if (verdict == COMPARE_UNDECIDED &&
+		(p->old.n_runs < COMPARE_RUNS || p->new.n_runs < COMPARE_RUNS)) {
+		note(sum->why,
+			"%s %s: %zu and %zu runs; nothing is known of how runs differ with fewer "
+			"than %d",
+			p->id, p->name, p->old.n_runs, p->new.n_runs, COMPARE_RUNS);
+	} else if (verdict == COMPARE_UNDECIDED && json_is_number(see)) {
+		note(sum->why,
+			"%s %s: %s %+.1f %%, and only %+.1f %% or more could be seen (%lld runs "
+			"each would do)",
+			p->id, p->name, text_of(row, "quantity"), change,
+			json_number_value(see) * 100, needs);
+	} else if (verdict == COMPARE_UNDECIDED || verdict == COMPARE_UNTESTED) {
+		note(sum->why, "%s %s: %s takes %lld runs or samples", p->id, p->name,
+			text_of(row, "quantity"), needs);
+	}
+}
+
+static void judge_pair(struct sum *sum, const struct pair *p, const struct compare_request *rq,
+	const double *alpha)
+{
+	if (p->old.n && !p->new.n) {
+		note(sum->why, "%s %s: %s", p->id, p->name,
+			p->in_new ? "no create of the new build succeeded"
+				  : "the new document does not have it any more");
+		sum->slower = true;
+		return;
+	}
+	if (!p->old.n) {
+		if (p->new.n)
+			note(sum->notes, "%s %s: only the new document has it", p->id, p->name);
+		return;
+	}
+	for (size_t i = 0; i < rq->n_limits; i++) {
+		double percentile = rq->limits[i].percentile;
+		enum compare_verdict v = add_row(sum, p, &rq->limits[i], alpha[i], rq->detect);
+		bool decides =
+			percentile == COMPARE_FAILURES || percentile == 50 || rq->n_limits == 1;
+
+		sum->slower |= v == COMPARE_SLOWER;
+		sum->faster |= v == COMPARE_FASTER;
+		sum->undecided |= decides && (v == COMPARE_UNDECIDED || v == COMPARE_UNTESTED);
+		if (v == COMPARE_SLOWER || v == COMPARE_FASTER || (decides && v != COMPARE_SAME))
+			say_row(sum, p, v);
+	}
 }
 
 static bool wanted(const struct pair *p, const char *only)
@@ -172,12 +360,40 @@ static bool wanted(const struct pair *p, const char *only)
 	return !only || strstr(text, only);
 }
 
-int compare_documents(const json_t *old, const json_t *new, const char *only,
-	const struct compare_limit *limits, size_t n_limits, json_t **ret, struct err *err)
+/* ---- the whole ----------------------------------------------------------------------------- */
+
+/* Of a document of `bench ab`: was the host too busy to believe that nothing changed? */
+static void heed_host(struct sum *sum, const json_t *doc)
+{
+	const json_t *ab = json_object_get(doc, "ab");
+	const char *busy = json_string_value(json_object_get(ab, "busy"));
+
+	if (!busy)
+		return;
+	if (!strcmp(busy, "too busy")) {
+		note(sum->why, "the host was too busy: %s", text_of(ab, "host"));
+		sum->undecided = true;
+		sum->slower = false;
+	} else if (!strcmp(busy, "busy") && sum->slower) {
+		note(sum->notes,
+			"the host was busy (%s): the difference is real, its size is that of a "
+			"busy host",
+			text_of(ab, "host"));
+	} else if (!strcmp(busy, "busy")) {
+		note(sum->why, "the host was busy: %s", text_of(ab, "host"));
+		sum->undecided = true;
+	}
+}
+
+int compare_documents(const json_t *old, const json_t *new, const struct compare_request *rq,
+	json_t **ret, struct err *err)
 {
 	cleanup_with(pairs_free_p_) struct pairs *pairs = calloc(1, sizeof(*pairs));
-	cleanup_json json_t *rows = json_array(), *notes = json_array();
-	bool regressed = false;
+	cleanup_json json_t *rows = json_array(), *notes = json_array(), *why = json_array();
+	struct sum sum = {.rows = rows, .notes = notes, .why = why};
+	const char *verdict = "incomparable";
+	double alpha[COMPARE_LIMITS_MAX + 1];
+	size_t common = 0;
 	int r;
 
 	if (!pairs)
@@ -185,51 +401,79 @@ int compare_documents(const json_t *old, const json_t *new, const char *only,
 	if ((r = take_document(pairs, old, false, err)) < 0 ||
 		(r = take_document(pairs, new, true, err)) < 0)
 		return r;
-	note_hosts(notes, old, new);
-	for (size_t i = 0; i < pairs->n; i++) {
-		const struct pair *p = &pairs->list[i];
-
-		if (!wanted(p, only))
-			continue;
-		if (p->new.failed > p->old.failed) {
-			note(notes, "%s, %s: %zu failed, %zu before: a regression", p->id, p->name,
-				p->new.failed, p->old.failed);
-			regressed = true;
+	if (old != new)
+		check_facts(old, new, rq->across, why, notes);
+	for (size_t i = 0; i < pairs->n; i++)
+		common += wanted(&pairs->list[i], rq->only) && pairs->list[i].old.n;
+	if (!common)
+		note(why, "the old document has no series%s%s%s to compare with",
+			rq->only ? " that contains \"" : "", rq->only ?: "", rq->only ? "\"" : "");
+	if (!json_array_size(why)) {
+		compare_share_alpha(rq->limits, rq->n_limits, common, alpha);
+		for (size_t i = 0; i < pairs->n; i++) {
+			if (wanted(&pairs->list[i], rq->only))
+				judge_pair(&sum, &pairs->list[i], rq, alpha);
 		}
-		if (!p->old.n || !p->new.n) {
-			note(notes, "%s, %s: only the %s document has it", p->id, p->name,
-				p->new.n ? "new" : "old");
-			continue;
-		}
-		for (size_t j = 0; j < n_limits; j++)
-			add_row(rows, p, &limits[j], &regressed);
+		if (old != new)
+			note(notes,
+				"measured at different times: what the host did in between counts "
+				"as a "
+				"change (METHOD.md says how often); `parbake bench ab` measures in "
+				"turn");
+		heed_host(&sum, new);
+		verdict = sum.slower    ? "slower"
+			: sum.undecided ? "undecided"
+			: sum.faster    ? "faster"
+					: "same";
 	}
-	if (!json_array_size(rows) && !regressed)
-		return err_set(err, ENOENT, "the two documents have no series in common%s%s%s",
-			only ? " that contains \"" : "", only ?: "", only ? "\"" : "");
-	*ret = json_pack("{s:s, s:O, s:O}", "verdict", regressed ? "regressed" : "ok", "rows", rows,
-		"notes", notes);
+	*ret = json_pack("{s:s, s:O, s:f, s:O, s:O}", "verdict", verdict, "why", why, "detect",
+		rq->detect, "rows", rows, "notes", notes);
 	return 0;
 }
 
-bool compare_regressed(const json_t *result)
+enum compare_outcome compare_outcome_of(const json_t *result)
 {
-	return strcmp(json_string_value(json_object_get(result, "verdict")) ?: "", "ok") != 0;
+	const char *verdict = text_of(result, "verdict");
+
+	return !strcmp(verdict, "same") || !strcmp(verdict, "faster") ? OUTCOME_GOOD
+		: !strcmp(verdict, "slower")                          ? OUTCOME_SLOWER
+		: !strcmp(verdict, "undecided")                       ? OUTCOME_UNDECIDED
+								      : OUTCOME_INCOMPARABLE;
 }
 
-static double ms(const json_t *row, const char *key)
+/* ---- as a table ---------------------------------------------------------------------------- */
+
+static const char *percent(const json_t *row, const char *key, char ret[static 24])
 {
-	return (double)json_integer_value(json_object_get(row, key)) / 1e6;
+	const json_t *x = json_object_get(row, key);
+
+	if (json_is_number(x))
+		snprintf(ret, 24, "%+.1f %%", json_number_value(x) * 100);
+	else
+		snprintf(ret, 24, "open");
+	return ret;
 }
 
-static double percent(const json_t *row, const char *key)
+static void print_row(struct text *out, const json_t *row)
 {
-	return json_number_value(json_object_get(row, key)) * 100;
-}
+	bool failures = json_number_value(json_object_get(row, "percentile")) == COMPARE_FAILURES;
+	double unit = failures ? 1 : 1e6;
+	char a[24], b[24], interval[64];
 
-static const char *text_of(const json_t *row, const char *key)
-{
-	return json_string_value(json_object_get(row, key)) ?: "";
+	snprintf(interval, sizeof(interval), "%s to %s", percent(row, "low", a),
+		percent(row, "high", b));
+	text_add(out, "  %-8s %-8s %7lld %7lld %9.*f %9.*f", text_of(row, "name"),
+		text_of(row, "quantity"),
+		(long long)json_integer_value(json_object_get(row, "n_old")),
+		(long long)json_integer_value(json_object_get(row, "n_new")), failures ? 0 : 2,
+		(double)json_integer_value(json_object_get(row, "old_ns")) / unit, failures ? 0 : 2,
+		(double)json_integer_value(json_object_get(row, "new_ns")) / unit);
+	if (failures)
+		text_add(out, " %9s  %-20s %8s  %s\n", "", "", "", text_of(row, "verdict"));
+	else
+		text_add(out, " %9s  %-20s %8s  %s (%s)\n", percent(row, "change", a), interval,
+			percent(row, "could_see", b), text_of(row, "verdict"),
+			text_of(row, "method"));
 }
 
 void compare_print(struct text *out, const json_t *result)
@@ -238,33 +482,19 @@ void compare_print(struct text *out, const json_t *result)
 	const char *last = "";
 	size_t i;
 
-	text_add(out, "%-8s %5s %7s %7s %10s %10s %8s  %-20s %7s  %s\n", "series", "", "n old",
-		"n new", "old ms", "new ms", "change", "95 % interval", "limit", "verdict");
+	if (json_array_size(json_object_get(result, "rows")))
+		text_add(out, "  %-8s %-8s %7s %7s %9s %9s %9s  %-20s %8s  %s\n", "series", "",
+			"n old", "n new", "old ms", "new ms", "change", "95 % interval", "sees",
+			"verdict");
 	json_array_foreach(json_object_get(result, "rows"), i, row)
 	{
-		char high[16] = "open", low[16] = "open", interval[40];
-
 		if (strcmp(last, text_of(row, "id")))
 			text_add(out, "%s\n", last = text_of(row, "id"));
-		if (!json_is_null(json_object_get(row, "high")))
-			snprintf(high, sizeof(high), "%+.1f %%", percent(row, "high"));
-		if (percent(row, "low") > -100)
-			snprintf(low, sizeof(low), "%+.1f %%", percent(row, "low"));
-		snprintf(interval, sizeof(interval), "%s to %s", low, high);
-		text_add(out,
-			"  %-6s p%-4g %7lld %7lld %10.2f %10.2f %+7.1f%%  %-20s %6.1f%%  %s (%s)",
-			text_of(row, "name"), json_number_value(json_object_get(row, "percentile")),
-			(long long)json_integer_value(json_object_get(row, "n_old")),
-			(long long)json_integer_value(json_object_get(row, "n_new")),
-			ms(row, "old_ns"), ms(row, "new_ns"), percent(row, "change"), interval,
-			percent(row, "limit"), text_of(row, "verdict"), text_of(row, "method"));
-		if (json_object_get(row, "needs"))
-			text_add(out, ": needs %lld samples on each side",
-				(long long)json_integer_value(json_object_get(row, "needs")));
-		text_add(out, "\n");
+		print_row(out, row);
 	}
 	json_array_foreach(json_object_get(result, "notes"), i, one)
 		text_add(out, "note: %s\n", json_string_value(one) ?: "");
-	text_add(out, "%s\n",
-		compare_regressed(result) ? "REGRESSED" : "no regression beyond the limits");
+	json_array_foreach(json_object_get(result, "why"), i, one)
+		text_add(out, "because: %s\n", json_string_value(one) ?: "");
+	text_add(out, "verdict: %s\n", text_of(result, "verdict"));
 }

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "benches/series.h"
 #include "common/file.h"
 #include "common/limits.h"
 #include "common/str.h"
@@ -95,6 +96,25 @@ void bench_document_add(json_t *doc, json_t *run)
 		abort(); /* no memory, or no document */
 }
 
+/* Every series has samples that can be believed: whole numbers ≥ 0, as many as it says. */
+static int check_series(const json_t *run, struct err *err)
+{
+	const json_t *one;
+	size_t i;
+
+	json_array_foreach(json_object_get(run, "series"), i, one)
+	{
+		cleanup_series struct bench_series s = {0};
+		int r = bench_series_from_json(one, &s, err);
+
+		if (r < 0) {
+			err_prefix(err, "series %zu", i + 1);
+			return r;
+		}
+	}
+	return 0;
+}
+
 int bench_document_read(const char *path, json_t **ret, struct err *err)
 {
 	cleanup_json json_t *doc = NULL;
@@ -118,7 +138,8 @@ int bench_document_read(const char *path, json_t **ret, struct err *err)
 
 		if (json_get_string(run, "bench", &text, err) < 0 ||
 			json_get_string(run, "id", &text, err) < 0 ||
-			json_get_string(run, "title", &text, err) < 0) {
+			json_get_string(run, "title", &text, err) < 0 ||
+			check_series(run, err) < 0) {
 			err_prefix(err, "%s: run %zu", path, i);
 			return -EINVAL;
 		}

@@ -149,7 +149,7 @@ static int send_machine(int sock, struct pager *p, bool uffd, struct err *err)
 	r = sock_pair(pair, err);
 	if (r < 0)
 		return r;
-	r = pager_attach(p, pair[0], NULL, err);
+	r = pager_attach(p, pair[0], NULL, -1, err);
 	if (r == 0) {
 		fds[1] = pair[1];
 		r = sock_send_fds(sock, "g", 1, fds, 2);

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "benches/chart.h"
-#include "benches/compare.h"
+#include "benches/compare_documents.h"
 #include "benches/document.h"
 #include "benches/report_private.h"
 #include "common/limits.h"
@@ -162,23 +162,27 @@ static size_t intervals(const json_t *result, struct chart_interval *list)
 
 	json_array_foreach(json_object_get(result, "rows"), i, row)
 	{
-		const json_t *high = json_object_get(row, "high");
+		const json_t *high = json_object_get(row, "high"),
+			     *low = json_object_get(row, "low");
 		struct chart_interval *c = &list[n];
 
 		if (n == INTERVALS_MAX)
 			break;
+		/* what has no interval has no place in the picture */
+		if (!json_is_number(low) && !json_is_number(high))
+			continue;
 		n++;
 		*c = (struct chart_interval){
 			.estimate = json_number_value(json_object_get(row, "change")),
-			.low = json_number_value(json_object_get(row, "low")),
+			.low = json_is_number(low) ? json_number_value(low) : -1,
 			.high = json_is_number(high) ? json_number_value(high) : 10,
 			.limit = json_number_value(json_object_get(row, "limit")),
-			.bad = !strcmp(text_of(row, "verdict"), "regressed"),
+			.bad = !strcmp(text_of(row, "verdict"), "slower"),
 			.open = !strcmp(text_of(row, "verdict"), "undecided"),
 		};
 		snprintf(c->group, sizeof(c->group), "%s", text_of(row, "id"));
-		snprintf(c->name, sizeof(c->name), "%.32s p%g", text_of(row, "name"),
-			json_number_value(json_object_get(row, "percentile")));
+		snprintf(c->name, sizeof(c->name), "%.32s %.12s", text_of(row, "name"),
+			text_of(row, "quantity"));
 	}
 	return n;
 }
@@ -195,17 +199,21 @@ static void comparison_table(struct text *out, const json_t *result)
 		"<th>verdict</th></tr>\n");
 	json_array_foreach(json_object_get(result, "rows"), i, row)
 	{
-		bool bad = !strcmp(text_of(row, "verdict"), "regressed");
+		bool bad = !strcmp(text_of(row, "verdict"), "slower");
+		double percentile = json_number_value(json_object_get(row, "percentile"));
+
+		if (percentile == COMPARE_FAILURES && !bad)
+			continue;
 
 		text_add(out, "<tr><td>");
 		text_escape(out, text_of(row, "id"));
 		text_add(out, ", ");
 		text_escape(out, text_of(row, "name"));
+		text_add(out, "</td><td class=\"n\">");
+		text_escape(out, text_of(row, "quantity"));
 		text_add(out,
-			"</td><td class=\"n\">p%g</td><td class=\"n\">%lld, %lld</td><td "
-			"class=\"n\">%.2f</td>"
+			"</td><td class=\"n\">%lld, %lld</td><td class=\"n\">%.2f</td>"
 			"<td class=\"n\">%.2f</td><td class=\"n\">%+.1f %%</td><td%s>",
-			json_number_value(json_object_get(row, "percentile")),
 			(long long)json_integer_value(json_object_get(row, "n_old")),
 			(long long)json_integer_value(json_object_get(row, "n_new")),
 			(double)json_integer_value(json_object_get(row, "old_ns")) / 1e6,
@@ -222,12 +230,21 @@ static void comparison_table(struct text *out, const json_t *result)
 		text_escape(out, json_string_value(note) ?: "");
 		text_add(out, "</p>\n");
 	}
+	json_array_foreach(json_object_get(result, "why"), i, note)
+	{
+		text_add(out, "<p class=\"note\">");
+		text_escape(out, json_string_value(note) ?: "");
+		text_add(out, "</p>\n");
+	}
 }
 
 static void comparison(
 	struct text *out, const json_t *old, const json_t *new, const char *name, size_t number)
 {
-	static const struct compare_limit limits[] = {{50, 0.05}, {99, 0.10}};
+	static const struct compare_limit limits[] = {
+		{50, 0.05}, {90, 0.10}, {99, 0.10}, {COMPARE_FAILURES, 0}};
+	static const struct compare_request rq = {
+		.limits = limits, .n_limits = 4, .detect = 0.05, .across = ACROSS_ALL};
 	struct chart_interval *list = calloc(INTERVALS_MAX, sizeof(*list));
 	cleanup_json json_t *result = NULL;
 	struct err err;
@@ -243,7 +260,7 @@ static void comparison(
 	text_add(out,
 		"; the change of each percentile with its 95 %% interval, and the limits 5 %% and "
 		"10 %%</p>\n");
-	if (compare_documents(old, new, NULL, limits, 2, &result, &err) < 0) {
+	if (compare_documents(old, new, &rq, &result, &err) < 0) {
 		text_add(out, "<p class=\"note\">");
 		text_escape(out, err.text);
 		text_add(out, "</p>\n");

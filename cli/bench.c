@@ -13,6 +13,7 @@
 #include "benches/report.h"
 #include "benches/series.h"
 #include "common/nearest.h"
+#include "common/str.h"
 
 static const struct verb {
 	const char *name;
@@ -90,6 +91,17 @@ int bench_number(
 			err, EINVAL, "%s %s: not a number within %g to %g", option, text, min, max);
 	*ret = x;
 	return 0;
+}
+
+int bench_percent(
+	const char *option, const char *text, double min, double max, double *ret, struct err *err)
+{
+	cleanup_free char *number = str_dup(text);
+	size_t len = strlen(number);
+
+	if (len && number[len - 1] == '%')
+		number[len - 1] = '\0';
+	return bench_number(option, number, min, max, ret, err);
 }
 
 int bench_list(const char *option, const char *text, uint64_t least, uint64_t most, uint64_t *ret,

@@ -42,6 +42,9 @@ int bench_finish(
 /* A number with a fraction: within [@min, @max] or an error that names the option. */
 int bench_number(
 	const char *option, const char *text, double min, double max, double *ret, struct err *err);
+/* "5%" or "5": a percentage within [@min, @max]. */
+int bench_percent(
+	const char *option, const char *text, double min, double max, double *ret, struct err *err);
 /* "1,10,50": at most @max numbers within [@least, @most]. */
 int bench_list(const char *option, const char *text, uint64_t least, uint64_t most, uint64_t *ret,
 	size_t max, size_t *ret_n, struct err *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parbake bench compare OLD.json NEW.json: a gate for CI. Exit status 0 where nothing has become
- * worse beyond the limits, 1 where something has. benches/compare.h says how that is decided.
+ * parbake bench compare OLD.json NEW.json: a gate over documents that are there already. benches/compare.h says how it
+ * is decided, compare_documents.h what the exit statuses mean. What the other gates (ab, history) share with it.
  *
  * parbake bench report: one page, or one document, of several documents.
  */
@@ -9,54 +9,102 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "benches/compare.h"
+#include "benches/plan.h"
 #include "benches/report.h"
-#include "cli/bench.h"
+#include "cli/bench_judging.h"
 
-#define DEFAULT_LIMITS "p50=5%,p99=10%"
-
-int bench_compare_main(int argc, char **argv)
+const struct compare_limit *bench_default_limits(size_t *ret_n)
 {
-	static const struct option options[] = {
-		{"max-regress", required_argument, NULL, 'm'},
-		{"only", required_argument, NULL, 'o'},
-		{"json", no_argument, NULL, 'j'},
-		{NULL, 0, NULL, 0},
-	};
-	struct compare_limit limits[COMPARE_LIMITS_MAX];
-	cleanup_json json_t *old = NULL, *new = NULL, *result = NULL;
-	cleanup_text struct text out = {0};
-	const char *asked = DEFAULT_LIMITS, *only = NULL;
-	struct err err = {0};
-	bool json = false;
-	size_t n;
-	int opt, r;
+	static const struct compare_limit limits[] = {{50, 0.05}, {90, 0.10}, {99, 0.10},
+		{99.9, 0.20}, {COMPARE_MEAN, 0.05}, {COMPARE_FAILURES, 0}};
 
-	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (opt == 'm')
-			asked = optarg;
-		else if (opt == 'o')
-			only = optarg;
-		else if (opt == 'j')
-			json = true;
+	*ret_n = sizeof(limits) / sizeof(limits[0]);
+	return limits;
+}
+
+bool bench_take_judging(int opt, struct bench_judging *j, int *ret, struct err *err)
+{
+	double percent;
+
+	*ret = 0;
+	switch (opt) {
+	case 'm':
+		*ret = compare_limits_parse(optarg, j->asked, &j->request.n_limits, err);
+		if (*ret < 0)
+			err_prefix(err, "--max-regress");
+		/* failures are looked at whatever latencies are asked for */
 		else
-			return cli_usage("bench", "see above");
+			j->asked[j->request.n_limits++].percentile = COMPARE_FAILURES;
+		j->request.limits = j->asked;
+		return true;
+	case 'o':
+		j->request.only = optarg;
+		return true;
+	case 's':
+		j->strict = true;
+		return true;
+	case 'x':
+		*ret = compare_across_parse(optarg, &j->request.across, err);
+		if (*ret < 0)
+			err_prefix(err, "--across");
+		return true;
+	case 'd':
+		*ret = bench_percent("--detect", optarg, 0.1, 100, &percent, err);
+		j->request.detect = percent / 100;
+		return true;
+	default:
+		return false;
 	}
-	if (argc - optind != 2)
-		return cli_usage("bench", "write `bench compare OLD.json NEW.json`");
-	if (compare_limits_parse(asked, limits, &n, &err) < 0)
-		return cli_usage("bench", "--max-regress: %s", err.text);
-	if ((r = bench_document_read(argv[optind], &old, &err)) < 0 ||
-		(r = bench_document_read(argv[optind + 1], &new, &err)) < 0 ||
-		(r = compare_documents(old, new, only, limits, n, &result, &err)) < 0)
-		return cli_fail(&err);
-	if (json) {
+}
+
+int bench_say_verdict(const json_t *result, const struct bench_judging *j)
+{
+	enum compare_outcome outcome = compare_outcome_of(result);
+	cleanup_text struct text out = {0};
+
+	if (j->json) {
 		json_print_line(result);
 	} else {
 		compare_print(&out, result);
 		fputs(out.s, stdout);
 	}
-	return compare_regressed(result) ? CLI_FAILED : CLI_OK;
+	return outcome == OUTCOME_UNDECIDED && j->strict ? OUTCOME_SLOWER : (int)outcome;
+}
+
+int bench_fail_incomparable(const struct err *err)
+{
+	cli_fail(err);
+	return OUTCOME_INCOMPARABLE;
+}
+
+int bench_compare_main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		BENCH_JUDGING_OPTIONS,
+		{"json", no_argument, NULL, 'j'},
+		{NULL, 0, NULL, 0},
+	};
+	struct bench_judging judging = {.request = {.detect = PLAN_DETECT}};
+	cleanup_json json_t *old = NULL, *new = NULL, *result = NULL;
+	struct err err = {0};
+	int opt, r;
+
+	judging.request.limits = bench_default_limits(&judging.request.n_limits);
+	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		if (opt == 'j')
+			judging.json = true;
+		else if (!bench_take_judging(opt, &judging, &r, &err))
+			return cli_usage("bench", "see above");
+		else if (r < 0)
+			return cli_usage("bench", "%s", err.text);
+	}
+	if (argc - optind != 2)
+		return cli_usage("bench", "write `bench compare OLD.json NEW.json`");
+	if ((r = bench_document_read(argv[optind], &old, &err)) < 0 ||
+		(r = bench_document_read(argv[optind + 1], &new, &err)) < 0 ||
+		(r = compare_documents(old, new, &judging.request, &result, &err)) < 0)
+		return bench_fail_incomparable(&err);
+	return bench_say_verdict(result, &judging);
 }
 
 static void free_documents(json_t **docs, size_t n)
@@ -84,8 +132,13 @@ int bench_report_main(int argc, char **argv)
 		if (r < 0)
 			return cli_usage("bench", "%s", err.text);
 	}
-	if (optind == argc || argc - optind > LIMIT_BENCH_FILES ||
-		!(out.save || out.json || out.report))
+	if (argc - optind > LIMIT_BENCH_FILES)
+		return cli_usage("bench",
+			"%d documents: at most %d at once; join some of them first with `bench "
+			"report "
+			"--save`",
+			argc - optind, LIMIT_BENCH_FILES);
+	if (optind == argc || !(out.save || out.json || out.report))
 		return cli_usage("bench",
 			"write `bench report [--report PAGE.html] [--save ALL.json] "
 			"DOCUMENT.json…`");

@@ -9,11 +9,11 @@
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
 
-#include "bake/oven.h"
 #include "common/json.h"
 #include "common/paths.h"
 #include "common/progress.h"
 #include "pool/cgroup.h"
+#include "vmm/kernel.h"
 
 /* good: all is well; worse: it works, another way; bad: it does not. */
 enum verdict { GOOD, WORSE, BAD };
@@ -44,12 +44,38 @@ __attribute__((format(printf, 4, 5))) static void say(
 		printf("%-6s %-14s %s\n", verdict_names[verdict], what, text);
 }
 
+/* What the newest line says, as one word for programs. */
+static void say_value(struct report *rep, const char *value)
+{
+	size_t n = json_array_size(rep->list);
+
+	if (n)
+		json_object_set_new(
+			json_array_get(rep->list, n - 1), "value", json_string(value));
+}
+
 static const char *monitor_why(const struct monitor_facts *facts)
 {
 	if (!strcmp(facts->origin, "PARBAKE_QEMU"))
 		return "PARBAKE_QEMU names it";
 	return facts->hands_over ? "the trimmed build of `make monitor`: starts fastest"
 				 : "the distribution's, in PATH";
+}
+
+/* What machines run with from here on; for programs as "value", too. */
+static void check_accel(struct report *rep, const struct monitor_facts *facts)
+{
+	enum machine_accel accel;
+	struct err err = {0};
+	cleanup_free char *why = NULL;
+
+	if (monitor_default_accel(&accel, &err) < 0) {
+		say(rep, BAD, "accelerator", "%s", err.text);
+		return;
+	}
+	why = monitor_accel_reason(facts, accel);
+	say(rep, accel == MACHINE_KVM ? GOOD : WORSE, "accelerator", "%s", why);
+	say_value(rep, machine_accel_name(accel));
 }
 
 static void check_monitor(struct report *rep)
@@ -73,11 +99,7 @@ static void check_monitor(struct report *rep)
 				"%s %s, %s (from %s): runs the snapshots it has made", facts->name,
 				facts->version, facts->program, facts->origin);
 	}
-	if (first->has_kvm)
-		say(rep, GOOD, "accelerator", "kvm works");
-	else
-		say(rep, WORSE, "accelerator", "tcg: machines are emulated, since %s",
-			first->why_not_kvm);
+	check_accel(rep, first);
 }
 
 static void check_confinement(struct report *rep)
@@ -130,7 +152,7 @@ static void check_kernel(struct report *rep)
 	cleanup_free char *path = NULL;
 	struct err err = {0};
 
-	if (oven_kernel_path(&path, &err) == 0)
+	if (machine_kernel_path(&path, &err) == 0)
 		say(rep, GOOD, "kernel", "%s", path);
 	else
 		say(rep, WORSE, "kernel", "templates run, but none can be baked: %s", err.text);

@@ -7,8 +7,9 @@
  * nobody. What is denied are the calls that reach other processes, the network, names in the file
  * system, other namespaces, keys, clocks, and the kernel's larger and rarer parts; and all that are
  * newer than this list. They fail with EPERM (those that programs try and do without: ENOSYS). Of
- * calls that stay, four are narrowed: threads but no processes, signals to itself alone, and no
- * way to outlive its parent or to be told of by SIGIO.
+ * calls that stay, some are narrowed: threads but no processes, signals to itself alone, no way to
+ * outlive its parent, none to have the kernel send SIGIO (to whomever: fcntl(2), ioctl(2)), and none to type
+ * into a terminal.
  *
  * The kernel runs a new filter once for each call there is, to know which it allows whatever their
  * arguments; so the filter is a binary search over runs of numbers, not a list of comparisons, which
@@ -17,6 +18,7 @@
  * With QEMU this stands in front of its own -sandbox, which denies execve behind its start.
  */
 #include <assert.h>
+#include <asm/sockios.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -25,6 +27,7 @@
 #include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
@@ -88,15 +91,24 @@ static const short denied[] = {
 static const short absent[] = {SYS_clone3 /* its flags lie in memory */, SYS_io_uring_setup,
 	SYS_io_uring_enter, SYS_io_uring_register};
 
-/* Denied where argument @arg is @value. */
+/* Denied where argument @arg is @value, and, where there are @bits, the one behind it has any of them. */
 static const struct {
 	short nr, arg;
-	unsigned value;
+	unsigned value, bits;
 } narrowed[] = {
-	{SYS_prctl, 0, PR_SET_PDEATHSIG},
-	{SYS_prctl, 0, PR_SET_MM},
-	{SYS_fcntl, 1, F_SETOWN},
-	{SYS_fcntl, 1, F_SETOWN_EX},
+	{SYS_prctl, 0, PR_SET_PDEATHSIG, 0},
+	{SYS_prctl, 0, PR_SET_MM, 0},
+	{SYS_fcntl, 1, F_SETOWN, 0},
+	{SYS_fcntl, 1, F_SETOWN_EX, 0},
+	{SYS_fcntl, 1, F_SETSIG, 0},
+	{SYS_fcntl, 1, F_SETFL, O_ASYNC},
+	{SYS_ioctl, 1, FIOSETOWN, 0},
+	{SYS_ioctl, 1, SIOCSPGRP, 0},
+	{SYS_ioctl, 1, FIOASYNC, 0},
+	{SYS_ioctl, 1, TIOCSTI, 0}, /* types into the terminal it was started from */
+	{SYS_ioctl, 1, TIOCLINUX, 0},
+	{SYS_ioctl, 1, TIOCSCTTY, 0},
+	{SYS_ioctl, 1, TIOCSPGRP, 0},
 };
 
 static void add(struct confine_ready *f, unsigned short code, unsigned k, unsigned char yes,
@@ -150,7 +162,11 @@ static void all_but(struct confine_ready *f, int nr)
 		if (narrowed[i].nr != nr)
 			continue;
 		load_arg(f, narrowed[i].arg);
-		add(f, BPF_JMP | BPF_JEQ | BPF_K, narrowed[i].value, 0, 1);
+		add(f, BPF_JMP | BPF_JEQ | BPF_K, narrowed[i].value, 0, narrowed[i].bits ? 3 : 1);
+		if (narrowed[i].bits) {
+			load_arg(f, narrowed[i].arg + 1);
+			add(f, BPF_JMP | BPF_JSET | BPF_K, narrowed[i].bits, 0, 1);
+		}
 		end(f, SECCOMP_RET_ERRNO | EPERM);
 	}
 	end(f, SECCOMP_RET_ALLOW);

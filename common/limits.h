@@ -79,14 +79,13 @@
 #define LIMIT_PAGER_MACHINES 4096
 #define LIMIT_PAGER_CLIENTS                                                                        \
 	(LIMIT_PAGER_MACHINES + 256) /* connections to one pager: each keeper has one */
-#define LIMIT_PAGER_LINE 4096 /* bytes of a request or reply between them */
+#define LIMIT_RPC_BYTES (64 * KIB) /* of a message between two of our own processes */
+#define LIMIT_RPC_SEND_MS 5000 /* one that does not read is taken for gone after */
 #define LIMIT_PAGER_TRACE 65536 /* entries of a pager's trace kept until they are fetched */
 #define LIMIT_PAGER_REPLY_MS 60000 /* a pager that says nothing for so long is broken */
 
 /* the pool */
-#define LIMIT_KEEPER_LINE (64 * KIB) /* of a message between daemon, zygote and keeper */
 #define LIMIT_KEEPER_RECORD (32 * KIB) /* of the daemon's notes that a keeper holds, as text */
-#define LIMIT_KEEPER_SEND_MS 5000 /* a daemon that does not read is taken for gone after */
 #define LIMIT_KEEPER_FILES                                                                         \
 	1024 /* descriptors of a keeper; and of all that are on their way (unix(7)) */
 #define LIMIT_PAUSE_TRIES 10 /* of a pause at a lease's end; then the sandbox is killed */

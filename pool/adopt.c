@@ -17,10 +17,11 @@
  *            ends with it done: it is waited for, and what is its own left alone meanwhile.
  *            (3) capture.json is there: the capture is whole, the keeper ends by itself. Paused.
  *   resume   (1) the keeper has no lease yet: it ended with the daemon; still paused. (2) It runs, from
- *            captures/ID-N; its record says generation N + 1: captures before that are cleared, and
- *            what lies in paused/ is written anew where its lease pauses it, else cleared. (The keeper may
- *            end, by its lease, before a daemon comes: then it is seen as paused in ID-N again, which is what
- *            it was; nothing of it is lost that was not given up with the lease.)
+ *            captures/ID-N; its record says generation N + 1. What lies in paused/ says N still, and both stay until
+ *            the keeper says that its machine has all of its memory (settle.c); then captures/ID-N is
+ *            cleared, and what lies in paused/ is written anew where its lease pauses it, else cleared. (The
+ *            keeper may end, by its lease, before a daemon comes: then it is seen as paused in ID-N again,
+ *            which is what it was; nothing of it is lost that was not given up with the lease.)
  *   a lease's end with auto_pause is a pause from (2) on, by the keeper alone. (After a resume whose
  *            daemon was killed before it wrote the record anew, that one says N, and N + 1 is there.)
  *   fork     its capture, whole or not, belongs to no record: litter, as who asked is gone. Keepers with a
@@ -31,16 +32,38 @@
  * A keeper that does not answer (stopped, or capturing for long) is waited for without holding up the
  * start; if it says nothing for STUCK_MS, nobody can say whose it is or until when: it is killed.
  */
-#include "pool/pool_private.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/err.h"
+#include "common/json.h"
 #include "common/log.h"
+#include "common/loop.h"
 #include "common/str.h"
+#include "pool/adopt_private.h"
+#include "pool/cgroup_private.h"
+#include "pool/config.h"
+#include "pool/guest_private.h"
+#include "pool/keeper/keeper.h"
+#include "pool/lease_private.h"
+#include "pool/machine_private.h"
+#include "pool/paused_private.h"
+#include "pool/pool.h"
+#include "pool/pool_private.h"
+#include "pool/sandbox_private.h"
+#include "pool/settle_private.h"
+#include "pool/transition_private.h"
+#include "pool/version_private.h"
+#include "pool/work_private.h"
 
 #define ADOPT_MS 3000 /* for all together, before the daemon goes on without the rest */
 #define STUCK_MS 60000
@@ -78,7 +101,8 @@ static int64_t paused_at(const char *capture)
 /* The generation that it rests in, 0: none. */
 static unsigned rests_in(const struct pool_sandbox *sb)
 {
-	for (unsigned n = sb->notes.generation + 1; n && n >= sb->notes.generation; n--) {
+	/* one before: it ran, and still needed the capture that it came from */
+	for (unsigned n = sb->notes.generation + 1; n && n + 1 >= sb->notes.generation; n--) {
 		cleanup_free char *capture = pool_capture_path(sb->pool, sb->notes.id, n);
 
 		if (pool_capture_whole(capture))
@@ -132,6 +156,8 @@ static void note_look(struct pool *p, const char *id)
 	cleanup_free char *path = pool_note_path(p, "paused", id);
 	struct pool_sandbox *sb = pool_sandbox_find(p, id);
 
+	if (sb && sb->machine && sb->capture)
+		return; /* settle.c says when */
 	if (sb && sb->machine && sb->notes.auto_pause)
 		pool_paused_note(sb, noted, str_dup(id));
 	else if (sb && sb->machine)
@@ -158,7 +184,7 @@ static bool capture_needed(struct pool *p, const char *name)
 	if (!sb)
 		return adopting(p, id);
 	/* one that runs may just now be pausing, by its lease */
-	return sb->machine ? n >= sb->notes.generation : n == sb->capture;
+	return n == sb->capture || (sb->machine && n >= sb->notes.generation);
 }
 
 /* Each name in a directory, which @fn may remove. */
@@ -263,6 +289,7 @@ static int sandbox_adopt(struct pool_machine *m, const json_t *reply, int channe
 		p->config->machine_pids, sb->notes.vcpus);
 	pool_sandbox_list(sb);
 	pool_lease_set(sb, (int64_t)end);
+	pool_settle_adopted(sb);
 	return 0;
 }
 

@@ -9,20 +9,25 @@
  * processes and controllers for its children, so in our own the daemon moves to a child, "daemon". Where
  * there is no right to it machines run without, and that is said once.
  */
-#include "pool/cgroup.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
+#include "common/cleanup.h"
 #include "common/file.h"
+#include "common/limits.h"
 #include "common/log.h"
 #include "common/str.h"
-#include "pool/pool_private.h"
+#include "pool/cgroup.h"
+#include "pool/cgroup_private.h"
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
 #define CGROUP_PREFIX "parbake-"

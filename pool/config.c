@@ -7,22 +7,27 @@
  * the entry at hand's section says which of them is meant. Values are checked where they are read,
  * with file and line at hand; what concerns several of them, when all have been.
  */
-#include "pool/config.h"
-
 #include <arpa/inet.h>
 #include <ctype.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
+#include <unistd.h>
 
+#include "common/cleanup.h"
+#include "common/digest.h"
+#include "common/err.h"
 #include "common/file.h"
 #include "common/inifile.h"
 #include "common/limits.h"
 #include "common/paths.h"
 #include "common/str.h"
 #include "common/units.h"
+#include "pool/config.h"
 #include "store/store.h"
 
 #define DEFAULT_TIMEOUT_MS 300000

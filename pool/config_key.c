@@ -6,10 +6,13 @@
  * is nothing to guess. A key that is asked for is digested and compared with all there are, every
  * byte of each, so that the time tells neither which was nearest nor where in the list it stands.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
+#include "common/digest.h"
+#include "common/err.h"
 #include "pool/config.h"
 
 int config_make_key(char ret[static CONFIG_KEY_SIZE], struct err *err)

@@ -4,9 +4,28 @@
  * machine. One whose lease pauses it has its record written to STATE/paused before the answer, since its
  * keeper may pause it when there is no daemon.
  */
-#include "pool/pool_private.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/err.h"
+#include "common/json.h"
+#include "common/limits.h"
+#include "pool/create_private.h"
+#include "pool/handout_private.h"
+#include "pool/lease_private.h"
+#include "pool/limits_private.h"
+#include "pool/paused_private.h"
+#include "pool/pool.h"
+#include "pool/pool_private.h"
+#include "pool/record_private.h"
+#include "pool/sandbox_private.h"
+#include "pool/stock_private.h"
+#include "pool/transition_private.h"
+#include "pool/version_private.h"
 
 /* ---- creates ---------------------------------------------------------------------------------- */
 

@@ -7,13 +7,21 @@
  * there. The proxy's sockets are the guest's watches: each is one of the loop's, as long as it waits for
  * anything.
  */
-#include "pool/pool_private.h"
 
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 
-#include "egress/proxy.h"
+#include "common/json.h"
+#include "common/limits.h"
 #include "common/log.h"
+#include "common/loop.h"
+#include "egress/proxy.h"
+#include "pool/egress_private.h"
+#include "pool/pool_private.h"
+#include "pool/record_private.h"
+#include "pool/sandbox_private.h"
+#include "vmm/guest/guest.h"
 
 #define EGRESS_PORT 3128 /* on guest loopback, as while a template is baked */
 

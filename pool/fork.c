@@ -8,17 +8,34 @@
  * What runs in it is the same up to that moment, who it is is not: a fork has an id, a machine id, a
  * clock and entropy of its own.
  */
-#include "pool/pool_private.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/err.h"
 #include "common/fault.h"
+#include "common/json.h"
+#include "common/limits.h"
 #include "common/log.h"
 #include "common/str.h"
+#include "pool/create_private.h"
+#include "pool/handout_private.h"
+#include "pool/lease_private.h"
+#include "pool/limits_private.h"
+#include "pool/pool.h"
+#include "pool/pool_private.h"
+#include "pool/record_private.h"
+#include "pool/sandbox_private.h"
+#include "pool/transition_private.h"
+#include "pool/version_private.h"
+#include "pool/work_private.h"
 
 static void fork_tell_all(struct pool_transition *c, int error, const char *text)
 {

@@ -10,13 +10,22 @@
  * Closing may be asked for from within one of the guest's own callbacks. So it is taken from the sandbox at
  * once, and freed in the next round.
  */
-#include "pool/pool_private.h"
 
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
+#include "common/clock.h"
 #include "common/log.h"
+#include "common/loop.h"
+#include "pool/egress_private.h"
+#include "pool/guest_private.h"
+#include "pool/pool.h"
+#include "pool/pool_private.h"
+#include "pool/sandbox_private.h"
+#include "vmm/guest/guest.h"
 
 #define ENDING_GRACE_MS 1000
 

@@ -11,13 +11,32 @@
  * ended and the next one tried, at last one made for the purpose, so a stale spare costs time and
  * never a create. Each try has an id of its own: the socket of the one before may still be there.
  */
-#include "pool/pool_private.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/fault.h"
+#include "common/json.h"
 #include "common/log.h"
+#include "common/loop.h"
 #include "common/str.h"
+#include "pool/cgroup_private.h"
+#include "pool/config.h"
+#include "pool/guest_private.h"
+#include "pool/handout_private.h"
+#include "pool/keeper/keeper.h"
+#include "pool/lease_private.h"
+#include "pool/machine_private.h"
+#include "pool/pool.h"
+#include "pool/pool_private.h"
+#include "pool/record_private.h"
+#include "pool/sandbox_private.h"
+#include "pool/stock_private.h"
+#include "pool/transition_private.h"
+#include "pool/version_private.h"
 
 #define SLOT_MS 2000
 #define WAITING_TRY_MS 2000 /* a spare or shell that has not answered by then is given up */

@@ -7,9 +7,26 @@
  * A renewal is the keeper's decision too: what counts is what it answered, and where the lease ended
  * meanwhile, the end.
  */
-#include "pool/pool_private.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/err.h"
+#include "common/json.h"
+#include "common/limits.h"
+#include "common/loop.h"
+#include "pool/config.h"
+#include "pool/guest_private.h"
+#include "pool/keeper/keeper.h"
+#include "pool/lease_private.h"
+#include "pool/machine_private.h"
+#include "pool/pool.h"
+#include "pool/pool_private.h"
+#include "pool/sandbox_private.h"
 
 #define BACKSTOP_MS 2000
 

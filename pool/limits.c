@@ -7,14 +7,28 @@
  * Memory is budgeted by what machines of a template were seen to cost beyond what they share, not by what
  * their guests might use at most: that would allow a host a tenth of what it carries.
  */
-#include "pool/pool_private.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/err.h"
 #include "common/file.h"
+#include "common/limits.h"
+#include "pool/config.h"
+#include "pool/handout_private.h"
+#include "pool/limits_private.h"
+#include "pool/pool.h"
+#include "pool/pool_private.h"
+#include "pool/sandbox_private.h"
+#include "pool/stock_private.h"
+#include "pool/transition_private.h"
+#include "pool/version_private.h"
 
 #define HOST_RESERVE (128 * MIB) /* that a create leaves free */
 

@@ -6,12 +6,25 @@
  * A machine is ended by killing it, and freed when it is gone; never by closing its connection alone, which
  * one that is stopped would not notice.
  */
-#include "pool/pool_private.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/json.h"
 #include "common/log.h"
+#include "common/loop.h"
 #include "common/str.h"
+#include "pool/adopt_private.h"
+#include "pool/handout_private.h"
+#include "pool/keeper/keeper.h"
+#include "pool/machine_private.h"
+#include "pool/pool_private.h"
+#include "pool/sandbox_private.h"
+#include "pool/stock_private.h"
+#include "pool/version_private.h"
 
 static void machine_unlink(struct pool_machine *m)
 {

@@ -5,14 +5,23 @@
  * The record goes first: without it captures are litter, so from that moment the sandbox does not come
  * back, whoever dies. One that was being written while its sandbox ended is removed again.
  */
-#include "pool/pool_private.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "common/cleanup.h"
+#include "common/err.h"
 #include "common/fault.h"
 #include "common/file.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/str.h"
+#include "pool/paused_private.h"
+#include "pool/pool_private.h"
+#include "pool/sandbox_private.h"
+#include "pool/work_private.h"
 
 struct resting {
 	struct pool_sandbox *sb;
@@ -64,7 +73,7 @@ void pool_paused_note(
 	pool_work(sb->pool->works, rest_run, rest_done, r);
 }
 
-static void checkpoint_clear(struct pool_sandbox *sb, unsigned generation)
+void pool_paused_clear_one(struct pool_sandbox *sb, unsigned generation)
 {
 	cleanup_free char *path = pool_capture_path(sb->pool, sb->notes.id, generation);
 	struct err err;
@@ -79,8 +88,8 @@ int pool_paused_clear(struct pool_sandbox *sb, struct err *err)
 
 	if (unlink(note) < 0 && errno != ENOENT)
 		return err_sys(err, errno, "removing %s", note);
-	checkpoint_clear(sb, sb->notes.generation);
+	pool_paused_clear_one(sb, sb->notes.generation);
 	if (sb->capture && sb->capture != sb->notes.generation)
-		checkpoint_clear(sb, sb->capture);
+		pool_paused_clear_one(sb, sb->capture);
 	return 0;
 }

@@ -14,17 +14,39 @@
  * and the keepers' sockets in PATHS_RUN/pool/, in a directory that belongs to this state directory, so that
  * pools beside each other do not adopt each other's sandboxes.
  */
-#include "pool/pool_private.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/digest.h"
+#include "common/err.h"
 #include "common/file.h"
+#include "common/json.h"
 #include "common/log.h"
+#include "common/loop.h"
 #include "common/paths.h"
 #include "common/str.h"
+#include "pool/adopt_private.h"
+#include "pool/cgroup_private.h"
+#include "pool/config.h"
+#include "pool/guest_private.h"
+#include "pool/handout_private.h"
+#include "pool/limits_private.h"
+#include "pool/machine_private.h"
+#include "pool/pool.h"
+#include "pool/pool_private.h"
+#include "pool/record_private.h"
+#include "pool/sandbox_private.h"
+#include "pool/stock_private.h"
+#include "pool/transition_private.h"
+#include "pool/version_private.h"
+#include "pool/work_private.h"
 
 #define TICK_MS 2000
 #define JOBS_PER_CPU 2

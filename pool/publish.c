@@ -3,17 +3,26 @@
  * Publishing a capture takes seconds of reading and packing: `parbake pool-publish` does it, and dies with
  * the daemon. Its errors are its standard error, which is a file without a name.
  */
-#include "pool/pool_private.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/err.h"
+#include "common/limits.h"
 #include "common/log.h"
+#include "common/loop.h"
 #include "common/proc.h"
+#include "pool/pool_private.h"
 #include "pool/publish.h"
+#include "pool/transition_private.h"
 #include "restore/checkpoint.h"
 
 #define PUBLISH_TEXT_MAX 1500

@@ -9,12 +9,21 @@
  * The object is the truth, and notes are only a view of it: they borrow every string, so that a
  * thousand sandboxes hold each text once.
  */
-#include "pool/pool_private.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "egress/proxy.h"
+#include "common/cleanup.h"
+#include "common/digest.h"
+#include "common/err.h"
+#include "common/json.h"
+#include "common/limits.h"
 #include "common/str.h"
+#include "egress/proxy.h"
+#include "pool/record_private.h"
+#include "pool/sandbox_private.h"
+#include "store/snapshot.h"
 
 #define RECORD_VERSION 2
 

@@ -6,15 +6,32 @@
  * fails leaves nothing to be found. One that ends is not found any more either, from the moment that
  * its end was asked for; it is counted until its machine is gone.
  */
-#include "pool/pool_private.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
+#include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/fault.h"
+#include "common/json.h"
 #include "common/log.h"
+#include "common/loop.h"
 #include "common/str.h"
+#include "pool/cgroup_private.h"
+#include "pool/guest_private.h"
+#include "pool/handout_private.h"
+#include "pool/machine_private.h"
+#include "pool/paused_private.h"
+#include "pool/pool.h"
+#include "pool/pool_private.h"
+#include "pool/record_private.h"
+#include "pool/sandbox_private.h"
+#include "pool/settle_private.h"
+#include "pool/transition_private.h"
+#include "pool/version_private.h"
 
 const char *pool_state_name(enum pool_state state)
 {
@@ -168,6 +185,8 @@ static void sandbox_stop(struct pool_sandbox *sb)
 	pool_guest_close(sb, false);
 	loop_timer_cancel(sb->lease_timer);
 	sb->lease_timer = NULL;
+	loop_timer_cancel(sb->settle_timer);
+	sb->settle_timer = NULL;
 	pool_cgroup_free(sb->cgroup);
 	sb->cgroup = NULL;
 	if (sb->version)
@@ -180,6 +199,8 @@ void pool_sandbox_rest(struct pool_sandbox *sb, unsigned capture)
 	sandbox_stop(sb);
 	if (sb->state != POOL_RESUMING)
 		sb->paused_ms = clock_realtime_ns() / 1000000;
+	if (sb->capture && sb->capture != capture)
+		pool_paused_clear_one(sb, sb->capture);
 	sb->capture = capture;
 	pool_sandbox_set(sb, POOL_PAUSED);
 }
@@ -224,7 +245,8 @@ struct pool_sandbox *pool_sandbox_find(struct pool *p, const char *id)
 
 /* ---- ends ------------------------------------------------------------------------------------- */
 
-/* Its machine is gone. Where the end of its lease paused it, it rests now; else all of it goes. */
+/* Its machine is gone. Where the end of its lease paused it, or it needed the capture it came from, it rests now; else
+ * all of it goes. */
 static void sandbox_gone(struct pool_sandbox *sb, bool may_rest)
 {
 	cleanup_free char *capture =
@@ -237,6 +259,8 @@ static void sandbox_gone(struct pool_sandbox *sb, bool may_rest)
 		pool_transition_rested(sb);
 		return;
 	}
+	if (may_rest && pool_settle_ended(sb))
+		return;
 	if (pool_paused_clear(sb, &err) < 0)
 		log_warn("sandbox %s: %s", sb->notes.id, err.text);
 	pool_sandbox_remove(sb);
@@ -251,6 +275,7 @@ void pool_sandbox_ended(struct pool_sandbox *sb, const char *text)
 
 struct killing {
 	struct pool_sandbox *sb;
+	bool may_rest;
 	pool_fn *fn;
 	void *user;
 };
@@ -262,21 +287,21 @@ static void kill_gone(void *user, int error, const char *text)
 	cleanup_free char *why = str_dup(text ? text : "");
 
 	fault_point("pool.kill.gone");
-	sandbox_gone(k->sb, false);
+	sandbox_gone(k->sb, k->may_rest);
 	if (k->fn)
 		k->fn(k->user, NULL, error, why);
 	free(k);
 	pool_handout_pump(p);
 }
 
-static void sandbox_end(struct pool_sandbox *sb, pool_fn *fn, void *user)
+static void sandbox_end(struct pool_sandbox *sb, bool may_rest, pool_fn *fn, void *user)
 {
 	struct killing *k = malloc(sizeof(*k));
 	struct pool_machine *m = sb->machine;
 
 	if (!k)
 		abort();
-	*k = (struct killing){.sb = sb, .fn = fn, .user = user};
+	*k = (struct killing){.sb = sb, .may_rest = may_rest, .fn = fn, .user = user};
 	pool_sandbox_set(sb, POOL_ENDING);
 	pool_transition_lost(sb, "the sandbox was killed");
 	pool_guest_close(sb, false);
@@ -292,7 +317,7 @@ void pool_sandbox_kill(struct pool_sandbox *sb, const char *why)
 	if (!sb->machine || sb->state == POOL_ENDING)
 		return;
 	log_warn("sandbox %s is ended: %s", sb->notes.id, why);
-	sandbox_end(sb, NULL, NULL);
+	sandbox_end(sb, true, NULL, NULL);
 }
 
 /* Its job ends, and what it was paused in goes. */
@@ -318,7 +343,7 @@ void pool_kill(struct pool *p, const char *id, pool_fn *fn, void *user)
 	if (!sb) {
 		pool_later(p, fn, user, ENOENT, "there is no such sandbox");
 	} else if (sb->machine) {
-		sandbox_end(sb, fn, user);
+		sandbox_end(sb, false, fn, user);
 	} else if (sb->state == POOL_PAUSED) {
 		int r = pool_paused_clear(sb, &err);
 

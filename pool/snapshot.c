@@ -7,17 +7,31 @@
  * Its record, STATE/snapshots/ID.json, is written first; the capture's own last file makes it whole. One that
  * is not whole, or was to be published and is still here, is litter.
  */
-#include "pool/pool_private.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/err.h"
 #include "common/fault.h"
 #include "common/file.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/str.h"
+#include "pool/config.h"
+#include "pool/pool.h"
+#include "pool/pool_private.h"
+#include "pool/record_private.h"
+#include "pool/sandbox_private.h"
+#include "pool/transition_private.h"
+#include "pool/version_private.h"
+#include "pool/work_private.h"
 
 /* ---- looking ---------------------------------------------------------------------------------- */
 

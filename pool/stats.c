@@ -3,9 +3,19 @@
  * Looking into one that runs: what its keeper tells, passed on. One that does not answer (stopped, or busy with
  * a capture) keeps nobody waiting for long; what it says later is dropped.
  */
-#include "pool/pool_private.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/json.h"
+#include "common/loop.h"
+#include "pool/keeper/keeper.h"
+#include "pool/machine_private.h"
+#include "pool/pool_private.h"
+#include "pool/sandbox_private.h"
 
 #define LOOK_MS 5000
 

@@ -10,13 +10,26 @@
  *
  * A version whose machines fail is left alone for a while that doubles up to a minute.
  */
-#include "pool/pool_private.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "common/clock.h"
+#include "common/err.h"
+#include "common/json.h"
+#include "common/limits.h"
 #include "common/log.h"
+#include "common/loop.h"
+#include "pool/config.h"
+#include "pool/keeper/keeper.h"
+#include "pool/limits_private.h"
+#include "pool/machine_private.h"
+#include "pool/pool_private.h"
+#include "pool/stock_private.h"
+#include "pool/version_private.h"
 
 #define RATE_TAU_S 10.0
 #define RATE_MARGIN 2.0

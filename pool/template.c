@@ -7,14 +7,29 @@
  * A version costs a zygote from when something is first made of it. It ends when it has not been needed
  * for a while, at once where no tag names the version and nothing is being made.
  */
-#include "pool/pool_private.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/err.h"
+#include "common/json.h"
+#include "common/limits.h"
 #include "common/log.h"
+#include "common/loop.h"
 #include "common/str.h"
+#include "pool/config.h"
+#include "pool/keeper/keeper.h"
+#include "pool/machine_private.h"
+#include "pool/pool_private.h"
+#include "pool/record_private.h"
+#include "pool/stock_private.h"
+#include "pool/version_private.h"
+#include "store/snapshot.h"
 
 #define ZYGOTE_IDLE_NS (600 * 1000000000LL)
 #define RETRY_FIRST_NS 500000000LL

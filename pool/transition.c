@@ -7,14 +7,38 @@
  * moment that the capture is whole the sandbox is that capture, whoever dies; until then it is its
  * machine, and where capturing fails it goes on as it was, its channel too.
  *
- * A resume is a job with the capture to start from. Only when the sandbox runs does the capture go.
+ * A resume is a job with the capture to start from. Only when the sandbox runs and has all of its memory does the
+ * capture go (settle.c).
  */
-#include "pool/pool_private.h"
 
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/err.h"
 #include "common/fault.h"
+#include "common/json.h"
+#include "common/limits.h"
 #include "common/log.h"
+#include "pool/guest_private.h"
+#include "pool/handout_private.h"
+#include "pool/keeper/keeper.h"
+#include "pool/lease_private.h"
+#include "pool/limits_private.h"
+#include "pool/machine_private.h"
+#include "pool/paused_private.h"
+#include "pool/pool.h"
+#include "pool/pool_private.h"
+#include "pool/record_private.h"
+#include "pool/sandbox_private.h"
+#include "pool/settle_private.h"
+#include "pool/transition_private.h"
+#include "pool/version_private.h"
+#include "pool/work_private.h"
 
 /* ---- what changes share ------------------------------------------------------------------------ */
 
@@ -145,7 +169,8 @@ static void pause_failed(struct pool_transition *c, int error, const char *text)
 	struct err err;
 
 	log_warn("sandbox %s could not be paused: %s", sb->notes.id, text);
-	if (!sb->notes.auto_pause && pool_paused_clear(sb, &err) < 0)
+	/* what it still needs of the capture before stays, with the record */
+	if (!sb->notes.auto_pause && !sb->capture && pool_paused_clear(sb, &err) < 0)
 		log_warn("sandbox %s: %s", sb->notes.id, err.text);
 	pool_transition_free(c);
 	pool_sandbox_set(sb, POOL_RUNNING);
@@ -289,46 +314,6 @@ void pool_waiters_wake(struct pool_sandbox *sb)
 
 /* ---- resume ----------------------------------------------------------------------------------- */
 
-struct resumed {
-	struct pool_sandbox *sb;
-	char *capture;
-};
-
-/* What it was is written down; the capture it came from goes. */
-static void resume_noted(void *user, int error, const char *text)
-{
-	struct resumed *r = user;
-	struct pool *p = r->sb->pool;
-	struct err err;
-
-	if (pool_sandbox_put(r->sb) && error)
-		log_warn("sandbox %s: %s", r->sb->notes.id, text);
-	if (pool_trash(p, r->capture, &err) < 0)
-		log_warn("%s", err.text);
-	free(r->capture);
-	free(r);
-}
-
-static void resume_tidy(struct pool_sandbox *sb)
-{
-	struct resumed *r;
-	struct err err;
-
-	fault_point("pool.resume.running");
-	if (!sb->notes.auto_pause) {
-		if (pool_paused_clear(sb, &err) < 0)
-			log_warn("sandbox %s: %s", sb->notes.id, err.text);
-		return;
-	}
-	r = malloc(sizeof(*r));
-	if (!r)
-		abort();
-	*r = (struct resumed){
-		.sb = sb, .capture = pool_capture_path(sb->pool, sb->notes.id, sb->capture)};
-	pool_sandbox_hold(sb);
-	pool_paused_note(sb, resume_noted, r);
-}
-
 static void resume_done(struct pool_handout *j, int error, const char *text, const json_t *reply)
 {
 	struct pool_sandbox *sb = j->sb;
@@ -344,7 +329,7 @@ static void resume_done(struct pool_handout *j, int error, const char *text, con
 	if (error)
 		pool_sandbox_rest(sb, sb->capture);
 	else
-		resume_tidy(sb);
+		pool_settle(sb);
 	j->fn(j->user, error ? NULL : sb, error, text);
 }
 

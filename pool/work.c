@@ -6,18 +6,26 @@
  *
  * Removing is renaming into STATE/trash, at once and whole; what lies there is litter by its place.
  */
-#include "pool/pool_private.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <time.h>
 
+#include "common/cleanup.h"
+#include "common/err.h"
 #include "common/file.h"
 #include "common/log.h"
+#include "common/loop.h"
+#include "pool/pool_private.h"
+#include "pool/sandbox_private.h"
+#include "pool/work_private.h"
 
 #define WORK_THREADS 2
 #define TRASH_TRIES 20 /* while somebody still writes into it */

@@ -34,7 +34,7 @@ char *checkpoint_record_text(const struct checkpoint_record *r)
 		"format", CAPTURE_FORMAT, "parbake", PARBAKE_VERSION, "manifest", r->manifest,
 		"name", r->name, "tag", r->tag, "memory_bytes", (json_int_t)r->memory_bytes,
 		"disk_bytes", (json_int_t)r->disk_bytes, "memory_ranges",
-		snapshot_wset_to_json(&r->ranges), "memory",
+		snapshot_ranges_to_json(&r->ranges), "memory",
 		file_to_json(&r->memory, r->memory_raw), "disk",
 		file_to_json(&r->disk, r->disk_raw), "state",
 		file_to_json(&r->state, r->state.bytes), "machine_id", r->machine_id, "hostname",
@@ -137,7 +137,7 @@ static int fields(const json_t *obj, struct checkpoint_record *c, struct err *er
 		return r;
 	c->stopped_ns = (int64_t)stopped;
 	c->created = (int64_t)created;
-	return snapshot_wset_from_json(
+	return snapshot_ranges_from_json(
 		json_object_get(obj, "memory_ranges"), c->memory_bytes, &c->ranges, err);
 }
 

@@ -103,6 +103,9 @@ static int take(struct taking *t, bool go_on, struct err *err)
 	int64_t begin;
 	int r = image_open(template_image_fd(t->sb->t), &image, err);
 
+	/* while it runs, as that may take a while */
+	if (r == 0)
+		r = sandbox_wait_memory(t->sb, t->deadline, err);
 	if (r < 0)
 		return r;
 	begin = clock_now_ns();

@@ -25,6 +25,7 @@
 #include "common/paths.h"
 #include "restore/checkpoint_private.h"
 #include "restore/translations.h"
+#include "vmm/boot.h"
 
 #define BODY_BYTES 512
 #define END_WAIT_MS 200
@@ -61,14 +62,14 @@ static int start(struct sandbox *sb, const struct template_own *own, struct err 
 		.translations_fd = own ? -1 : template_translations_fd(sb->t),
 		.pager_fd = -1};
 	cleanup_fd int memory = -1, pager = -1, channel = -1;
-	int r = template_memory(sb->t, own, &memory, &pager, err);
+	int r = template_memory(sb->t, own, &memory, &pager, &sb->own_in, err);
 
 	if (r < 0)
 		return r;
 	sb->trace.memory_got = clock_now_ns();
 	if (fstat(memory, &sb->memory) < 0)
 		return err_sys(err, errno, "the machine's memory");
-	if (own && pager < 0)
+	if (own)
 		r = snapshot_ranges_copy(own->ranges, &sb->own, err);
 	if (r < 0)
 		return r;
@@ -80,9 +81,11 @@ static int start(struct sandbox *sb, const struct template_own *own, struct err 
 		return r;
 	channel = machine_take_channel(sb->machine);
 	r = guest_new(channel, &sb->guest, err);
-	if (r == 0)
-		steal_fd(&channel);
-	return r;
+	if (r < 0)
+		return r;
+	steal_fd(&channel);
+	machine_watch(sb->machine, sb->guest);
+	return 0;
 }
 
 /* @c: NULL, or checked to be of @t. */
@@ -96,7 +99,7 @@ static int make_shell(struct template *t, const struct checkpoint *c, bool same_
 	if (!sb)
 		return err_set(err, ENOMEM, "no memory for a sandbox");
 	sb->t = t;
-	sb->overlay_fd = sb->state_fd = -1;
+	sb->overlay_fd = sb->state_fd = sb->own_in = -1;
 	sb->trace.begin = clock_now_ns();
 	if (c)
 		r = checkpoint_lend(c, &own, &sb->state_fd, err);
@@ -324,6 +327,27 @@ int sandbox_create(struct template *t, const char *hostname, int64_t deadline, s
 	return 0;
 }
 
+int sandbox_wait_memory(struct sandbox *sb, int64_t deadline, struct err *err)
+{
+	struct pollfd pfd = {.fd = sb->own_in, .events = POLLIN};
+	char byte;
+	int n;
+
+	if (sb->own_in < 0)
+		return 0;
+	do {
+		n = poll(&pfd, 1, clock_left_ms(deadline));
+	} while (n < 0 && errno == EINTR);
+	if (n == 0)
+		return err_set(err, ETIMEDOUT, "its memory is not all there yet");
+	if (read(sb->own_in, &byte, 1) == 1) {
+		close_fd(&sb->own_in);
+		return 0;
+	}
+	err_set(err, ECONNABORTED, "it did not get all of the memory of its checkpoint");
+	return sb->machine ? why_ended(sb, -ECONNABORTED, err) : -ECONNABORTED;
+}
+
 /* The monitor is gone before its file counts: it could still write to it. */
 int sandbox_train(struct sandbox *sb, int64_t deadline, struct err *err)
 {
@@ -357,6 +381,7 @@ void sandbox_free(struct sandbox *sb)
 	machine_free(sb->machine);
 	close_fd(&sb->overlay_fd);
 	close_fd(&sb->state_fd);
+	close_fd(&sb->own_in);
 	snapshot_ranges_clear(&sb->own);
 	free(sb);
 }

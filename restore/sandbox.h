@@ -89,6 +89,12 @@ int sandbox_restore(struct sandbox *sb, const char *hostname, int64_t deadline, 
  */
 int sandbox_prepare(struct sandbox *sb, int64_t deadline, struct err *err);
 int sandbox_activate(struct sandbox *sb, const char *hostname, int64_t deadline, struct err *err);
+/*
+ * A sandbox made from a checkpoint answers before all of the checkpoint's memory is its own. Wait until it is: then
+ * the checkpoint is not needed any more. 0 at once for all others. -ETIMEDOUT: not yet; -ECONNABORTED: it never will
+ * be, and the machine is ended for it.
+ */
+int sandbox_wait_memory(struct sandbox *sb, int64_t deadline, struct err *err);
 /* shell + restore. */
 int sandbox_create(struct template *t, const char *hostname, int64_t deadline, struct sandbox **ret,
 	struct err *err);

@@ -31,10 +31,11 @@ struct template_own {
 };
 /*
  * Memory for one more machine: a memfd, and a socket for it to attach by (-1: the private way),
- * both the caller's. @own may be NULL. A pager that is gone is replaced. Any thread.
+ * both the caller's. @own may be NULL; *@ret_own_in as pagerd_attach() has it. A pager that is gone is
+ * replaced. Any thread.
  */
 int template_memory(struct template *t, const struct template_own *own, int *ret_memory,
-	int *ret_pager, struct err *err);
+	int *ret_pager, int *ret_own_in, struct err *err);
 /* Is the pager gone? Then, or where it knows of a failure, that is put behind @err. @ended: a machine of it has
  * ended, so it may be about to. */
 void template_explain(struct template *t, bool ended, struct err *err);
@@ -64,8 +65,8 @@ struct sandbox {
 	int state_fd; /* -1: the template's */
 	bool keep_identity; /* machine_id and hostname are told again as they are */
 	bool spare; /* it has been restored, and is itself, since it was prepared */
-	/* the private way: these pages of its file are not the template's */
-	struct snapshot_ranges own;
+	struct snapshot_ranges own; /* these pages are not the template's, touched or not */
+	int own_in; /* pager_client_attach(): does it have them? -1: it does */
 };
 
 #endif

@@ -224,7 +224,7 @@ static int load_wset(
 	if (r < 0)
 		return err_sys(err, -r, "%s: read the working set", t->label);
 	r = json_parse("the working set", buf, l->bytes, &obj, err);
-	return r < 0 ? r : snapshot_wset_from_json(obj, t->config.memory_bytes, &t->wset, err);
+	return r < 0 ? r : snapshot_ranges_from_json(obj, t->config.memory_bytes, &t->wset, err);
 }
 
 static int load_disk(
@@ -311,16 +311,16 @@ static int private_memory(struct template *t, struct memory_delta *own, int *ret
 }
 
 int template_memory(struct template *t, const struct template_own *own, int *ret_memory,
-	int *ret_pager, struct err *err)
+	int *ret_pager, int *ret_own_in, struct err *err)
 {
-	cleanup_fd int memory = -1, sock = -1;
+	cleanup_fd int memory = -1, sock = -1, own_in = -1;
 	int r;
 
 	pthread_mutex_lock(&t->lock);
 	r = need_pager(t, err);
 	if (r == 0 && pager_client_way(t->pager) == PAGER_UFFD)
-		r = pager_client_attach(
-			t->pager, own ? own->image_fd : -1, own ? own->ranges : NULL, &sock, err);
+		r = pager_client_attach(t->pager, own ? own->image_fd : -1,
+			own ? own->ranges : NULL, &sock, &own_in, err);
 	if (r == 0 && own && sock < 0) {
 		r = private_memory(t, own->difference, &memory, err);
 	} else if (r == 0) {
@@ -333,6 +333,7 @@ int template_memory(struct template *t, const struct template_own *own, int *ret
 		return r;
 	*ret_memory = steal_fd(&memory);
 	*ret_pager = steal_fd(&sock);
+	*ret_own_in = steal_fd(&own_in);
 	return 0;
 }
 

@@ -406,7 +406,7 @@ static int ranges_from_json(const json_t *array, uint64_t unit, uint64_t limit, 
 	return 0;
 }
 
-json_t *snapshot_wset_to_json(const struct snapshot_ranges *w)
+json_t *snapshot_ranges_to_json(const struct snapshot_ranges *w)
 {
 	json_t *obj =
 		json_pack("{s:i, s:o}", "version", 1, "ranges", ranges_to_json(w->ranges, w->n));
@@ -416,7 +416,7 @@ json_t *snapshot_wset_to_json(const struct snapshot_ranges *w)
 	return obj;
 }
 
-int snapshot_wset_from_json(
+int snapshot_ranges_from_json(
 	const json_t *obj, uint64_t memory_bytes, struct snapshot_ranges *ret, struct err *err)
 {
 	uint64_t version;

@@ -75,8 +75,8 @@ void snapshot_ranges_clear(struct snapshot_ranges *w);
 int snapshot_ranges_copy(
 	const struct snapshot_ranges *w, struct snapshot_ranges *ret, struct err *err);
 /* JSON {"version":1,"ranges":[[offset,bytes],…]} both ways; @memory_bytes bounds it. */
-json_t *snapshot_wset_to_json(const struct snapshot_ranges *w);
-int snapshot_wset_from_json(
+json_t *snapshot_ranges_to_json(const struct snapshot_ranges *w);
+int snapshot_ranges_from_json(
 	const json_t *obj, uint64_t memory_bytes, struct snapshot_ranges *ret, struct err *err);
 
 /*

@@ -39,6 +39,7 @@ MAY = {
     "pool/api": ["common", "egress", "pool", "pool/http", "pool/envd"],
     "pool/daemon": ["common", "pool", "pool/http", "pool/api"],
     "benches": ["common", "store", "vmm", "vmm/guest", "restore", "restore/pager"],
+    "benches/gate": ["benches"],
     "benches/peers": ["common", "store", "vmm", "restore", "benches", "restore/sandbox_private.h"],
     "cli": ["common", "store", "vmm", "vmm/guest", "restore", "restore/pager", "bake", "bake/recipe", "pool",
             "pool/keeper", "pool/daemon", "benches"],

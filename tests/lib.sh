@@ -76,6 +76,13 @@ await() {
 	done
 }
 
+# doctor WHAT FIELD: what `parbake doctor` has found out of WHAT ("accelerator", "userfaultfd" …): its "verdict", or its
+# "value" where it has one (tcg, kvm). Tests ask this, and neither devices nor what doctor says to people
+doctor() {
+	"$parbake" doctor --json 2>/dev/null | python3 -c 'import json, sys
+print(next((e.get(sys.argv[2], "") for e in json.load(sys.stdin) if e["what"] == sys.argv[1]), ""))' "$@"
+}
+
 finish() {
 	echo "1..$tap_n"
 	[ "$tap_n" -gt 0 ] && [ "$tap_bad" -eq 0 ]

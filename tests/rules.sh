@@ -26,7 +26,7 @@ done <<-'END'
 	bake/bake.c pool/pool.h
 	pool/http/http.c pool/pool.h
 	vmm/monitor.c vmm/qemu/qmp.h
-	cli/run.c pool/pool_private.h
+	cli/run.c pool/sandbox_private.h
 	agent/main.c common/err.h
 	egress/proxy.c restore/sandbox.h
 END

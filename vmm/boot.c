@@ -87,6 +87,20 @@ static void note(struct machine *m, struct progress *p, int64_t begun_ns)
 			      : "silent");
 }
 
+static void monitor_said(void *user, short revents)
+{
+	struct machine *m = user;
+
+	machine_get_state(m);
+	if (revents & (POLLHUP | POLLERR)) /* its last word; the pidfd tells the rest */
+		guest_watch_set(m->watch, 0);
+}
+
+void machine_watch(struct machine *m, struct guest *g)
+{
+	m->watch = guest_watch_add(g, machine_event_fd(m), POLLIN, monitor_said, m);
+}
+
 int machine_boot_wait(struct machine *m, struct guest *g, struct progress *p,
 	struct proto_hello *ret, struct err *err)
 {

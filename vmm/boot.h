@@ -17,4 +17,10 @@
 int machine_boot_wait(struct machine *m, struct guest *g, struct progress *p,
 	struct proto_hello *ret, struct err *err);
 
+/*
+ * Hear what the monitor of @m says whenever @g is waited for: a machine that its monitor has stopped ends then, and the
+ * wait with it. Once a machine, until @g is freed; @m is freed later.
+ */
+void machine_watch(struct machine *m, struct guest *g);
+
 #endif

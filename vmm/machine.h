@@ -23,6 +23,10 @@ struct machine {
 	void (*on_console)(void *user, const char *bytes, size_t len);
 	void *user;
 	uint64_t console_pos; /* how far on_console has been told */
+	struct guest_watch *watch; /* of machine_watch() */
+	/* what the driver found that nothing else tells; "": nothing */
+	char end[192]; /* why it is over: the driver has killed its process, or it goes by itself */
+	char disk_error[192]; /* its disk fails, on the host's side */
 };
 
 /* Give on_console what is new. Called wherever a driver waits. */

@@ -197,6 +197,15 @@ int monitor_default_accel(enum machine_accel *ret, struct err *err)
 	return choose_accel(facts, ret, err);
 }
 
+char *monitor_accel_reason(const struct monitor_facts *facts, enum machine_accel accel)
+{
+	if (accel == MACHINE_KVM)
+		return str_dup("kvm works");
+	if (facts->has_kvm)
+		return str_dup("tcg: machines are emulated, as was asked for, though kvm works");
+	return str_printf("tcg: machines are emulated, since %s", facts->why_not_kvm);
+}
+
 int monitor_prepare(const struct monitor_facts *facts, struct err *err)
 {
 	return monitors[0]->prepare(facts, err);
@@ -316,10 +325,10 @@ void machine_tell_console(struct machine *m)
 enum machine_state machine_get_state(struct machine *m)
 {
 	machine_tell_console(m);
-	if (m->state != MACHINE_ENDED && proc_ended(&m->proc))
-		m->state = MACHINE_ENDED;
 	if (m->state != MACHINE_ENDED)
 		m->ops->poll(m);
+	if (m->state != MACHINE_ENDED && proc_ended(&m->proc))
+		m->state = MACHINE_ENDED;
 	return m->state;
 }
 
@@ -331,6 +340,7 @@ static int finish(struct machine *m, const char *what, int r, struct err *err)
 	machine_tell_console(m);
 	if (r == 0)
 		return 0;
+	m->ops->poll(m); /* it may have said why */
 	if (proc_ended(&m->proc)) {
 		m->state = MACHINE_ENDED;
 		machine_end_reason(m, &why);
@@ -443,6 +453,16 @@ int machine_pidfd(const struct machine *m)
 	return m->proc.pidfd;
 }
 
+int machine_event_fd(const struct machine *m)
+{
+	return m->ops->event_fd(m);
+}
+
+const char *machine_disk_error(const struct machine *m)
+{
+	return m->disk_error[0] ? m->disk_error : NULL;
+}
+
 int machine_take_channel(struct machine *m)
 {
 	return steal_fd(&m->channel_fd);
@@ -495,6 +515,8 @@ void machine_end_reason(struct machine *m, struct err *err)
 
 	if (!get_end(m, &info))
 		err_set(err, ECONNABORTED, "the monitor has not ended");
+	else if (m->end[0])
+		err_set(err, ECONNABORTED, "%s", m->end);
 	else if (info.si_code == CLD_EXITED && info.si_status == 0)
 		err_set(err, ECONNABORTED,
 			"the guest reset or switched off: the monitor exited with status 0");

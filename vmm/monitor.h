@@ -66,8 +66,8 @@ struct monitor_facts {
 	char program[4096];
 	char origin[32]; /* where it was found: "PARBAKE_QEMU", "make monitor", "PATH" */
 	bool hands_over; /* gives its memory to a pager by itself: needs no preload library */
-	bool has_kvm; /* KVM was tried, with this monitor, and works */
-	char why_not_kvm[128];
+	bool has_kvm; /* KVM was tried, with this monitor and our kernel (vmm/kvm_try.h), and works */
+	char why_not_kvm[256];
 };
 
 struct machine;
@@ -91,6 +91,8 @@ int monitor_find(
 void monitor_forget(void);
 /* KVM where it works, else TCG; PARBAKE_ACCEL=tcg|kvm decides. -ENODEV with the reason. */
 int monitor_default_accel(enum machine_accel *ret, struct err *err);
+/* Why machines of @facts run with @accel: a sentence for people. Caller frees. */
+char *monitor_accel_reason(const struct monitor_facts *facts, enum machine_accel accel);
 
 /*
  * Find out, and keep, what the first machine_start() of a process needs and the others share: for a process
@@ -114,7 +116,11 @@ int machine_start(const struct machine_spec *spec, struct machine **ret, struct 
 /*
  * The calls that follow return -ECONNABORTED as soon as the monitor has ended, with how it ended and its
  * last words in the error; -ETIMEDOUT at @deadline (clock.h), after which the machine is fit to be freed
- * only; -EINVAL in the wrong state; -EREMOTEIO where the monitor refused, with its reason.
+ * only (but see machine_pause()); -EINVAL in the wrong state; -EREMOTEIO where the monitor refused, with its reason.
+ *
+ * A machine that its monitor stops by itself (an internal error of KVM, a panic of the guest's kernel) is over: its
+ * process is killed as soon as that is seen, and its end says why. It is seen by each call, and by who watches
+ * machine_event_fd().
  */
 /* Wait until the monitor answers. */
 int machine_ready(struct machine *m, int64_t deadline, struct err *err);
@@ -122,6 +128,7 @@ int machine_ready(struct machine *m, int64_t deadline, struct err *err);
  * the machine lives). */
 int machine_restore(struct machine *m, int state_fd, int64_t deadline, struct err *err);
 int machine_resume(struct machine *m, int64_t deadline, struct err *err);
+/* At -ETIMEDOUT it is RUNNING, and stays so: should the monitor come round to pausing it, it lets it run on at once. */
 int machine_pause(struct machine *m, int64_t deadline, struct err *err);
 /*
  * PAUSED: write the device state, without memory, to @state_fd (a regular file, emptied first). A booted
@@ -157,6 +164,11 @@ const char *machine_state_name(enum machine_state state);
 int machine_pid(const struct machine *m);
 /* Readable when the monitor process has ended. Borrowed. */
 int machine_pidfd(const struct machine *m);
+/* Readable when the monitor has something to say: call machine_get_state() then. Borrowed; -1: it says nothing. */
+int machine_event_fd(const struct machine *m);
+/* The host cannot keep what the guest writes to its disk, or read it back (the guest was told: EIO): a sentence that
+ * says so. NULL: nothing of the kind has been seen. Borrowed until the next call. */
+const char *machine_disk_error(const struct machine *m);
 /* The host's end of the agent channel; moves to the caller (for guest_new()), once. */
 int machine_take_channel(struct machine *m);
 /* The last bytes (≤ LIMIT_CONSOLE_BYTES) of the guest's console and of the monitor's own standard error,
@@ -197,7 +209,8 @@ struct monitor_ops {
 	int (*read_memory)(struct machine *m, uint64_t offset, uint64_t len, int fd,
 		int64_t deadline, struct err *err);
 	int (*save_translations)(struct machine *m, int fd, int64_t deadline, struct err *err);
-	void (*poll)(struct machine *m); /* take in what the monitor said, without waiting */
+	void (*poll)(struct machine *m); /* take in what the monitor said, without waiting for more */
+	int (*event_fd)(const struct machine *m); /* as machine_event_fd() */
 	void (*release)(struct machine *m); /* the process is gone: free the driver's part */
 };
 

@@ -24,11 +24,32 @@
 #include "common/clock.h"
 #include "common/limits.h"
 #include "common/log.h"
+#include "common/paths.h"
+#include "common/str.h"
 #include "pool/api/api_private.h"
 #include "pool/envd/envd.h"
 
 #define PORT_ENVD 49983 /* of the SDKs' host names: commands and files … */
 #define PORT_CODE 49999 /* … and code; both are the agent */
+
+/* Where things lie on the host is its operator's to know, and stands in the log: clients are told "…". One API a process. */
+static char *hidden[4];
+
+static void hide(size_t i, const char *path)
+{
+	free(hidden[i]);
+	hidden[i] = path && path[0] == '/' && path[1] ? str_dup(path) : NULL;
+}
+
+static void hide_places(const struct config *c)
+{
+	const char *place;
+
+	hide(0, c->state);
+	hide(1, c->store || paths_get(PATHS_STORE, &place, NULL) < 0 ? c->store : place);
+	hide(2, paths_get(PATHS_CACHE, &place, NULL) < 0 ? NULL : place);
+	hide(3, paths_get(PATHS_RUN, &place, NULL) < 0 ? NULL : place);
+}
 
 int api_new(struct loop *l, struct pool *p, const struct config *config, struct metrics *m,
 	struct api **ret, struct err *err)
@@ -46,6 +67,7 @@ int api_new(struct loop *l, struct pool *p, const struct config *config, struct 
 		return r;
 	}
 	api_monitoring_new(a);
+	hide_places(config);
 	*ret = a;
 	return 0;
 }
@@ -53,6 +75,7 @@ int api_new(struct loop *l, struct pool *p, const struct config *config, struct 
 void api_configure(struct api *a, const struct config *config)
 {
 	a->config = config;
+	hide_places(config);
 }
 
 void api_drain(struct api *a)
@@ -72,14 +95,34 @@ void api_free(struct api *a)
 		return;
 	envd_free(a->wire);
 	api_monitoring_free(a);
+	for (size_t i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++)
+		hide(i, NULL);
 	free(a);
 }
 
 /* ---- errors --------------------------------------------------------------------------------- */
 
+char *api_hide(const char *text)
+{
+	char *out = str_dup(text);
+
+	for (size_t i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++) {
+		char *at = out;
+
+		while (hidden[i] && (at = strstr(at, hidden[i]))) {
+			cleanup_free char *old = out;
+
+			out = str_printf("%.*s…%s", (int)(at - old), old, at + strlen(hidden[i]));
+			at = out + (at - old) + strlen("…");
+		}
+	}
+	return out;
+}
+
 void api_error(struct http_request *rq, unsigned status, const char *fmt, ...)
 {
-	cleanup_free char *text = NULL;
+	char path[LOG_QUOTED], said[LOG_QUOTED];
+	cleanup_free char *text = NULL, *told = NULL;
 	json_t *message;
 	va_list args;
 
@@ -88,10 +131,13 @@ void api_error(struct http_request *rq, unsigned status, const char *fmt, ...)
 		abort();
 	va_end(args);
 	if (status >= 500)
-		log_warn("%s %.200s: %u %s", http_method(rq), http_path(rq), status, text);
+		log_warn("%s %s: %u %s", http_method(rq), log_quote(http_path(rq), path), status,
+			log_quote(text, said));
 	else
-		log_debug("%s %.200s: %u %s", http_method(rq), http_path(rq), status, text);
-	message = json_lossy(text, strlen(text));
+		log_debug("%s %s: %u %s", http_method(rq), log_quote(http_path(rq), path), status,
+			log_quote(text, said));
+	told = api_hide(text);
+	message = json_lossy(told, strlen(told));
 	http_reply(rq, status, json_pack("{s:i, s:o}", "code", (int)status, "message", message));
 }
 
@@ -329,13 +375,13 @@ void api_handle(void *user, struct http_request *rq)
 {
 	struct api *a = user;
 	const char *path = http_path(rq), *rest;
-	char id[LIMIT_NAME_SIZE];
+	char id[LIMIT_NAME_SIZE], shown[LOG_QUOTED];
 	const struct own_route *r;
 	struct api_caller who;
 	unsigned port;
 	bool sandbox;
 
-	log_debug("%s %.200s", http_method(rq), path);
+	log_debug("%s %s", http_method(rq), log_quote(path, shown));
 	sandbox = names_sandbox(a, rq, id, &port);
 	r = sandbox ? NULL : find_own(path);
 	if (r && r->open) {

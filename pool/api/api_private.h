@@ -29,6 +29,8 @@ struct api_caller {
 /* {"code": status, "message": text}, as E2B's control plane has it. */
 void api_error(struct http_request *rq, unsigned status, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+/* A text for a client: the host's own directories (store, state, cache, run) are "…" in it. Caller frees. */
+char *api_hide(const char *text);
 /* The status for an errno of struct pool's. */
 unsigned api_status(int error);
 

@@ -172,9 +172,10 @@ static void forked(void *user, struct pool_sandbox *sb, int error, const char *t
 
 	if (error || !sb) {
 		int code = (int)api_status(error ? error : EIO);
+		cleanup_free char *told = api_hide(text);
 
 		one = json_pack("{s:{s:i, s:o}}", "error", "code", code, "message",
-			json_lossy(text, strlen(text)));
+			json_lossy(told, strlen(told)));
 		c->error = error ? error : EIO;
 		snprintf(c->text, sizeof(c->text), "%s", text);
 	} else {

@@ -7,6 +7,7 @@
  * not will answer some time, without looking: until then the request stays, without a connection.
  */
 #include <ctype.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,10 +69,24 @@ static bool parse_query(struct http_request *rq, char *query)
 /* ---- where its body ends -------------------------------------------------------------------- */
 
 struct framing {
-	unsigned lengths, encodings;
+	unsigned lengths, encodings, hosts;
 	const char *length, *encoding;
+	const char *end; /* behind the field that was seen last; NULL: none was, or it says nothing */
+	bool in_a_row; /* the fields lie in MHD's buffer as they came */
 	bool broken; /* a field that is none */
 };
+
+/* What a field may not have in it: a CR alone is a line's end to some, a NUL a text's. */
+static bool has_controls(const char *text)
+{
+	for (; *text; text++) {
+		unsigned char c = (unsigned char)*text;
+
+		if ((c < ' ' && c != '\t') || c == 0x7f)
+			return true;
+	}
+	return false;
+}
 
 static enum MHD_Result framing_field(void *cls, enum MHD_ValueKind kind, const char *name,
 	size_t name_len, const char *value, size_t value_len)
@@ -80,9 +95,15 @@ static enum MHD_Result framing_field(void *cls, enum MHD_ValueKind kind, const c
 	struct framing *f = cls;
 
 	(void)kind;
-	if (strlen(name) != name_len || strpbrk(name, no_token) ||
-		(value && strlen(value) != value_len))
+	if (!value || strlen(name) != name_len || strpbrk(name, no_token) || has_controls(name) ||
+		strlen(value) != value_len || has_controls(value))
 		f->broken = true;
+	/* each follows the one before it and its CRLF: no line ends otherwise, is folded, or hides something
+	 * behind a NUL */
+	if (f->end && name != f->end + 2)
+		f->broken = true;
+	f->end = value && f->in_a_row ? value + value_len : NULL;
+	f->hosts += !strcasecmp(name, "Host");
 	if (!strcasecmp(name, "Content-Length")) {
 		f->lengths++;
 		f->length = value;
@@ -94,23 +115,40 @@ static enum MHD_Result framing_field(void *cls, enum MHD_ValueKind kind, const c
 }
 
 /*
- * Of the body; UINT64_MAX: told by its chunks. MHD has refused what is no number, and takes the first of two
+ * Of the body; UINT64_MAX: told by its chunks. @head: where the request begins in MHD's buffer, in which its fields lie
+ * one behind the other. MHD has refused what is no number, and takes the first of two
  * that differ. A proxy in front of us may take the other, and what it holds for a body would be the next
  * request here: so what can be read in two ways is refused (RFC 9112, 5.1 and 6.3). NULL, or why.
  */
-static const char *body_length(struct http_request *rq)
+static const char *body_length(struct http_request *rq, const char *head)
 {
-	struct framing f = {0};
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(rq->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+	/* what was looked at; newer ones refuse such lines themselves */
+	struct framing f = {.in_a_row = !strcmp(MHD_get_version(), "0.9.75")};
+	char *end;
 
 	MHD_get_connection_values_n(rq->mhd, MHD_HEADER_KIND, framing_field, &f);
+	/* behind the last there is its CRLF, and the empty line */
+	if (f.end && (!info || f.end + 4 != head + info->header_size))
+		f.broken = true;
 	if (f.broken)
-		return "a header's name or value has a character that it may not have";
+		return "a header's name or value has a character that it may not have, or its line "
+		       "does not end as it must (CR LF)";
+	if (f.hosts > 1)
+		return "there are two Host headers";
 	if (f.lengths + f.encodings > 1)
 		return "the length of the body is told twice: one Content-Length, or one "
 		       "Transfer-Encoding";
 	if (f.encodings && (!f.encoding || strcasecmp(f.encoding, "chunked") != 0))
 		return "Transfer-Encoding: only \"chunked\" is known here";
-	rq->length = f.encodings ? UINT64_MAX : f.length ? strtoull(f.length, NULL, 10) : 0;
+	if (f.length && !isdigit((unsigned char)*f.length))
+		return "Content-Length: not a number";
+	errno = 0;
+	rq->length = f.encodings ? UINT64_MAX : f.length ? strtoull(f.length, &end, 10) : 0;
+	/* no body has so many bytes; the greatest number says "not told" to libmicrohttpd, and here */
+	if (f.length && (*end || errno || rq->length > INT64_MAX))
+		return "Content-Length: not a number of bytes that can be";
 	return NULL;
 }
 
@@ -139,7 +177,7 @@ struct http_request *http_request_new(struct http_conn *conn, struct MHD_Connect
 	s->n_open++;
 	conn->rq = rq;
 	*ret_status = 0;
-	*ret_why = body_length(rq);
+	*ret_why = body_length(rq, method);
 	if (*ret_why) {
 		*ret_status = 400;
 		rq->unframed = true;

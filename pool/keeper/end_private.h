@@ -56,7 +56,7 @@ struct keeper {
 
 	unsigned busy; /* callbacks running */
 	bool freed; /* … by one of them */
-	char buf[KEEPER_BUFFER];
+	char buf[RPC_BUFFER];
 };
 
 /* Around callbacks, which may free it. False: one did, and it is gone. */

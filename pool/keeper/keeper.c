@@ -271,7 +271,7 @@ static struct keeper_call *ask(
 		keeper_call_fail(k, c, EINVAL, "a request whose text is not UTF-8");
 		return NULL;
 	}
-	r = keeper_text(owned, &c->text, &err);
+	r = rpc_text(owned, &c->text, &err);
 	if (r < 0) {
 		keeper_call_fail(k, c, -r, err.text);
 		return NULL;
@@ -328,6 +328,11 @@ void keeper_capture(struct keeper *k, const char *dir, bool stop, keeper_fn *fn,
 	ask(k, KEEPER_CAPTURE, json_pack("{s:s, s:b}", "dir", dir, "stop", stop), fn, user);
 }
 
+void keeper_settled(struct keeper *k, keeper_fn *fn, void *user)
+{
+	ask(k, KEEPER_SETTLED, json_object(), fn, user);
+}
+
 void keeper_stats(struct keeper *k, keeper_fn *fn, void *user)
 {
 	ask(k, KEEPER_STATS, json_object(), fn, user);
@@ -371,7 +376,7 @@ static bool answered(struct keeper *k, const struct keeper_answer *a, int *fds, 
 		c->fn(c->user, a->error, a->error ? a->text : NULL, a->error ? NULL : a->obj, fds,
 			(unsigned)n_fds);
 	else
-		keeper_close_fds(fds, n_fds);
+		rpc_close_fds(fds, n_fds);
 	keeper_call_free(c);
 	return keeper_release(k) && k->sock >= 0;
 }
@@ -399,7 +404,7 @@ static bool said(struct keeper *k, const struct keeper_answer *a, int *fds, size
 	if (!a->event) {
 		if (k->first && k->first != k->unsent && a->n == k->first->n)
 			return answered(k, a, fds, n_fds);
-		keeper_close_fds(fds, n_fds);
+		rpc_close_fds(fds, n_fds);
 		keeper_end(k, EPROTO, "its keeper answered what nobody asked");
 		return false;
 	}
@@ -407,7 +412,7 @@ static bool said(struct keeper *k, const struct keeper_answer *a, int *fds, size
 		greeted(k, a, fds, n_fds);
 	else if (strcmp(a->event, "ended") == 0)
 		keeper_end(k, a->error ? a->error : ECONNRESET, a->text);
-	keeper_close_fds(fds, n_fds);
+	rpc_close_fds(fds, n_fds);
 	return k->sock >= 0;
 }
 
@@ -420,8 +425,8 @@ static void hear(void *user, short revents)
 	for (bool more = true; more;) {
 		cleanup_keeper_answer struct keeper_answer a = {0};
 		int fds[KEEPER_FDS];
-		size_t n_fds;
-		ssize_t n = keeper_receive(k->sock, k->buf, fds, &n_fds);
+		size_t n_fds = KEEPER_FDS;
+		ssize_t n = rpc_receive(k->sock, k->buf, fds, &n_fds);
 		struct err err;
 
 		if (n == -EAGAIN)
@@ -431,7 +436,7 @@ static void hear(void *user, short revents)
 			return;
 		}
 		if (keeper_answer_parse(k->buf, (size_t)n, &a, &err) < 0) {
-			keeper_close_fds(fds, n_fds);
+			rpc_close_fds(fds, n_fds);
 			err_prefix(&err, "its keeper makes no sense");
 			keeper_end(k, EPROTO, err.text);
 			return;

@@ -29,7 +29,7 @@
  * daemon adopts it. At most one connection is served; a new one at the socket replaces an old one that
  * has closed, and waits for one that has not.
  *
- * The wire (SOCK_SEQPACKET, one JSON object a message, at most LIMIT_KEEPER_LINE bytes, descriptors
+ * The wire (SOCK_SEQPACKET, one JSON object a message, at most LIMIT_RPC_BYTES bytes, descriptors
  * beside it): requests {"op":…, "n":number, …}, answered in order by {"n":number, "ok":true, …} or
  * {"n":…, "ok":false, "errno":…, "text":…}; and events without "n": {"event":"ended", "text":…}.
  * keeper_impl.h lists the fields. All of it is between processes of one user; what a keeper tells of
@@ -115,6 +115,9 @@ void keeper_renew(struct keeper *k, uint64_t lease_ms, const char *pause_dir, co
  * "disk_bytes" (of the difference), "stopped_ns"}.
  */
 void keeper_capture(struct keeper *k, const char *dir, bool stop, keeper_fn *fn, void *user);
+/* {"settled": bool}: has its machine all of the memory that it was captured with? Until then the capture that it was
+ * made from is needed. An error: it never will have. */
+void keeper_settled(struct keeper *k, keeper_fn *fn, void *user);
 /*
  * {"memory_private", "memory_shared", "monitor_private", "keeper_private", "disk_bytes", "cpu_ns", "faults",
  * "rough"}: of the guest's memory what is its own, and its share of the template's; PSS of the monitor without it,

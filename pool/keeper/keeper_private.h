@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include "common/limits.h"
+#include "common/rpc.h"
 #include "common/sock.h"
 #include "pool/keeper/keeper.h"
 #include "restore/sandbox.h"
@@ -20,7 +21,7 @@
  *                        first on each connection, and again when there is a machine
  *                        {"event":"ended", "errno":N, "text":…}: its machine is gone, and it goes
  *     daemon → keeper    {"op":OP, "n":N, …}
- *       ready, prepare, describe, stats, console
+ *       ready, prepare, describe, settled, stats, console
  *       hand_out         "id", "record", "lease_ms", "pause_dir"?, "hostname"?
  *       renew            "lease_ms", "pause_dir"?, "record"?
  *       capture          "dir", "stop"
@@ -32,6 +33,7 @@ enum keeper_op {
 	KEEPER_DESCRIBE,
 	KEEPER_RENEW,
 	KEEPER_CAPTURE,
+	KEEPER_SETTLED,
 	KEEPER_STATS,
 	KEEPER_CONSOLE,
 	KEEPER_OPS
@@ -70,20 +72,8 @@ void keeper_answer_clear(struct keeper_answer *a);
 #define cleanup_keeper_answer __attribute__((__cleanup__(keeper_answer_clear)))
 
 bool keeper_id_valid(const char *id);
-/* The text of a message, fit to be sent: -EMSGSIZE past LIMIT_KEEPER_LINE. Caller frees. */
-int keeper_text(const json_t *obj, char **ret, struct err *err);
-/* An answer that failed, or the event "ended" where @event. New reference. */
-json_t *keeper_failure(const char *event, uint64_t n, int error, const char *text);
-/* Send to who may not read: waits for room at most LIMIT_KEEPER_SEND_MS (-EAGAIN then). */
-int keeper_send(int sock, const json_t *obj, const int *fds, size_t n_fds);
-/*
- * One message, which @buf has room for (KEEPER_BUFFER): its length; 0 where the other end is closed;
- * -EAGAIN; -EPROTO where it is too long or brings too many descriptors. @fds and *@n_fds as of
- * sock_recv_fds().
- */
-#define KEEPER_BUFFER (LIMIT_KEEPER_LINE + 1)
-ssize_t keeper_receive(int sock, char *buf, int fds[static KEEPER_FDS], size_t *n_fds);
-void keeper_close_fds(int *fds, size_t n_fds);
+/* The event that a machine is gone, or that its template cannot be opened. New reference. */
+json_t *keeper_ended(int error, const char *text);
 
 /* ---- between a zygote and its forks -------------------------------------------------------- */
 

@@ -6,14 +6,11 @@
  */
 #include <assert.h>
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/clock.h"
 #include "pool/keeper/keeper_private.h"
 
-#define TEXT_MAX 8192 /* bytes of an answer's text, every one of which may be escaped as six */
 #define HOSTNAME_MAX 63
 
 static const char *const op_names[] = {
@@ -23,6 +20,7 @@ static const char *const op_names[] = {
 	[KEEPER_DESCRIBE] = "describe",
 	[KEEPER_RENEW] = "renew",
 	[KEEPER_CAPTURE] = "capture",
+	[KEEPER_SETTLED] = "settled",
 	[KEEPER_STATS] = "stats",
 	[KEEPER_CONSOLE] = "console",
 };
@@ -214,78 +212,12 @@ void keeper_answer_clear(struct keeper_answer *a)
 	*a = (struct keeper_answer){.text = ""};
 }
 
-json_t *keeper_failure(const char *event, uint64_t n, int error, const char *text)
+json_t *keeper_ended(int error, const char *text)
 {
-	json_t *said = json_lossy(text, strnlen(text, TEXT_MAX));
-	json_t *obj = event
-		? json_pack("{s:s, s:i, s:o}", "event", event, "errno", error, "text", said)
-		: json_pack("{s:I, s:b, s:i, s:o}", "n", (json_int_t)n, "ok", 0, "errno", error,
-			  "text", said);
+	json_t *obj = json_pack("{s:s}", "event", "ended");
 
 	if (!obj)
-		abort(); /* no memory, or a bug */
+		abort(); /* no memory */
+	rpc_put_failure(obj, error, text);
 	return obj;
-}
-
-/* ---- the socket ---------------------------------------------------------------------------- */
-
-int keeper_text(const json_t *obj, char **ret, struct err *err)
-{
-	char *text = json_text(obj);
-
-	if (strlen(text) > LIMIT_KEEPER_LINE) {
-		free(text);
-		return err_set(
-			err, EMSGSIZE, "a message of more than %lu bytes", LIMIT_KEEPER_LINE);
-	}
-	*ret = text;
-	return 0;
-}
-
-int keeper_send(int sock, const json_t *obj, const int *fds, size_t n_fds)
-{
-	int64_t deadline = clock_deadline(LIMIT_KEEPER_SEND_MS);
-	const struct timespec pace = {.tv_nsec = 1000000};
-	struct pollfd pfd = {.fd = sock, .events = POLLOUT};
-	cleanup_free char *text = NULL;
-	int r = keeper_text(obj, &text, NULL);
-
-	while (r == 0) {
-		r = sock_send_fds(sock, text, strlen(text), fds, n_fds);
-		/* the second: descriptors that others of this user sent and nobody took yet (unix(7)) */
-		if ((r != -EAGAIN && r != -ETOOMANYREFS) || clock_left_ms(deadline) == 0)
-			return r;
-		if (r == -EAGAIN)
-			poll(&pfd, 1, clock_left_ms(deadline));
-		else
-			nanosleep(&pace, NULL);
-		r = 0;
-	}
-	return r;
-}
-
-ssize_t keeper_receive(int sock, char *buf, int fds[static KEEPER_FDS], size_t *n_fds)
-{
-	ssize_t n;
-
-	/* an end that closed with something unread is told once, before what it said last */
-	for (int i = 0; i < 2; i++) {
-		*n_fds = KEEPER_FDS;
-		n = sock_recv_fds(sock, buf, KEEPER_BUFFER, fds, n_fds);
-		if (n < 0)
-			*n_fds = 0;
-		if (n != -ECONNRESET)
-			break;
-	}
-	if (n <= (ssize_t)LIMIT_KEEPER_LINE)
-		return n == -ECONNRESET ? 0 : n;
-	keeper_close_fds(fds, *n_fds);
-	*n_fds = 0;
-	return -EPROTO;
-}
-
-void keeper_close_fds(int *fds, size_t n_fds)
-{
-	for (size_t i = 0; i < n_fds; i++)
-		close_fd(&fds[i]);
 }

@@ -40,7 +40,8 @@ static void forget_name(struct keeper_process *k)
 void keeper_process_clear(struct keeper_process *k)
 {
 	loop_remove(k->on_machine);
-	k->on_machine = NULL;
+	loop_remove(k->on_monitor);
+	k->on_machine = k->on_monitor = NULL;
 	sandbox_free(k->sb);
 	k->sb = NULL;
 	forget_name(k);
@@ -50,11 +51,23 @@ _Noreturn void keeper_process_end(struct keeper_process *k, int error, const cha
 {
 	keeper_process_clear(k);
 	if (k->conn >= 0) {
-		cleanup_json json_t *obj = keeper_failure("ended", 0, error, text);
+		cleanup_json json_t *obj = keeper_ended(error, text);
 
-		keeper_send(k->conn, obj, NULL, 0);
+		rpc_send(k->conn, obj, NULL, 0);
 	}
 	_exit(0);
+}
+
+/* A machine that its monitor has stopped ends by that; machine_ended() is next. */
+static void monitor_said(void *user, short revents)
+{
+	struct keeper_process *k = user;
+
+	machine_get_state(sandbox_machine(k->sb));
+	if (revents & (POLLHUP | POLLERR)) { /* its last word; its pidfd tells the rest */
+		loop_remove(k->on_monitor);
+		k->on_monitor = NULL;
+	}
 }
 
 static void machine_ended(void *user, short revents)
@@ -138,7 +151,7 @@ void keeper_process_answer(
 		(!json_object_get(owned, "ok") &&
 			json_object_set_new(owned, "ok", json_true()) < 0))
 		abort(); /* no memory, or a bug */
-	if (k->conn >= 0 && keeper_send(k->conn, owned, fds, n_fds) < 0)
+	if (k->conn >= 0 && rpc_send(k->conn, owned, fds, n_fds) < 0)
 		shutdown(k->conn, SHUT_RDWR); /* its end is seen in the loop */
 }
 
@@ -147,14 +160,14 @@ static void request_came(void *user, short revents)
 	cleanup_keeper_request struct keeper_request rq = {0};
 	struct keeper_process *k = user;
 	int fds[KEEPER_FDS];
-	size_t n_fds;
-	ssize_t n = keeper_receive(k->conn, k->buf, fds, &n_fds);
+	size_t n_fds = KEEPER_FDS;
+	ssize_t n = rpc_receive(k->conn, k->buf, fds, &n_fds);
 	int64_t read_at = clock_now_ns();
 	struct err err;
 	int r;
 
 	(void)revents;
-	keeper_close_fds(fds, n_fds);
+	rpc_close_fds(fds, n_fds);
 	if (n == -EAGAIN)
 		return;
 	if (n <= 0) {
@@ -165,7 +178,7 @@ static void request_came(void *user, short revents)
 	if (r == 0)
 		keeper_process_serve(k, &rq, read_at);
 	else if (rq.n)
-		keeper_process_answer(k, rq.n, keeper_failure(NULL, rq.n, -r, err.text), NULL, 0);
+		keeper_process_answer(k, rq.n, rpc_failure(rq.n, -r, err.text), NULL, 0);
 	else
 		disconnect(k); /* not of our kind */
 }
@@ -192,7 +205,7 @@ static int say_hello(struct keeper_process *k, struct err *err)
 			obj, "monitor_pid", json_integer(machine_pid(sandbox_machine(k->sb))));
 		fds[n++] = machine_pidfd(sandbox_machine(k->sb));
 	}
-	r = keeper_send(k->conn, obj, fds, n);
+	r = rpc_send(k->conn, obj, fds, n);
 	return r < 0 ? err_sys(err, -r, "greet the daemon") : 0;
 }
 
@@ -296,7 +309,11 @@ static int make_shell(struct keeper_process *k, const struct keeper_start *start
 		return r;
 	k->on_machine = loop_add(
 		k->l, machine_pidfd(sandbox_machine(k->sb)), POLLIN, machine_ended, k, err);
-	return k->on_machine ? 0 : -EIO;
+	if (!k->on_machine)
+		return -EIO;
+	k->on_monitor = loop_add(k->l, machine_event_fd(sandbox_machine(k->sb)), POLLIN,
+		monitor_said, k, err);
+	return k->on_monitor ? 0 : -EIO;
 }
 
 _Noreturn void keeper_run(const struct keeper_start *start)

@@ -16,7 +16,7 @@ struct keeper_process {
 	int conn; /* -1: nobody is connected */
 	int listening; /* -1: it has no name */
 	int sockets;
-	struct loop_watch *on_conn, *on_listening, *on_machine;
+	struct loop_watch *on_conn, *on_listening, *on_machine, *on_monitor;
 
 	/* the lease */
 	char id[KEEPER_ID + 1]; /* "": none */
@@ -26,7 +26,7 @@ struct keeper_process {
 	struct loop_timer *on_lease;
 	unsigned pause_tries;
 	json_t *handed; /* what handing it out was answered with */
-	char buf[KEEPER_BUFFER];
+	char buf[RPC_BUFFER];
 };
 
 /* The machine goes, and the name. */

@@ -19,13 +19,13 @@
 #include "common/smaps.h"
 
 /* of a console's text in an answer: a byte of it is escaped as two at most */
-#define CONSOLE_TEXT (LIMIT_KEEPER_LINE / 2 - 1024)
+#define CONSOLE_TEXT (LIMIT_RPC_BYTES / 2 - 1024)
 
 /* The answer to @rq failed. */
 static void refuse(
 	struct keeper_process *k, const struct keeper_request *rq, int r, const struct err *err)
 {
-	keeper_process_answer(k, rq->n, keeper_failure(NULL, rq->n, -r, err->text), NULL, 0);
+	keeper_process_answer(k, rq->n, rpc_failure(rq->n, -r, err->text), NULL, 0);
 }
 
 /* … and the machine is fit for nothing. */
@@ -231,6 +231,17 @@ static void do_capture(struct keeper_process *k, const struct keeper_request *rq
 	loop_defer(k->l, trim, NULL);
 }
 
+static void do_settled(struct keeper_process *k, const struct keeper_request *rq)
+{
+	struct err err;
+	int r = sandbox_wait_memory(k->sb, clock_now_ns(), &err);
+
+	if (r < 0 && r != -ETIMEDOUT)
+		refuse(k, rq, r, &err);
+	else
+		keeper_process_answer(k, rq->n, json_pack("{s:b}", "settled", r == 0), NULL, 0);
+}
+
 /* ---- looking at it ------------------------------------------------------------------------- */
 
 static int64_t cpu_ns(int pid)
@@ -297,7 +308,8 @@ void keeper_process_serve(struct keeper_process *k, struct keeper_request *rq, i
 	struct err err;
 
 	if (k->stage != KEEPER_STAGE_HANDED &&
-		(rq->op == KEEPER_DESCRIBE || rq->op == KEEPER_RENEW || rq->op == KEEPER_CAPTURE)) {
+		(rq->op == KEEPER_DESCRIBE || rq->op == KEEPER_RENEW || rq->op == KEEPER_CAPTURE ||
+			rq->op == KEEPER_SETTLED)) {
 		refuse(k, rq,
 			err_set(&err, EINVAL, "%s: it is not handed out yet",
 				keeper_op_name(rq->op)),
@@ -322,6 +334,9 @@ void keeper_process_serve(struct keeper_process *k, struct keeper_request *rq, i
 		return;
 	case KEEPER_CAPTURE:
 		do_capture(k, rq);
+		return;
+	case KEEPER_SETTLED:
+		do_settled(k, rq);
 		return;
 	case KEEPER_STATS:
 		do_stats(k, rq);

@@ -34,7 +34,7 @@ struct zygote {
 	char *text; /* what it said of its end */
 	void (*ended)(void *user, const char *text);
 	void *user;
-	char buf[KEEPER_BUFFER];
+	char buf[RPC_BUFFER];
 };
 
 static void order_free(struct order *o)
@@ -83,10 +83,10 @@ static void hear(struct zygote *n)
 {
 	cleanup_keeper_answer struct keeper_answer a = {0};
 	int fds[KEEPER_FDS];
-	size_t n_fds;
-	ssize_t len = keeper_receive(n->sock, n->buf, fds, &n_fds);
+	size_t n_fds = KEEPER_FDS;
+	ssize_t len = rpc_receive(n->sock, n->buf, fds, &n_fds);
 
-	keeper_close_fds(fds, n_fds);
+	rpc_close_fds(fds, n_fds);
 	if (len == -EAGAIN)
 		return;
 	if (len <= 0) { /* the process's end is what counts */
@@ -247,7 +247,7 @@ int keeper_make(struct zygote *n, const char *capture, bool same_identity,
 		abort();
 	if (capture && json_object_set_new(obj, "capture", json_string(capture)) < 0)
 		return err_set(err, EINVAL, "make a sandbox from a capture: its path is not UTF-8");
-	if ((r = keeper_text(obj, &text, err)) < 0 || (r = sock_pair_packets(pair, err)) < 0)
+	if ((r = rpc_text(obj, &text, err)) < 0 || (r = sock_pair_packets(pair, err)) < 0)
 		return r;
 	far = pair[1];
 	r = keeper_new(n->l, pair[0], n->sockets, ops, user, ret, err);

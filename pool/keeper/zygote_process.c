@@ -37,7 +37,7 @@ struct zygote {
 	struct err why;
 	int code;
 	int children; /* a signalfd */
-	char buf[KEEPER_BUFFER];
+	char buf[RPC_BUFFER];
 };
 
 static int open_template(const char *store_dir, const char *digest, const char *name,
@@ -89,9 +89,9 @@ static bool one_thread(void)
 
 static void tell(int sock, int code, const char *text)
 {
-	cleanup_json json_t *obj = keeper_failure("ended", 0, code, text);
+	cleanup_json json_t *obj = keeper_ended(code, text);
 
-	keeper_send(sock, obj, NULL, 0);
+	rpc_send(sock, obj, NULL, 0);
 }
 
 /* @conn (owned) becomes a keeper's. */
@@ -132,8 +132,8 @@ static bool serve(struct zygote *n)
 {
 	cleanup_json json_t *rq = NULL;
 	int fds[KEEPER_FDS];
-	size_t n_fds;
-	ssize_t len = keeper_receive(ZYGOTE_FD_CONTROL, n->buf, fds, &n_fds);
+	size_t n_fds = KEEPER_FDS;
+	ssize_t len = rpc_receive(ZYGOTE_FD_CONTROL, n->buf, fds, &n_fds);
 	const char *op;
 	struct err err;
 
@@ -144,7 +144,7 @@ static bool serve(struct zygote *n)
 	if (json_parse("request", n->buf, (size_t)len, &rq, &err) < 0 ||
 		json_get_string(rq, "op", &op, &err) < 0 || strcmp(op, "make") != 0 || n_fds != 1) {
 		log_error("zygote: a request that makes no sense");
-		keeper_close_fds(fds, n_fds);
+		rpc_close_fds(fds, n_fds);
 		return false;
 	}
 	make(n, rq, fds[0]);

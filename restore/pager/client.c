@@ -23,6 +23,7 @@
 #include "common/limits.h"
 #include "common/paths.h"
 #include "common/proc.h"
+#include "common/rpc.h"
 #include "common/sock.h"
 #include "common/str.h"
 #include "restore/pager/process_private.h"
@@ -33,6 +34,7 @@
 struct pager_client {
 	pthread_mutex_t lock; /* one request at a time */
 	int sock;
+	uint64_t asked; /* the number of the last request */
 	int memory_fd;
 	enum pager_way way;
 	int pid;
@@ -58,7 +60,7 @@ static char *options_text(const struct pager_client_spec *spec)
 
 static int wset_fd(const struct snapshot_ranges *wset, struct err *err)
 {
-	cleanup_json json_t *obj = snapshot_wset_to_json(wset);
+	cleanup_json json_t *obj = snapshot_ranges_to_json(wset);
 	cleanup_free char *text = json_text(obj);
 	cleanup_fd int fd = memfd_create("parbake-wset", MFD_CLOEXEC);
 	int r = fd < 0 ? -errno : file_write_full(fd, text, strlen(text));
@@ -132,7 +134,7 @@ static int connect_shared(
 	/* by way of the descriptor: a socket's path may have 107 bytes, the directory's any number
 	 */
 	path = str_printf("/proc/self/fd/%d/%s", dirfd, name);
-	sock = sock_connect(path, err);
+	sock = sock_connect_packets(path, true, err);
 	if (sock >= 0) {
 		r = sock_check_peer(sock, err);
 		return r < 0 ? r : steal_fd(&sock);
@@ -142,12 +144,12 @@ static int connect_shared(
 	if (unlinkat(dirfd, name, 0) < 0 && errno != ENOENT)
 		return err_sys(
 			err, errno, "remove the socket %s/%s of a pager that is gone", dir, name);
-	listening = sock_listen(path, err);
+	listening = sock_listen_packets(path, err);
 	if (listening < 0)
 		return listening;
 	r = start_shared(spec, options, dir, name, listening, err);
 	if (r == 0)
-		r = sock = sock_connect(path, err);
+		r = sock = sock_connect_packets(path, true, err);
 	if (r < 0) {
 		unlinkat(dirfd, name, 0);
 		return r;
@@ -158,7 +160,7 @@ static int connect_shared(
 static int connect_own(const struct pager_client_spec *spec, const char *options, struct proc *proc,
 	struct err *err)
 {
-	int pair[2], r = sock_pair(pair, err);
+	int pair[2], r = sock_pair_packets(pair, err);
 
 	if (r < 0)
 		return r;
@@ -173,30 +175,50 @@ static int connect_own(const struct pager_client_spec *spec, const char *options
 
 /* ---- requests ------------------------------------------------------------------------------ */
 
-/* One reply. *@ret_fd (where not NULL): the descriptor that must come with it. */
-static int receive(int sock, json_t **ret, int *ret_fd, struct err *err)
+/* The answer to request @n. *@ret_fd (where not NULL): the descriptor that must come with it. */
+static int receive(int sock, uint64_t n, json_t **ret, int *ret_fd, struct err *err)
 {
-	char line[LIMIT_PAGER_LINE];
+	cleanup_free char *buf = malloc(RPC_BUFFER);
 	struct pollfd pfd = {.fd = sock, .events = POLLIN};
-	size_t n_fds = 1;
-	int fd = -1, n, r;
+	int64_t deadline = clock_deadline(LIMIT_PAGER_REPLY_MS);
+	cleanup_json json_t *answer = NULL;
+	uint64_t got = 0;
+	size_t n_fds;
+	int fd = -1, r;
+	ssize_t len;
 
-	do {
-		n = poll(&pfd, 1, LIMIT_PAGER_REPLY_MS);
-	} while (n < 0 && errno == EINTR);
-	if (n <= 0)
-		return err_set(err, ETIMEDOUT, "the pager does not answer");
-	n = (int)sock_recv_fds(sock, line, sizeof(line), &fd, &n_fds);
-	if (n == 0 || n == -ECONNRESET)
-		return err_set(err, ECONNRESET, "the pager is gone");
-	if (n < 0)
-		return err_sys(err, -n, "hear from the pager");
-	r = json_parse("the pager's reply", line, (size_t)n, ret, err);
-	if (r == 0 && ret_fd && n_fds != 1 && json_is_true(json_object_get(*ret, "ok")))
+	if (!buf)
+		return err_set(err, ENOMEM, "no memory for the pager's answer");
+	while (got != n) { /* one that came too late answers an older request */
+		close_fd(&fd);
+		r = poll(&pfd, 1, clock_left_ms(deadline));
+		if (r < 0 && errno == EINTR)
+			continue;
+		if (r <= 0)
+			return err_set(err, ETIMEDOUT, "the pager does not answer");
+		n_fds = 1;
+		len = rpc_receive(sock, buf, &fd, &n_fds);
+		if (len == 0)
+			return err_set(err, ECONNRESET, "the pager is gone");
+		if (len < 0)
+			return err_sys(err, (int)-len, "hear from the pager");
+		json_decref(steal_ptr(&answer));
+		r = json_parse("the pager's answer", buf, (size_t)len, &answer, err);
+		if (r == 0)
+			r = json_get_u64(answer, "n", 1, INT64_MAX, &got, err);
+		if (r < 0) {
+			close_fd(&fd);
+			return r;
+		}
+	}
+	r = rpc_check(answer, err);
+	if (r == 0 && ret_fd && fd < 0)
 		r = err_set(err, EPROTO, "the pager sent no descriptor");
-	if (r == 0 && ret_fd && n_fds == 1)
+	if (r == 0 && ret_fd)
 		*ret_fd = steal_fd(&fd);
 	close_fd(&fd);
+	if (r == 0 && ret)
+		*ret = steal_ptr(&answer);
 	return r;
 }
 
@@ -204,36 +226,23 @@ static int receive(int sock, json_t **ret, int *ret_fd, struct err *err)
 static int ask(struct pager_client *d, const char *op, const int *pass, size_t n_pass, json_t **ret,
 	int *ret_fd, struct err *err)
 {
-	cleanup_free char *line =
-		str_printf("{\"op\":\"%s\",\"protocol\":%d}\n", op, PAGERD_PROTOCOL);
-	cleanup_json json_t *reply = NULL;
-	cleanup_fd int fd = -1;
-	const char *text;
-	uint64_t code;
+	cleanup_json json_t *request = NULL;
 	int r;
 
 	pthread_mutex_lock(&d->lock);
-	r = sock_send_fds(d->sock, line, strlen(line), pass, n_pass);
+	request = json_pack("{s:s, s:i, s:I}", "op", op, "protocol", PAGERD_PROTOCOL, "n",
+		(json_int_t)++d->asked);
+	if (!request)
+		abort(); /* no memory */
+	r = rpc_send(d->sock, request, pass, n_pass);
 	if (r == -EPIPE || r == -ECONNRESET)
 		r = err_set(err, ECONNRESET, "the pager is gone");
 	else if (r < 0)
 		err_sys(err, -r, "ask the pager");
 	else
-		r = receive(d->sock, &reply, ret_fd ? &fd : NULL, err);
+		r = receive(d->sock, d->asked, ret, ret_fd, err);
 	pthread_mutex_unlock(&d->lock);
-	if (r < 0)
-		return r;
-	if (!json_is_true(json_object_get(reply, "ok"))) {
-		if (json_get_u64(reply, "errno", 1, 4095, &code, NULL) < 0 ||
-			json_get_string(reply, "text", &text, NULL) < 0)
-			return err_set(err, EPROTO, "the pager's reply makes no sense");
-		return err_set(err, (int)code, "%s", text);
-	}
-	if (ret)
-		*ret = steal_ptr(&reply);
-	if (ret_fd)
-		*ret_fd = steal_fd(&fd);
-	return 0;
+	return r;
 }
 
 static int hello(struct pager_client *d, struct err *err)
@@ -333,24 +342,31 @@ int pager_client_fd(const struct pager_client *d)
 }
 
 int pager_client_attach(struct pager_client *d, int own_fd, const struct snapshot_ranges *own,
-	int *ret_fd, struct err *err)
+	int *ret_fd, int *ret_own_in, struct err *err)
 {
 	cleanup_fd int ranges = own && own->n ? wset_fd(own, err) : -1;
-	int pair[2], r;
+	int pair[2], in[2] = {-1, -1}, r;
 
 	if (own && own->n && ranges < 0)
 		return ranges;
 	r = sock_pair(pair, err);
 	if (r < 0)
 		return r;
-	r = ask(d, ranges >= 0 ? "attach-own" : "attach", (int[]){pair[1], own_fd, ranges},
-		ranges >= 0 ? 3 : 1, NULL, NULL, err);
+	if (ranges >= 0)
+		r = sock_pair(in, err);
+	if (r == 0)
+		r = ask(d, ranges >= 0 ? "attach-own" : "attach",
+			(int[]){pair[1], own_fd, ranges, in[1]}, ranges >= 0 ? 4 : 1, NULL, NULL,
+			err);
 	close(pair[1]);
+	close_fd(&in[1]);
 	if (r < 0) {
 		close(pair[0]);
+		close_fd(&in[0]);
 		return r;
 	}
 	*ret_fd = pair[0];
+	*ret_own_in = in[0];
 	return 0;
 }
 
@@ -429,7 +445,7 @@ int pager_client_recorded(struct pager_client *d, struct snapshot_ranges *ret, s
 		return r;
 	if (fstat(d->memory_fd, &st) < 0)
 		return err_sys(err, errno, "the pager's memory");
-	return snapshot_wset_from_json(obj, (uint64_t)st.st_size, ret, err);
+	return snapshot_ranges_from_json(obj, (uint64_t)st.st_size, ret, err);
 }
 
 int pager_client_traced(struct pager_client *d, struct pager_trace *ret, struct err *err)

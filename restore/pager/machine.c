@@ -37,7 +37,7 @@ struct pager_machine *pager_machine_new(int sock)
 		return NULL;
 	pthread_mutex_init(&m->turn, NULL);
 	m->sock = sock;
-	m->uffd = -1;
+	m->uffd = m->own_in = -1;
 	return m;
 }
 
@@ -51,6 +51,7 @@ void pager_machine_free(struct pager_machine *m)
 	free(m->mapped);
 	free(m->removed);
 	pager_own_clear(m);
+	close_fd(&m->own_in);
 	free(m->own_pages);
 	free(m);
 }

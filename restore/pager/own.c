@@ -9,18 +9,25 @@
  * page to where the difference has one. Removed pages stay removed here as there.
  *
  * A page of its own does not go away again but by removal, so when all are given the difference is let
- * go; the map of these pages stays, and a fault in one that was on its way is woken.
+ * go; the map of these pages stays, and a fault in one that was on its way is woken. Whoever made the machine is
+ * told then (own_in): until that moment its memory is not all there, and the checkpoint it came from is still
+ * needed.
+ *
+ * Where the host has no memory for a page just now, that may pass: it is tried again for a while.
  */
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #include "common/clock.h"
+#include "common/fault.h"
 #include "restore/pager/memory_delta.h"
 #include "restore/pager/pager_private.h"
 #include "restore/pager/uffd.h"
 
-#define STUCK_MS 5000 /* no page can be given for so long: its removals do not end */
-#define PAUSE_NS 50000 /* the thread that removes has to run before the next try */
+#define STUCK_MS                                                                                   \
+	5000 /* no page can be given for so long: its removals do not end, or the host has no memory */
+#define PAUSE_NS 50000 /* what is in the way has to run before the next try */
 
 int pager_own_set(struct pager *p, struct pager_machine *m, struct memory_delta *d, struct err *err)
 {
@@ -125,11 +132,13 @@ static int give(struct install *in, const struct pager_region *g, uint64_t start
 		} else if (r == UFFD_EXISTS) {
 			uffd_wake(m->uffd, addr, IMAGE_PAGE);
 			bit_set(m->mapped, at / IMAGE_PAGE);
-		} else if (r == UFFD_AGAIN && !(stuck && clock_now_ns() > stuck)) {
+		} else if ((r == UFFD_AGAIN || r == UFFD_NO_MEMORY) &&
+			!(stuck && clock_now_ns() > stuck)) {
 			ssize_t n = pager_machine_read(m);
 
 			/* a removal waits to be read: what is still to be given changes. Or it was
-			 * read, and its thread, which a busy host lets wait, has not gone on. */
+			 * read, and its thread, which a busy host lets wait, has not gone on. Or
+			 * memory is short for a moment. */
 			if (n < 0)
 				return refused(UFFD_GONE, at, in->err);
 			if (n == 0)
@@ -147,8 +156,10 @@ static int install_run(void *user, uint64_t offset, uint64_t len, const uint8_t 
 {
 	struct install *in = user;
 	struct pager_machine *m = in->machine;
-	int r = 0;
+	int r = fault_point("restore.pager.own");
 
+	if (r < 0)
+		return refused(UFFD_NO_MEMORY, offset, in->err);
 	for (unsigned i = 0; r == 0 && i < m->n_regions; i++) {
 		const struct pager_region *g = &m->regions[i];
 		uint64_t start = offset > g->start ? offset : g->start;
@@ -189,5 +200,8 @@ int pager_own_install(
 		}
 	}
 	pager_own_clear(m);
+	if (m->own_in >= 0) /* who does not listen any more does not ask */
+		send(m->own_in, "1", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+	close_fd(&m->own_in);
 	return 0;
 }

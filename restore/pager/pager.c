@@ -186,22 +186,22 @@ int pager_machine_serve(struct pager *p, struct pager_machine *m, struct err *er
 	return r < 0 ? err_sys(err, -r, "pager: wait for a machine's faults") : 0;
 }
 
-int pager_attach(struct pager *p, int sock, struct memory_delta *own, struct err *err)
+int pager_attach(struct pager *p, int sock, struct memory_delta *own, int own_in, struct err *err)
 {
-	struct pager_machine *m;
-	int r;
+	struct pager_machine *m = NULL;
+	int r = 0;
 
-	if (p->way != PAGER_UFFD) {
+	if (p->way != PAGER_UFFD)
+		r = err_set(err, EOPNOTSUPP, "pager: without userfaultfd nothing attaches");
+	else if (!(m = pager_machine_new(sock)))
+		r = err_set(err, ENOMEM, "pager: no memory for a machine");
+	if (r < 0) {
 		close(sock);
+		close_fd(&own_in);
 		memory_delta_free(own);
-		return err_set(err, EOPNOTSUPP, "pager: without userfaultfd nothing attaches");
+		return r;
 	}
-	m = pager_machine_new(sock);
-	if (!m) {
-		close(sock);
-		memory_delta_free(own);
-		return err_set(err, ENOMEM, "pager: no memory for a machine");
-	}
+	m->own_in = own_in;
 	fcntl(sock, F_SETFL, O_NONBLOCK);
 	r = own ? pager_own_set(p, m, own, err) : 0;
 	if (r == 0)

@@ -89,10 +89,12 @@ int pager_memory_fd(const struct pager *p);
  * the userfaultfd by SCM_RIGHTS, and JSON [{"base_host_virt_addr","size","offset","page_size"},…]),
  * gives it the pages of its own, maps the working set, answers "ok\n" and then serves faults until the
  * machine's end closes. @own (taken; NULL: none): what its memory differs in from the template's.
- * Returns at once; any thread.
+ * @own_in (taken; -1: nobody asks): a socket; a byte is sent there when the machine has all pages of @own, and it is
+ * closed then; closed without one, the machine did not get them all and must not be relied on. Returns at
+ * once; any thread.
  */
 struct memory_delta;
-int pager_attach(struct pager *p, int sock, struct memory_delta *own, struct err *err);
+int pager_attach(struct pager *p, int sock, struct memory_delta *own, int own_in, struct err *err);
 void pager_get_stats(struct pager *p, struct pager_stats *ret);
 /* What last went wrong (a damaged frame, a refused handshake); "" where nothing has. */
 void pager_get_error(struct pager *p, struct err *ret);
@@ -129,9 +131,11 @@ int pager_client_pid(const struct pager_client *d);
 /* Readable when the pager is gone. Borrowed. */
 int pager_client_fd(const struct pager_client *d);
 /* A fresh socket whose other end the pager has attached: for machine_spec.pager_fd. Caller closes.
- * @own_fd, @own: the image and the ranges of its difference (restore/pager/memory_delta.h); -1, NULL: none. */
+ * @own_fd, @own: the image and the ranges of its difference (restore/pager/memory_delta.h); -1, NULL: none.
+ * *@ret_own_in: where there is a difference, a socket: a byte comes when the machine has all
+ * of its pages, its end without one when it does not get them (else -1). Caller closes. */
 int pager_client_attach(struct pager_client *d, int own_fd, const struct snapshot_ranges *own,
-	int *ret_fd, struct err *err);
+	int *ret_fd, int *ret_own_in, struct err *err);
 int pager_client_get_stats(struct pager_client *d, struct pager_stats *ret, struct err *err);
 int pager_client_get_error(
 	struct pager_client *d, struct err *ret, struct err *err); /* pager_get_error() */

@@ -63,6 +63,7 @@ struct pager_machine {
 	struct memory_delta *own; /* NULL: none, or all are given */
 	uint64_t *own_pages; /* NULL: none */
 	uint8_t *own_frame; /* of a fault in one */
+	int own_in; /* a byte goes there when all are given; -1: said, or nobody asks */
 };
 
 /* What a page of a machine's memory holds. */

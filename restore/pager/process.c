@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The pager's process: `parbake pager OPTIONS DIRECTORY NAME`, started by restore/pager/client.c with its
- * descriptors in place (pager_client_impl.h). One thread talks to clients; the engine has its own.
+ * descriptors in place (process_private.h). One thread talks to clients; the engine has its own.
  *
  * It stays while a client is connected or a machine attached. To leave it takes the directory's
  * lock, looks once more whether someone waits to be accepted, and ends with the lock held.
@@ -30,6 +30,7 @@
 #include "common/json.h"
 #include "common/limits.h"
 #include "common/log.h"
+#include "common/rpc.h"
 #include "common/sock.h"
 #include "common/str.h"
 #include "restore/pager/memory_delta.h"
@@ -53,7 +54,7 @@ struct server {
 /* ---- starting ------------------------------------------------------------------------------ */
 
 #define THREADS 64
-#define PASSED 3 /* descriptors with a request, at most */
+#define PASSED 4 /* descriptors with a request, at most */
 
 static int give_up(pid_t watchdog, struct err *err)
 {
@@ -120,7 +121,7 @@ static int read_ranges(int fd, uint64_t memory_bytes, struct snapshot_ranges *re
 	if (r < 0)
 		return err_sys(err, -r, "read ranges of pages");
 	r = json_parse("ranges of pages", text, (size_t)st.st_size, &obj, err);
-	return r < 0 ? r : snapshot_wset_from_json(obj, memory_bytes, ret, err);
+	return r < 0 ? r : snapshot_ranges_from_json(obj, memory_bytes, ret, err);
 }
 
 static int start_engine(struct server *s, const char *options, pid_t watchdog, struct err *err)
@@ -155,29 +156,30 @@ static int start_engine(struct server *s, const char *options, pid_t watchdog, s
 
 /* ---- requests ------------------------------------------------------------------------------ */
 
-static int send_reply(int fd, json_t *obj, int pass)
+/* Answer request @n with @obj (taken), and the descriptor @pass where it is none of -1. */
+static int send_answer(int fd, uint64_t n, json_t *obj, int pass)
 {
-	cleanup_free char *text = json_text(obj);
-	cleanup_free char *line = str_printf("%s\n", text);
+	cleanup_json json_t *owned = obj;
 
-	return sock_send_fds(fd, line, strlen(line), &pass, pass >= 0);
+	if (!owned || json_object_set_new(owned, "ok", json_true()) < 0 ||
+		json_object_set_new(owned, "n", json_integer((json_int_t)n)) < 0)
+		abort(); /* no memory, or a bug */
+	return rpc_send(fd, owned, &pass, pass >= 0);
 }
 
-static int send_error(int fd, int code, const char *text)
+static int send_error(int fd, uint64_t n, int code, const char *text)
 {
-	cleanup_json json_t *obj = json_pack("{s:b, s:i, s:s%}", "ok", false, "errno", code, "text",
-		text, strnlen(text, LIMIT_PAGER_LINE / 8)); /* every byte may be escaped */
+	cleanup_json json_t *obj = rpc_failure(n, code, text);
 
-	return obj ? send_reply(fd, obj, -1) : send_error(fd, code, "(its text is not UTF-8)");
+	return rpc_send(fd, obj, NULL, 0);
 }
 
-static int do_hello(struct server *s, int fd)
+static int do_hello(struct server *s, int fd, uint64_t n)
 {
-	cleanup_json json_t *obj = json_pack("{s:b, s:s, s:i, s:I}", "ok", true, "way",
-		s->way == PAGER_UFFD ? "uffd" : "private", "pid", (int)getpid(), "memory_bytes",
-		(json_int_t)s->pager->bytes);
+	json_t *obj = json_pack("{s:s, s:i, s:I}", "way", s->way == PAGER_UFFD ? "uffd" : "private",
+		"pid", (int)getpid(), "memory_bytes", (json_int_t)s->pager->bytes);
 
-	return send_reply(fd, obj, pager_memory_fd(s->pager));
+	return send_answer(fd, n, obj, pager_memory_fd(s->pager));
 }
 
 /* The difference of an attach: image and ranges. */
@@ -194,25 +196,25 @@ static int read_own(
 }
 
 /* @passed: the socket, and with @own what it brings. */
-static int do_attach(struct server *s, int fd, bool own, int *passed)
+static int do_attach(struct server *s, int fd, uint64_t n, bool own, int *passed)
 {
-	cleanup_json json_t *obj = json_pack("{s:b}", "ok", true);
 	struct memory_delta *d = NULL;
 	struct err err;
 	int r = 0;
 
-	if (passed[0] < 0 || (own && passed[2] < 0))
-		return send_error(fd, EPROTO, "attach: too few descriptors came with it");
+	if (passed[0] < 0 || (own && passed[3] < 0))
+		return send_error(fd, n, EPROTO, "attach: too few descriptors came with it");
 	if (own)
 		r = read_own(s, passed[1], passed[2], &d, &err);
 	if (r == 0)
-		r = pager_attach(s->pager, steal_fd(&passed[0]), d, &err);
-	return r < 0 ? send_error(fd, -r, err.text) : send_reply(fd, obj, -1);
+		r = pager_attach(
+			s->pager, steal_fd(&passed[0]), d, own ? steal_fd(&passed[3]) : -1, &err);
+	return r < 0 ? send_error(fd, n, -r, err.text) : send_answer(fd, n, json_object(), -1);
 }
 
-static int do_stats(struct server *s, int fd)
+static int do_stats(struct server *s, int fd, uint64_t n)
 {
-	cleanup_json json_t *obj = json_pack("{s:b}", "ok", true);
+	json_t *obj = json_object();
 	struct pager_stats st;
 
 	pager_get_stats(s->pager, &st);
@@ -231,35 +233,33 @@ static int do_stats(struct server *s, int fd)
 	PUT(machines);
 	PUT(machines_total);
 #undef PUT
-	return send_reply(fd, obj, -1);
+	return send_answer(fd, n, obj, -1);
 }
 
-static int do_error(struct server *s, int fd)
+static int do_error(struct server *s, int fd, uint64_t n)
 {
-	cleanup_json json_t *obj = NULL;
+	json_t *obj = json_object();
 	struct err last;
 
 	pager_get_error(s->pager, &last);
-	obj = json_pack("{s:b, s:s%}", "ok", true, "text", last.text,
-		strnlen(last.text, LIMIT_PAGER_LINE / 8));
-	return obj ? send_reply(fd, obj, -1) : send_error(fd, EILSEQ, "its text is not UTF-8");
+	json_object_set_new(obj, "text", json_lossy(last.text, strlen(last.text)));
+	return send_answer(fd, n, obj, -1);
 }
 
 /* @obj (taken) is too long for a line: it goes as a file. */
-static int send_file(int fd, json_t *obj)
+static int send_file(int fd, uint64_t n, json_t *obj)
 {
-	cleanup_json json_t *owned = obj, *reply = NULL;
+	cleanup_json json_t *owned = obj;
 	cleanup_free char *text = json_text(owned);
 	cleanup_fd int out = memfd_create("parbake-reply", MFD_CLOEXEC);
 	int r = out < 0 ? -errno : file_write_full(out, text, strlen(text));
 
 	if (r < 0)
-		return send_error(fd, -r, "no memory for the reply");
-	reply = json_pack("{s:b, s:I}", "ok", true, "bytes", (json_int_t)strlen(text));
-	return send_reply(fd, reply, out);
+		return send_error(fd, n, -r, "no memory for the reply");
+	return send_answer(fd, n, json_pack("{s:I}", "bytes", (json_int_t)strlen(text)), out);
 }
 
-static int do_recorded(struct server *s, int fd)
+static int do_recorded(struct server *s, int fd, uint64_t n)
 {
 	struct snapshot_ranges wset;
 	json_t *obj;
@@ -267,69 +267,69 @@ static int do_recorded(struct server *s, int fd)
 	int r = pager_recorded(s->pager, &wset, &err);
 
 	if (r < 0)
-		return send_error(fd, -r, err.text);
-	obj = snapshot_wset_to_json(&wset);
+		return send_error(fd, n, -r, err.text);
+	obj = snapshot_ranges_to_json(&wset);
 	snapshot_ranges_clear(&wset);
-	return send_file(fd, obj);
+	return send_file(fd, n, obj);
 }
 
-static int do_traced(struct server *s, int fd)
+static int do_traced(struct server *s, int fd, uint64_t n)
 {
 	cleanup_pager_trace struct pager_trace trace = {0};
 	struct err err;
 	int r = pager_traced(s->pager, &trace, &err);
 
-	return r < 0 ? send_error(fd, -r, err.text) : send_file(fd, pager_trace_to_json(&trace));
+	return r < 0 ? send_error(fd, n, -r, err.text)
+		     : send_file(fd, n, pager_trace_to_json(&trace));
 }
 
 /* One request, with what came beside it. */
 static int serve(struct server *s, int fd, const json_t *obj, int *passed)
 {
 	const char *op;
-	uint64_t protocol;
+	uint64_t protocol, n;
 
-	if (json_get_string(obj, "op", &op, NULL) < 0)
+	if (json_get_string(obj, "op", &op, NULL) < 0 ||
+		json_get_u64(obj, "n", 1, INT64_MAX, &n, NULL) < 0)
 		return -EPROTO;
 	if (json_get_u64(obj, "protocol", PAGERD_PROTOCOL, PAGERD_PROTOCOL, &protocol, NULL) < 0)
-		return send_error(fd, EPROTO,
+		return send_error(fd, n, EPROTO,
 			"the pager runs from another version of parbake; "
 			"end the sandboxes that use it, then try again");
 	if (s->failed_code)
-		return send_error(fd, s->failed_code, s->failed.text);
+		return send_error(fd, n, s->failed_code, s->failed.text);
 	if (strcmp(op, "hello") == 0)
-		return do_hello(s, fd);
+		return do_hello(s, fd, n);
 	if (strcmp(op, "attach") == 0)
-		return do_attach(s, fd, false, passed);
+		return do_attach(s, fd, n, false, passed);
 	if (strcmp(op, "attach-own") == 0)
-		return do_attach(s, fd, true, passed);
+		return do_attach(s, fd, n, true, passed);
 	if (strcmp(op, "stats") == 0)
-		return do_stats(s, fd);
+		return do_stats(s, fd, n);
 	if (strcmp(op, "error") == 0)
-		return do_error(s, fd);
+		return do_error(s, fd, n);
 	if (strcmp(op, "recorded") == 0)
-		return do_recorded(s, fd);
+		return do_recorded(s, fd, n);
 	if (strcmp(op, "traced") == 0)
-		return do_traced(s, fd);
-	return send_error(fd, EINVAL, "no such request");
+		return do_traced(s, fd, n);
+	return send_error(fd, n, EINVAL, "no such request");
 }
 
 /* -errno: the client is dropped. */
 static int serve_client(struct server *s, int fd)
 {
 	cleanup_json json_t *obj = NULL;
-	char line[LIMIT_PAGER_LINE];
-	int passed[PASSED] = {-1, -1, -1}, r;
+	static char buf[RPC_BUFFER]; /* one thread serves them all */
+	int passed[PASSED] = {-1, -1, -1, -1}, r;
 	size_t n_fds = PASSED;
-	ssize_t n = sock_recv_fds(fd, line, sizeof(line), passed, &n_fds);
+	ssize_t n = rpc_receive(fd, buf, passed, &n_fds);
 
 	if (n == -EAGAIN)
 		return 0;
 	if (n <= 0)
 		return n < 0 ? (int)n : -ECONNRESET;
-	if (line[n - 1] != '\n' || json_parse("request", line, (size_t)n, &obj, NULL) < 0)
-		r = -EPROTO;
-	else
-		r = serve(s, fd, obj, passed);
+	r = json_parse("request", buf, (size_t)n, &obj, NULL) < 0 ? -EPROTO
+								  : serve(s, fd, obj, passed);
 	for (int i = 0; i < PASSED; i++)
 		close_fd(&passed[i]);
 	return r;

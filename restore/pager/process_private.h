@@ -3,21 +3,21 @@
 #define PARBAKE_RESTORE_PAGER_PROCESS_PRIVATE_H
 
 /*
- * Between a pager's process and its clients: unix stream socket, one request or reply a line of
- * JSON of at most LIMIT_PAGER_LINE bytes, each sent whole with its descriptors, a client waiting
- * for the reply before its next request.
+ * Between a pager's process and its clients (common/rpc.h). A client waits for the answer before its next
+ * request. Each request names the protocol, so that a process of another version refuses it; a name of its socket
+ * has the protocol in its digest, so that this is hardly ever met.
  *
- *     {"op":"hello","protocol":2}   {"ok":true,"way":"uffd","pid":N,"memory_bytes":N} + the memfd
- *     {"op":"attach"} + a socket    {"ok":true}
- *     {"op":"attach-own"}           {"ok":true}; behind the socket: the image and the ranges
- *                                   (snapshot_wset_to_json()) of the machine's difference
- *     {"op":"stats"}                {"ok":true,"faults":N,…}   (struct pager_stats by name)
- *     {"op":"error"}                {"ok":true,"text":"…"}
- *     {"op":"recorded"}             {"ok":true,"bytes":N} + a memfd with the working set's JSON
- *     {"op":"traced"}               {"ok":true,"bytes":N} + a memfd with the trace's JSON
- *     any that fails                {"ok":false,"errno":N,"text":"…"}
+ *     {"op":"hello"}                {"way":"uffd","pid":N,"memory_bytes":N} + the memfd
+ *     {"op":"attach"} + a socket    {}
+ *     {"op":"attach-own"}           {}; behind the socket: the image and the ranges
+ *                                   (snapshot_ranges_to_json()) of the machine's memory delta, and a
+ *                                   socket to say that it has all of them (pager_attach())
+ *     {"op":"stats"}                {"faults":N,…}   (struct pager_stats by name)
+ *     {"op":"error"}                {"text":"…"}
+ *     {"op":"recorded"}             {"bytes":N} + a memfd with the working set's JSON
+ *     {"op":"traced"}               {"bytes":N} + a memfd with the trace's JSON
  */
-#define PAGERD_PROTOCOL 2
+#define PAGERD_PROTOCOL 4
 
 /* The process's descriptors. */
 enum pager_client_fd {

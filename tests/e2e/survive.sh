@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 bake "$recipes/tiny.ini"
 
-if "$parbake" doctor | grep -q '^good *userfaultfd'; then
+if [ "$(doctor userfaultfd verdict)" = good ]; then
 	"$parbake" run tiny -t 60s --shell 'echo up; sleep 100' >"$scratch/o" 2>"$scratch/e" &
 	pid=$!
 	ok "a sandbox runs" await 20 grep -q up "$scratch/o"

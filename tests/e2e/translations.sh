@@ -8,10 +8,9 @@ if [ ! -x "$top/build/parbake-qemu" ]; then
 	skip "translations" "the trimmed QEMU is not built; make monitor"
 	finish
 fi
-if "$parbake" doctor | grep -qE '^[a-z]+ +accelerator +kvm'; then
-	skip "translations" "with KVM nothing is translated"
-	finish
-fi
+# with KVM nothing is translated: an emulated machine has them on any host
+export PARBAKE_ACCEL=tcg
+is "$(doctor accelerator value)" tcg "machines are emulated where that is asked for"
 kept=$PARBAKE_HOME/cache/translations
 run() { timeout 120 "$parbake" run tiny -- "$@"; }
 work='cat /bin/* /lib/*.so* 2>/dev/null | md5sum; seq 1 2000 | sort -r | md5sum; env -i sh -c "echo \$((6 * 7))"'

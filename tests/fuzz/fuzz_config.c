@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (json_parse("input", data, size, &obj, &err) < 0)
 		return 0;
 	try_config(obj);
-	if (snapshot_wset_from_json(obj, 1 * MIB, &w, &err) == 0)
+	if (snapshot_ranges_from_json(obj, 1 * MIB, &w, &err) == 0)
 		for (size_t i = 0; i < w.n; i++)
 			if (w.ranges[i].offset + w.ranges[i].bytes > 1 * MIB)
 				abort();

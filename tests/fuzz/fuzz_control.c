@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "pool/api/control_private.h"
-#include "pool/pool_private.h"
+#include "pool/record_private.h"
+#include "pool/sandbox_private.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

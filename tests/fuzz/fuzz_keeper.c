@@ -13,8 +13,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	cleanup_keeper_answer struct keeper_answer a = {0};
 	struct err err;
 
-	if (size > LIMIT_KEEPER_LINE)
-		size = LIMIT_KEEPER_LINE;
+	if (size > LIMIT_RPC_BYTES)
+		size = LIMIT_RPC_BYTES;
 	if (keeper_request_parse((const char *)data, size, &rq, &err) == 0) {
 		if (!rq.n || rq.op >= KEEPER_OPS || rq.lease_ms > LIMIT_LEASE_MS)
 			abort();

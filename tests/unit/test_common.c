@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -20,6 +21,7 @@
 #include "common/file.h"
 #include "common/json.h"
 #include "common/limits.h"
+#include "common/log.h"
 #include "common/paths.h"
 #include "common/proc.h"
 #include "common/progress.h"
@@ -249,6 +251,29 @@ static void test_orphan(void)
 	close(fds[1]);
 }
 
+/* ---- the log ------------------------------------------------------------------------------- */
+
+/* What a stranger's text may do to the log: nothing. */
+static void test_log(void)
+{
+	static const char forged[] = "/a\nparbake: error: forged \033[2J \302\2332J \177";
+	cleanup_fd int file = memfd_create("log", MFD_CLOEXEC), kept = dup(STDERR_FILENO);
+	char text[600] = "", quoted[LOG_QUOTED], long_text[2 * LOG_QUOTED];
+
+	dup2(file, STDERR_FILENO);
+	log_line(LOG_LEVEL_ERROR, "GET %s", forged);
+	log_line(LOG_LEVEL_ERROR, "GET %s", log_quote(forged, quoted));
+	dup2(kept, STDERR_FILENO);
+	ok(pread(file, text, sizeof(text) - 1, 0) > 0, "the log is written");
+	ok(!strstr(text, "\nparbake: error: forged"), "no text of another's begins a line of it");
+	has_str(text, "/a\n\tparbake", "its line ends are told");
+	has_str(text, "/a\\x0aparbake: error: forged \\x1b[2J", "or quoted");
+	ok(!strpbrk(text, "\033\177") && !strstr(text, "\302\233"), "and nothing for a terminal");
+	memset(long_text, 1, sizeof(long_text) - 1);
+	long_text[sizeof(long_text) - 1] = '\0';
+	ok(strlen(log_quote(long_text, quoted)) < LOG_QUOTED, "a quoted text is bounded");
+}
+
 /* ---- confined ------------------------------------------------------------------------------ */
 
 static void say(const char *what, long r)
@@ -260,6 +285,22 @@ static void *nothing(void *arg)
 {
 	return arg;
 }
+
+/* Ways to have the kernel send a signal to another process, or to type into a terminal. */
+static const struct {
+	const char *name;
+	long call;
+	bool fcntl;
+} sigio[] = {
+	{"f_setown", F_SETOWN, true},
+	{"f_setown_ex", F_SETOWN_EX, true},
+	{"f_setsig", F_SETSIG, true},
+	{"fiosetown", FIOSETOWN, false},
+	{"siocspgrp", SIOCSPGRP, false},
+	{"fioasync", FIOASYNC, false},
+	{"tiocsti", TIOCSTI, false},
+	{"tiocspgrp", TIOCSPGRP, false},
+};
 
 /* In the confined child: tries things, and says what came of them. */
 static int probe(void)
@@ -289,6 +330,16 @@ static int probe(void)
 	say("unlink", unlink("/tmp/parbake-no-such-file"));
 	say("parent-fd", open(getenv("PARENT_FD"), O_RDONLY));
 	say("usr", open("/usr/bin/env", O_RDONLY));
+	for (size_t i = 0; i < sizeof(sigio) / sizeof(sigio[0]); i++) {
+		int on = 1, r;
+
+		r = sigio[i].fcntl ? fcntl(0, sigio[i].call, getppid())
+				   : ioctl(0, (unsigned long)sigio[i].call, &on);
+		say(sigio[i].name, r);
+	}
+	say("f_setfl_async", fcntl(0, F_SETFL, O_ASYNC | O_NONBLOCK));
+	say("f_setfl", fcntl(0, F_SETFL, O_NONBLOCK));
+	say("fionread", ioctl(0, FIONREAD, &sig));
 	errno = pthread_create(&thread, NULL, nothing, NULL);
 	say("thread", errno ? -1 : 0);
 	pthread_join(thread, NULL);
@@ -351,6 +402,14 @@ static void test_confine(const char *program)
 	has_str(out, "memfd=EPERM", "no memory file");
 	has_str(out, "unlink=EPERM", "no name is removed");
 	has_str(out, "thread=ok", "but threads");
+	for (size_t i = 0; i < sizeof(sigio) / sizeof(sigio[0]); i++) {
+		cleanup_free char *denied = str_printf("\n%s=EPERM\n", sigio[i].name);
+
+		has_str(out, denied, "no %s", sigio[i].name);
+	}
+	has_str(out, "f_setfl_async=EPERM", "no SIGIO by a descriptor's flags");
+	has_str(out, "f_setfl=ok", "whose others may be set");
+	ok(!strstr(out, "fionread=EPERM"), "other ioctls are as they were");
 	has_str(out, "usr=ok", "what is listed may be read");
 	if (h->files) {
 		has_str(out, "passwd=EACCES", "and nothing else");
@@ -519,6 +578,7 @@ int main(int argc, char **argv)
 	test_remove_tree();
 	test_proc();
 	test_orphan();
+	test_log();
 	test_confine(self);
 	test_confine_hidden(self);
 	test_fds();

@@ -3,9 +3,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "benches/compare.h"
+#include "benches/compare_documents.h"
+#include "benches/permute.h"
 #include "benches/series.h"
 #include "benches/stats.h"
+#include "common/str.h"
 #include "tests/unit/tap.h"
 
 /*
@@ -34,7 +36,7 @@ static void make_samples(
 
 		for (size_t i = 0; i < n; i++)
 			values[i] = latency(&r) + more;
-		compare_samples_add(s, values, n, 0);
+		compare_samples_add(s, values, n, 0, -1);
 		free(values);
 	}
 }
@@ -48,7 +50,7 @@ static struct compare_result judge(uint64_t seed_old, uint64_t seed_new, size_t 
 
 	make_samples(&old, seed_old, runs, n, 0);
 	make_samples(&new, seed_new, runs, n, more);
-	compare_percentile(&old, &new, &at, &res);
+	compare_quantity(&old, &new, &at, 0.001, 0.05, &res);
 	return res;
 }
 
@@ -123,58 +125,165 @@ static void test_coverage(void)
 	ok(above <= trials * 7 / 100, "p99's high bound is wrong in %d of %d", above, trials);
 }
 
+/* ---- exact tests, by figures from tables and by hand ---- */
+
+static void test_permute(void)
+{
+	const unsigned ten[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, ties[] = {2, 2, 2};
+	const double d[] = {0.1, 0.2, 0.15, 0.3, 0.05, 0.12}, a[] = {1, 2, 3, 4},
+		     b[] = {2.5, 3.5, 4.5, 5.5};
+	struct permute_shift s;
+
+	/* Hollander, Wolfe, Chicken, table A.4: P(T+ ≥ 47) of n = 10 is 0.024 */
+	ok(fabs(permute_signs(ten, 10, 47) - 25.0 / 1024) < 1e-12, "signed ranks of ten");
+	ok(fabs(permute_groups(ten, 10, 5, 40) - 1.0 / 252) < 1e-12, "the five greatest of ten");
+	ok(fabs(permute_groups(ten, 10, 5, 39) - 2.0 / 252) < 1e-12, "and the next to them");
+	ok(fabs(permute_signs(ties, 3, 4) - 0.5) < 1e-12, "weights that are equal");
+	is_int((int)permute_signs(ten, 0, 0), 1, "of nothing everything is likely");
+	permute_pairs(d, 6, 0, &s);
+	ok(fabs(s.estimate - 0.15) < 1e-12 && fabs(s.low - 0.05) < 1e-12 &&
+			fabs(s.high - 0.3) < 1e-12,
+		"six pairs: the interval is from the least to the greatest");
+	ok(fabs(s.above - 1.0 / 64) < 1e-12, "all of them above");
+	permute_pairs(d, 5, 0, &s);
+	ok(isinf(s.low) && isinf(s.high), "five pairs have no 95 %% interval");
+	permute_two(a, 4, b, 4, 0, &s);
+	ok(fabs(s.estimate - 1.5) < 1e-12 && fabs(s.above - 7.0 / 70) < 1e-12,
+		"two groups of four: 13 of 16 pairs above");
+	ok(fabs(permute_normal_tail(0.025) - 1.959964) < 1e-5, "of the normal distribution");
+}
+
+/* The normal approximation takes over where counting would be long: the two agree there. */
+static void test_permute_many(void)
+{
+	struct stats_random r = {.state = 3};
+	struct permute_shift exact, normal;
+	double d[66];
+
+	for (int i = 0; i < 66; i++)
+		d[i] = stats_random_unit(&r) - 0.4;
+	permute_pairs(d, 64, 0, &exact);
+	permute_pairs(d, 66, 0, &normal);
+	ok(fabs(exact.low - normal.low) < 0.05 && fabs(exact.high - normal.high) < 0.05,
+		"bounds of 64 pairs (%.3f to %.3f) and of 66 (%.3f to %.3f)", exact.low, exact.high,
+		normal.low, normal.high);
+	ok(normal.above < 0.05, "and what lies above is above");
+}
+
+/* ---- decisions ---- */
+
+static int found(
+	size_t runs, size_t n, int64_t more, double p, double limit, enum compare_verdict verdict)
+{
+	int hits = 0;
+
+	for (uint64_t seed = 1; seed <= 20; seed++)
+		hits += judge(seed, seed + 1000, runs, n, more, p, limit).verdict == verdict;
+	return hits;
+}
+
 static void test_same(void)
 {
-	int wrong50 = 0, wrong90 = 0, wrong99 = 0, decided = 0;
-
-	for (uint64_t seed = 1; seed <= 20; seed++) {
-		struct compare_result r99 = judge(seed, seed + 1000, 1, 400, 0, 99, 0.10);
-
-		wrong50 +=
-			judge(seed, seed + 1000, 1, 100, 0, 50, 0.05).verdict == COMPARE_REGRESSED;
-		wrong90 +=
-			judge(seed, seed + 1000, 1, 200, 0, 90, 0.10).verdict == COMPARE_REGRESSED;
-		wrong99 += r99.verdict == COMPARE_REGRESSED;
-		decided += r99.verdict != COMPARE_UNDECIDED;
-	}
-	is_int(wrong50, 0, "one distribution twice, p50 of 100: no alarm in 20 of 20");
-	is_int(wrong90, 0, "p90 of 200: no alarm in 20 of 20");
-	is_int(wrong99, 0, "p99 of 400: no alarm in 20 of 20");
-	is_int(decided, 20, "and each is decided");
+	is_int(found(10, 40, 0, 50, 0.05, COMPARE_SLOWER), 0,
+		"one distribution twice, p50: no alarm");
+	is_int(found(10, 40, 0, 90, 0.10, COMPARE_SLOWER), 0, "p90: no alarm");
+	is_int(found(10, 100, 0, 99, 0.10, COMPARE_SLOWER), 0, "p99: no alarm");
+	is_int(found(1, 400, 0, 50, 0.05, COMPARE_UNDECIDED), 20, "one run each is never decided");
+	is_int(found(1, 400, 200000000, 50, 0.05, COMPARE_SLOWER), 0, "whatever it shows");
 }
 
 static void test_slower(void)
 {
-	int found50 = 0, found90 = 0, found99 = 0, rounds = 0;
+	is_int(found(10, 40, 20000000, 50, 0.05, COMPARE_SLOWER), 20, "20 ms more at p50: found");
+	is_int(found(10, 100, 60000000, 90, 0.10, COMPARE_SLOWER), 20, "60 ms more at p90: found");
+	is_int(found(10, 120, 400000000, 99, 0.10, COMPARE_SLOWER), 20,
+		"400 ms more at p99: found");
+	is_int(found(10, 40, -20000000, 50, 0.05, COMPARE_FASTER), 20, "20 ms less are faster");
+}
 
-	for (uint64_t seed = 1; seed <= 20; seed++) {
-		found50 += judge(seed, seed + 1000, 1, 100, 20000000, 50, 0.05).verdict ==
-			COMPARE_REGRESSED;
-		found90 += judge(seed, seed + 1000, 1, 400, 40000000, 90, 0.10).verdict ==
-			COMPARE_REGRESSED;
-		found99 += judge(seed, seed + 1000, 1, 1200, 120000000, 99, 0.10).verdict ==
-			COMPARE_REGRESSED;
-		rounds += judge(seed, seed + 1000, 5, 40, 20000000, 50, 0.05).verdict ==
-			COMPARE_REGRESSED;
-	}
-	is_int(found50, 20, "20 ms more: an alarm in 20 of 20, p50 of 100");
-	is_int(found90, 20, "40 ms more at p90 of 400");
-	is_int(found99, 20, "120 ms more at p99 of 1200");
-	is_int(rounds, 20, "20 ms more, p50 of five runs of 40");
+/* Nine slow creates in one run of five are one run's matter, not the build's. */
+static void test_one_bad_run(void)
+{
+	cleanup_samples struct compare_samples old = {0}, new = {0};
+	const struct compare_limit at = {.percentile = 99, .max_regress = 0.10};
+	struct compare_result res;
+
+	make_samples(&old, 1, 5, 80, 0);
+	make_samples(&new, 2, 5, 80, 0);
+	for (int i = 0; i < 9; i++)
+		new.values[160 + i * 5] += 400000000;
+	compare_quantity(&old, &new, &at, 0.005, 0.05, &res);
+	ok(res.verdict != COMPARE_SLOWER, "nine slow creates in one run of five are no verdict");
 }
 
 static void test_decisions(void)
 {
-	struct compare_result few = judge(1, 2, 1, 100, 0, 99, 0.10), again, once;
+	struct compare_result few = judge(1, 2, 10, 10, 0, 99.9, 0.10), again, once;
 
-	is_int(few.verdict, COMPARE_UNDECIDED, "p99 of 100 samples is not decided");
-	is_int((int64_t)few.needs, 299, "299 would be enough");
-	ok(judge(1, 2, 1, 100, -20000000, 50, 0.05).verdict == COMPARE_OK,
-		"faster is no regression");
-	once = judge(3, 4, 2, 60, 1000000, 50, 0.05);
-	again = judge(3, 4, 2, 60, 1000000, 50, 0.05);
+	is_int(few.verdict, COMPARE_UNTESTED, "p99.9 of 100 samples is not tested");
+	ok(few.needs >= 3000, "%zu would be enough", few.needs);
+	once = judge(3, 4, 6, 60, 1000000, 50, 0.05);
+	again = judge(3, 4, 6, 60, 1000000, 50, 0.05);
 	ok(!memcmp(&once, &again, sizeof(once)), "the same samples, the same answer");
 	ok(once.low <= once.change && once.change <= once.high, "the interval holds the estimate");
+}
+
+static void test_failures(void)
+{
+	const struct compare_limit at = {.percentile = COMPARE_FAILURES};
+	cleanup_samples struct compare_samples none = {0}, one = {0}, many = {0}, old = {0},
+					       new = {0};
+	int64_t values[20];
+	struct compare_result res;
+
+	for (int i = 0; i < 20; i++)
+		values[i] = 1000000;
+	compare_samples_add(&none, values, 20, 0, -1);
+	compare_samples_add(&one, values, 19, 1, -1);
+	compare_samples_add(&many, values, 8, 12, -1);
+	compare_quantity(&none, &none, &at, 0.001, 0.05, &res);
+	is_int(res.verdict, COMPARE_SAME, "no failures");
+	compare_quantity(&none, &one, &at, 0.001, 0.05, &res);
+	is_int(res.verdict, COMPARE_UNDECIDED,
+		"one failure of twenty decides nothing, and is not passed over");
+	compare_quantity(&none, &many, &at, 0.001, 0.05, &res);
+	is_int(res.verdict, COMPARE_SLOWER, "twelve of twenty do");
+	for (int i = 0; i < 12; i++) {
+		compare_samples_add(&old, values, 20, 0, i);
+		compare_samples_add(&new, values, 19, 1, i);
+	}
+	compare_quantity(&old, &new, &at, 0.001, 0.05, &res);
+	is_int(res.verdict, COMPARE_SLOWER, "and one in each of twelve rounds");
+}
+
+/* A slow minute meets both runs of a round, and is neither build's. */
+static void test_rounds(void)
+{
+	cleanup_samples struct compare_samples old = {0}, new = {0}, slow = {0};
+	const struct compare_limit p50 = {.percentile = 50}, p99 = {.percentile = 99};
+	struct stats_random r = {.state = 5};
+	struct compare_result res;
+
+	for (long round = 0; round < 24; round++) {
+		double minute = exp(2 * stats_random_unit(&r));
+		int64_t a[30], b[30], c[30];
+
+		for (int i = 0; i < 30; i++) {
+			a[i] = (int64_t)((double)latency(&r) * minute);
+			b[i] = (int64_t)((double)latency(&r) * minute);
+			c[i] = (int64_t)((double)latency(&r) * minute * 1.1);
+		}
+		compare_samples_add(&old, a, 30, 0, round);
+		compare_samples_add(&new, b, 30, 0, round);
+		compare_samples_add(&slow, c, 30, 0, round);
+	}
+	compare_quantity(&old, &new, &p50, 0.001, 0.05, &res);
+	is_int(res.verdict, COMPARE_SAME,
+		"minutes that differ sevenfold: the same build is the same");
+	compare_quantity(&old, &slow, &p50, 0.001, 0.05, &res);
+	is_int(res.verdict, COMPARE_SLOWER, "and 10 %% slower is seen");
+	compare_quantity(&old, &new, &p99, 0.001, 0.05, &res);
+	ok(res.method == COMPARE_PAIRED_COUNTS && res.verdict != COMPARE_SLOWER, "p99 too");
 }
 
 static void test_limits(void)
@@ -200,49 +309,96 @@ static void test_limits(void)
 
 /* ---- documents ---- */
 
-static json_t *document(uint64_t seed, size_t n, int64_t more, size_t failed)
+/* @runs runs of one measurement. */
+static json_t *document(uint64_t seed, size_t runs, size_t n, int64_t more, size_t failed)
 {
-	cleanup_samples struct compare_samples s = {0};
-	cleanup_series struct bench_series series = {0};
+	json_t *doc = json_pack("{s:i, s:s, s:{s:i}, s:[]}", "format", 1, "parbake", "1", "host",
+		"cores", 2, "runs");
 	struct err why = {.text = "the machine \"broke\""};
 
-	make_samples(&s, seed, 1, n, more);
-	bench_series_init(&series, "cold", true, true);
-	for (size_t i = 0; i < n; i++) {
-		struct bench_sample one = {.total = s.values[i], .at = (int64_t)i, .faults = i};
+	for (size_t run = 0; run < runs; run++) {
+		cleanup_samples struct compare_samples s = {0};
+		cleanup_series struct bench_series series = {0};
 
-		one.parts[PART_MONITOR] = s.values[i];
-		bench_series_add(&series, &one);
+		make_samples(&s, seed * 100 + run, 1, n, more);
+		bench_series_init(&series, "cold", true, true);
+		for (size_t i = 0; i < n; i++) {
+			struct bench_sample one = {
+				.total = s.values[i], .at = (int64_t)i, .faults = i};
+
+			one.parts[PART_MONITOR] = s.values[i];
+			bench_series_add(&series, &one);
+		}
+		for (size_t i = 0; i < failed; i++)
+			bench_series_fail(&series, &why);
+		json_array_append_new(json_object_get(doc, "runs"),
+			json_pack("{s:s, s:s, s:s, s:{s:s}, s:[o]}", "bench", "create", "id",
+				"create base", "title", "x", "facts", "digest", "sha256:1",
+				"series", bench_series_to_json(&series)));
 	}
-	for (size_t i = 0; i < failed; i++)
-		bench_series_fail(&series, &why);
-	return json_pack("{s:i, s:{s:i}, s:[{s:s, s:s, s:s, s:[o]}]}", "format", 1, "host", "cores",
-		2, "runs", "bench", "create", "id", "create base", "title", "x", "series",
-		bench_series_to_json(&series));
+	return doc;
+}
+
+static const struct compare_limit document_limits[] = {
+	{50, 0.05}, {99, 0.10}, {COMPARE_FAILURES, 0}};
+
+static char *verdict_of(const json_t *old, const json_t *new, const char *only, unsigned across)
+{
+	const struct compare_request rq = {.only = only,
+		.limits = document_limits,
+		.n_limits = 3,
+		.detect = 0.05,
+		.across = across};
+	cleanup_json json_t *result = NULL;
+	cleanup_text struct text out = {0};
+	struct err err;
+
+	if (compare_documents(old, new, &rq, &result, &err) < 0)
+		return str_dup(err.text);
+	compare_print(&out, result);
+	return str_printf("%d %s", (int)compare_outcome_of(result), out.s);
+}
+
+static void said(const json_t *old, const json_t *new, const char *only, unsigned across,
+	const char *what, const char *name)
+{
+	cleanup_free char *text = verdict_of(old, new, only, across);
+
+	has_str(text, what, "%s", name);
 }
 
 static void test_documents(void)
 {
-	const struct compare_limit limits[] = {{50, 0.05}, {99, 0.10}};
-	cleanup_json json_t *old = document(1, 100, 0, 0), *same = document(2, 100, 0, 0);
-	cleanup_json json_t *slow = document(3, 100, 20000000, 0), *bad = document(4, 100, 0, 1);
-	cleanup_json json_t *r1 = NULL, *r2 = NULL, *r3 = NULL, *r4 = NULL;
-	cleanup_text struct text out = {0};
-	struct err err;
+	cleanup_json json_t *old = document(1, 10, 40, 0, 0), *same = document(2, 10, 40, 0, 0);
+	cleanup_json json_t *slow = document(3, 10, 40, 20000000, 0),
+			    *bad = document(4, 10, 20, 0, 15);
+	cleanup_json json_t *single = document(5, 1, 100, 0, 0), *none = document(6, 1, 0, 0, 9);
+	cleanup_json json_t *other = document(7, 10, 40, 0, 0), *gone = document(8, 10, 40, 0, 0);
 
-	is_int(compare_documents(old, same, NULL, limits, 2, &r1, &err), 0, "two documents");
-	ok(r1 && !compare_regressed(r1), "of one build: no regression");
-	is_int(compare_documents(old, slow, "cold", limits, 2, &r2, &err), 0, "a slower one");
-	ok(r2 && compare_regressed(r2), "is a regression");
-	is_int(compare_documents(old, bad, NULL, limits, 2, &r3, &err), 0, "one with a failure");
-	ok(r3 && compare_regressed(r3), "is one too");
-	is_int(compare_documents(old, same, "warm", limits, 2, &r4, &err), -ENOENT,
-		"nothing in common");
-	has_str(err.text, "warm", "says so");
-	if (r2)
-		compare_print(&out, r2);
-	has_str(out.s, "REGRESSED", "printed");
-	has_str(out.s, "needs 299 samples", "with what p99 needs");
+	json_object_set_new(json_object_get(other, "host"), "cores", json_integer(4));
+	json_object_set_new(
+		json_array_get(
+			json_object_get(json_array_get(json_object_get(gone, "runs"), 0), "series"),
+			0),
+		"name", json_string("warm"));
+	json_object_set_new(
+		gone, "runs", json_pack("[O]", json_array_get(json_object_get(gone, "runs"), 0)));
+	said(old, same, NULL, 0, "0 ", "documents of one build: exit status 0");
+	said(old, same, NULL, 0, "verdict: same", "the same");
+	said(old, same, NULL, 0, "measured at different times",
+		"with a word on what that is worth");
+	said(old, slow, "cold", 0, "1 ", "a slower one: 1");
+	said(old, slow, "cold", 0, "because: create base cold: p50 is +", "and why");
+	said(old, bad, NULL, 0, "1 ", "one that fails more often: 1");
+	said(old, bad, NULL, 0, "150 of 350 failed, 0 of 400 before", "with both counts");
+	said(old, single, NULL, 0, "3 ", "one run: undecided, 3");
+	said(old, single, NULL, 0, "fewer than 4", "since nothing is known of how runs differ");
+	said(old, none, NULL, 0, "1 ", "none of whose creates succeeded: 1");
+	said(old, gone, NULL, 0, "1 ", "without a series that the old one has: 1");
+	said(old, gone, NULL, 0, "does not have it any more", "and says so");
+	said(old, other, NULL, 0, "2 ", "of another host: 2");
+	said(old, other, NULL, ACROSS_HOST, "0 ", "unless that is asked for");
+	said(old, same, "warm", 0, "2 ", "nothing to compare: 2");
 }
 
 static void test_series(void)
@@ -296,9 +452,14 @@ int main(void)
 	test_percentiles();
 	test_bounds();
 	test_coverage();
+	test_permute();
+	test_permute_many();
 	test_same();
 	test_slower();
+	test_one_bad_run();
 	test_decisions();
+	test_failures();
+	test_rounds();
 	test_limits();
 	test_documents();
 	test_series();

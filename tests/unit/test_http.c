@@ -281,15 +281,32 @@ static void test_reserve(void)
 /* What a proxy in front might read in another way than we do: nothing behind it is taken for a request. */
 static void test_smuggled(void)
 {
-	static const char *const heads[] = {
-		"Content-Length: 5\r\nContent-Length: 0\r\n",
-		"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
-		"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
-		"Transfer-Encoding: xchunked\r\n",
-		"Transfer-Encoding: gzip, chunked\r\n",
-		"Content-Length : 5\r\n",
-		"Transfer-Encoding : chunked\r\n",
-		"X-A b: c\r\n",
+	static const struct {
+		const char *text;
+		size_t len;
+	} heads[] = {
+#define HEAD(text) {text, sizeof(text) - 1}
+		HEAD("Content-Length: 5\r\nContent-Length: 0\r\n"),
+		HEAD("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"),
+		HEAD("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"),
+		HEAD("Transfer-Encoding: xchunked\r\n"),
+		HEAD("Transfer-Encoding: gzip, chunked\r\n"),
+		HEAD("Content-Length : 5\r\n"),
+		HEAD("Transfer-Encoding : chunked\r\n"),
+		HEAD("X-A b: c\r\n"),
+		HEAD("Host: y\r\n"),
+		HEAD("X-A: b\rX-B: c\r\n"),
+		HEAD("X-A: b\nX-B: c\r\n"),
+		HEAD("X-A: b\rContent-Length: 5\r\n"),
+		HEAD("X-A: b\0c\r\n"),
+		HEAD("X-A: b\0\0c\r\n"),
+		HEAD("X-A: \033[2Jb\r\n"),
+		HEAD("X-A: b\177\r\n"),
+		HEAD("X-A: b\r\n folded\r\n"),
+		HEAD("Content-Length: 18446744073709551615\r\n"),
+		HEAD("Content-Length: 9223372036854775808\r\n"),
+		HEAD("Content-Length: +5\r\n"),
+#undef HEAD
 	};
 
 	for (size_t i = 0; i < sizeof(heads) / sizeof(*heads); i++) {
@@ -297,10 +314,10 @@ static void test_smuggled(void)
 
 		strcpy(at.seen, "nobody");
 		say(&c, "POST /collect HTTP/1.1\r\nHost: x\r\n");
-		say(&c, heads[i]);
+		say_n(&c, heads[i].text, heads[i].len);
 		say(&c, "\r\n0\r\n\r\nGET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-		ok(until(&c, c.closed), "%.*s: the connection ends", (int)strcspn(heads[i], "\r"),
-			heads[i]);
+		ok(until(&c, c.closed), "%.*s: the connection ends", (int)strcspn(heads[i].text, "\r\n\033"),
+			heads[i].text);
 		ok(says(&c, "HTTP/1.1 400") && !says(&c, "\"now\""), "refused, once");
 		is_str(at.seen, "nobody", "no handler sees any of it");
 		leave(&c);

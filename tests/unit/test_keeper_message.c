@@ -20,7 +20,7 @@
 
 static struct loop *l;
 static struct err err;
-static char buf[KEEPER_BUFFER];
+static char buf[RPC_BUFFER];
 
 /* ---- requests and answers ------------------------------------------------------------------ */
 
@@ -120,7 +120,7 @@ static void test_answers(void)
 	ok(a.pid == 12 && a.monitor_pid == 13, "its processes");
 	keeper_answer_clear(&a);
 	{
-		cleanup_json json_t *obj = keeper_failure(NULL, 9, ENOSPC, "not \xff text");
+		cleanup_json json_t *obj = rpc_failure(9, ENOSPC, "not \xff text");
 		cleanup_free char *text = json_text(obj);
 
 		is_int(parse_answer(text, &a), 0, "a failure, of which not all was text");
@@ -134,31 +134,37 @@ static void test_answers(void)
 
 static void test_socket(void)
 {
-	cleanup_free char *big = calloc(1, LIMIT_KEEPER_LINE + 2), *text = NULL;
+	cleanup_free char *big = calloc(1, LIMIT_RPC_BYTES + 2), *text = NULL;
 	cleanup_json json_t *long_obj = NULL, *hi = json_pack("{s:i}", "n", 1);
 	int pair[2], fds[KEEPER_FDS], three[3] = {0, 1, 2};
-	size_t n_fds;
+	size_t n_fds = KEEPER_FDS;
 
-	memset(big, 'x', LIMIT_KEEPER_LINE + 1);
+	memset(big, 'x', LIMIT_RPC_BYTES + 1);
 	long_obj = json_pack("{s:s}", "text", big);
-	is_int(keeper_text(long_obj, &text, &err), -EMSGSIZE, "too long a message is not sent");
+	is_int(rpc_text(long_obj, &text, &err), -EMSGSIZE, "too long a message is not sent");
 	if (sock_pair_packets(pair, &err) < 0)
 		abort();
 	fcntl(pair[0], F_SETFL, O_RDWR | O_NONBLOCK);
-	is_int(keeper_receive(pair[0], buf, fds, &n_fds), -EAGAIN, "nothing yet");
-	is_int(keeper_send(pair[1], hi, three, 2), 0, "sent, with two descriptors");
-	is_int(keeper_receive(pair[0], buf, fds, &n_fds), 7, "came whole");
+	n_fds = KEEPER_FDS;
+	is_int(rpc_receive(pair[0], buf, fds, &n_fds), -EAGAIN, "nothing yet");
+	is_int(rpc_send(pair[1], hi, three, 2), 0, "sent, with two descriptors");
+	n_fds = KEEPER_FDS;
+	is_int(rpc_receive(pair[0], buf, fds, &n_fds), 7, "came whole");
 	is_int(n_fds, 2, "with them");
-	keeper_close_fds(fds, n_fds);
+	rpc_close_fds(fds, n_fds);
 	is_int(sock_send_fds(pair[1], "{}", 2, three, 3), 0, "three descriptors");
-	is_int(keeper_receive(pair[0], buf, fds, &n_fds), -EPROTO, "are too many");
+	n_fds = KEEPER_FDS;
+	is_int(rpc_receive(pair[0], buf, fds, &n_fds), -EPROTO, "are too many");
 	is_int(n_fds, 0, "and closed");
-	is_int(sock_send_fds(pair[1], big, LIMIT_KEEPER_LINE, NULL, 0), 0, "as long as may be");
-	is_int(keeper_receive(pair[0], buf, fds, &n_fds), LIMIT_KEEPER_LINE, "comes");
-	is_int(sock_send_fds(pair[1], big, LIMIT_KEEPER_LINE + 1, three, 1), 0, "one byte more");
-	is_int(keeper_receive(pair[0], buf, fds, &n_fds), -EPROTO, "does not");
+	is_int(sock_send_fds(pair[1], big, LIMIT_RPC_BYTES, NULL, 0), 0, "as long as may be");
+	n_fds = KEEPER_FDS;
+	is_int(rpc_receive(pair[0], buf, fds, &n_fds), LIMIT_RPC_BYTES, "comes");
+	is_int(sock_send_fds(pair[1], big, LIMIT_RPC_BYTES + 1, three, 1), 0, "one byte more");
+	n_fds = KEEPER_FDS;
+	is_int(rpc_receive(pair[0], buf, fds, &n_fds), -EPROTO, "does not");
 	close(pair[1]);
-	is_int(keeper_receive(pair[0], buf, fds, &n_fds), 0, "the end");
+	n_fds = KEEPER_FDS;
+	is_int(rpc_receive(pair[0], buf, fds, &n_fds), 0, "the end");
 	close(pair[0]);
 }
 
@@ -287,7 +293,7 @@ static void until(const char *word)
 static void test_order(void)
 {
 	int fds[KEEPER_FDS];
-	size_t n_fds;
+	size_t n_fds = KEEPER_FDS;
 	cleanup_keeper_request struct keeper_request rq = {0};
 	ssize_t n;
 
@@ -296,7 +302,7 @@ static void test_order(void)
 	keeper_renew(f.k, 5, NULL, NULL, on_answer, "b");
 	keeper_stats(f.k, NULL, NULL);
 	keeper_console(f.k, on_answer, "d");
-	n = keeper_receive(f.far, buf, fds, &n_fds);
+	n = rpc_receive(f.far, buf, fds, &n_fds);
 	ok(n > 0 && keeper_request_parse(buf, (size_t)n, &rq, &err) == 0 && rq.n == 1 &&
 			rq.op == KEEPER_READY,
 		"requests come numbered");
@@ -423,11 +429,11 @@ static void test_kill(void)
 
 static void test_refused(void)
 {
-	cleanup_free char *text = calloc(1, LIMIT_KEEPER_LINE + 1);
+	cleanup_free char *text = calloc(1, LIMIT_RPC_BYTES + 1);
 	cleanup_json json_t *big = json_object();
 	struct keeper_lease lease = {.id = "a", .record = big, .lease_ms = 1};
 
-	memset(text, 'x', LIMIT_KEEPER_LINE);
+	memset(text, 'x', LIMIT_RPC_BYTES);
 	json_object_set_new(big, "x", json_string(text));
 	begin();
 	keeper_hand_out(f.k, &lease, NULL, on_answer, "big");

@@ -74,7 +74,7 @@ static struct proc attached(struct pager *p, int *ret_news, char *const *args)
 	struct err err;
 
 	if (sock_pair(pair, &err) < 0 || (ret_news && sock_pair(news, &err) < 0) ||
-		pager_attach(p, pair[0], NULL, &err) < 0) {
+		pager_attach(p, pair[0], NULL, -1, &err) < 0) {
 		fprintf(stderr, "# %s\n", err.text);
 		exit(1);
 	}
@@ -219,7 +219,7 @@ static void test_private(struct image *img)
 	ok(ftruncate(fd, 0) < 0, "nor cut");
 	if (sock_pair(pair, &err) < 0)
 		child_die("sockets");
-	is_int(pager_attach(p, pair[0], NULL, &err), -EOPNOTSUPP, "nothing attaches");
+	is_int(pager_attach(p, pair[0], NULL, -1, &err), -EOPNOTSUPP, "nothing attaches");
 	close(pair[1]);
 }
 
@@ -335,7 +335,7 @@ static int engine_main(void)
 	char byte;
 
 	alarm(120);
-	if (pager_attach(p, 4, NULL, &err) < 0 || sock_send_fds(5, "m", 1, &memory, 1) < 0)
+	if (pager_attach(p, 4, NULL, -1, &err) < 0 || sock_send_fds(5, "m", 1, &memory, 1) < 0)
 		return 1;
 	return read(5, &byte, 1) == 1; /* until the test goes */
 }
@@ -367,7 +367,7 @@ static void test_handshakes(struct image *img)
 		int pair[2];
 		struct err err;
 
-		if (sock_pair(pair, &err) < 0 || pager_attach(p, pair[0], NULL, &err) < 0)
+		if (sock_pair(pair, &err) < 0 || pager_attach(p, pair[0], NULL, -1, &err) < 0)
 			child_die("attach");
 		if (sock_send_fds(pair[1], text[0] ? text : "x", strlen(text) ?: 1,
 			    not_uffd ? &null : &uffd, no_fd ? 0 : 1) < 0)

@@ -34,12 +34,12 @@ static struct proc machine(
 	const char *argv[] = {"/proc/self/exe", "machine", mode, page, NULL};
 	struct proc_spec spec = {.argv = argv, .keep_stderr = true, .die_with_parent = true};
 	struct proc p = PROC_INIT;
-	int news[2], sock = -1;
+	int news[2], sock = -1, own_in;
 	struct err err;
 
 	if (sock_pair(news, &err) < 0 ||
 		(pager_client_way(d) == PAGER_UFFD &&
-			pager_client_attach(d, -1, NULL, &sock, &err) < 0)) {
+			pager_client_attach(d, -1, NULL, &sock, &own_in, &err) < 0)) {
 		printf("# %s\n", err.text);
 		exit(1);
 	}
@@ -158,7 +158,7 @@ static void test_killed(struct pager_client_spec *spec)
 	struct pollfd pfd = {.events = POLLIN};
 	struct proc m;
 	struct err err;
-	int news, status, pid, sock;
+	int news, status, pid, sock, own_in;
 
 	if (!ok(a, "a client"))
 		return;
@@ -170,7 +170,7 @@ static void test_killed(struct pager_client_spec *spec)
 	is_int(poll(&pfd, 1, 5000), 1, "the pager's end is seen");
 	status = ended(&m);
 	ok(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "the machine is dead");
-	is_int(pager_client_attach(a, -1, NULL, &sock, &err), -ECONNRESET,
+	is_int(pager_client_attach(a, -1, NULL, &sock, &own_in, &err), -ECONNRESET,
 		"nothing attaches any more");
 	b = client(spec);
 	ok(b && pager_client_pid(b) != pid, "a new client replaces the socket it left");

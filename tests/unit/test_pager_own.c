@@ -56,7 +56,7 @@ static struct proc attached(struct pager *p, struct memory_delta *d, char *const
 	int pair[2];
 
 	must(sock_pair(pair, &err));
-	must(pager_attach(p, pair[0], d, &err));
+	must(pager_attach(p, pair[0], d, -1, &err));
 	for (int i = 0; args[i]; i++)
 		argv[2 + i] = args[i];
 	proc_map_fd(&spec, pager_memory_fd(p), 3);
@@ -193,7 +193,7 @@ static void test_regions(void)
 	if (map == MAP_FAILED || uffd < 0 || uffd_register(uffd, map, PAGES / 2 * PAGE) < 0)
 		child_die("register");
 	must(sock_pair(pair, &err));
-	must(pager_attach(p, pair[0], difference_of(own_fd), &err));
+	must(pager_attach(p, pair[0], difference_of(own_fd), -1, &err));
 	snprintf(text, sizeof(text),
 		"[{\"base_host_virt_addr\":%llu,\"size\":%llu,\"offset\":0,\"page_size\":4096}]",
 		(unsigned long long)(uintptr_t)map, (unsigned long long)(PAGES / 2 * PAGE));

@@ -3,7 +3,11 @@
 #include <stdlib.h>
 
 #include "egress/proxy.h"
-#include "pool/pool_private.h"
+#include "pool/egress_private.h"
+#include "pool/limits_private.h"
+#include "pool/record_private.h"
+#include "pool/sandbox_private.h"
+#include "pool/stock_private.h"
 #include "tests/unit/tap.h"
 
 #define DIGEST "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"

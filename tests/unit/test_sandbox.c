@@ -196,7 +196,7 @@ static void bake(struct store *s)
 static void publish_wset(struct store *s, const struct snapshot_ranges *wset)
 {
 	struct store_manifest m, again;
-	cleanup_json json_t *obj = snapshot_wset_to_json(wset);
+	cleanup_json json_t *obj = snapshot_ranges_to_json(wset);
 	cleanup_free char *text = json_text(obj);
 
 	MUST(store_resolve(s, "tiny", &m, &err));

@@ -130,7 +130,7 @@ static int read_wset(const char *text, uint64_t memory, struct snapshot_ranges *
 {
 	cleanup_json json_t *obj = json_loads(text, 0, NULL);
 
-	return snapshot_wset_from_json(obj, memory, ret, &err);
+	return snapshot_ranges_from_json(obj, memory, ret, &err);
 }
 
 static void test_working_set(void)
@@ -155,12 +155,12 @@ static void test_working_set(void)
 	};
 	struct snapshot_range ranges[] = {{8192, 4096}, {0, 8192}, {61440, 4096}};
 	struct snapshot_ranges w = {ranges, 3}, back = {0};
-	cleanup_json json_t *obj = snapshot_wset_to_json(&w);
+	cleanup_json json_t *obj = snapshot_ranges_to_json(&w);
 	cleanup_free char *text = json_text(obj);
 
 	is_str(text, "{\"ranges\":[[8192,4096],[0,8192],[61440,4096]],\"version\":1}",
 		"a working set as JSON, in its order");
-	is_int(snapshot_wset_from_json(obj, 65536, &back, &err), 0, "it comes back");
+	is_int(snapshot_ranges_from_json(obj, 65536, &back, &err), 0, "it comes back");
 	ok(back.n == 3 && !memcmp(back.ranges, ranges, sizeof(ranges)), "… the same");
 	snapshot_ranges_clear(&back);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)

@@ -3,8 +3,9 @@
  * Which QEMUs there are and what they can do: the trimmed one of `make monitor`, told by its version
  * (vmm/qemu/trimmed/build.sh), before the distribution's. Asking it costs as much as starting a machine, so its
  * answers are kept in the cache directory, named by what identifies the program file (path, device,
- * inode, size, times of change) and, where it was tried with KVM, this boot of the host. The device
- * /dev/kvm itself is tried each time: that takes microseconds and changes with permissions.
+ * inode, size, times of change) and, where it was tried with KVM (vmm/kvm_try.h), the host's kernel and
+ * processor. The device /dev/kvm itself is tried each time: that takes microseconds and changes with
+ * permissions. An answer about KVM that may be a moment's (no memory, no time) is not kept.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -19,6 +20,8 @@
 #include "common/paths.h"
 #include "common/proc.h"
 #include "common/str.h"
+#include "vmm/kernel.h"
+#include "vmm/kvm_try.h"
 #include "vmm/qemu/qemu_private.h"
 
 #define PROGRAM "qemu-system-x86_64"
@@ -108,26 +111,16 @@ static char *identity(const char *program, const struct stat *st)
 struct answers {
 	char version[64];
 	bool kvm_tried, kvm;
-	char why_not_kvm[128];
+	char why_not_kvm[256];
 };
 
-static void boot_id(char ret[static 40])
-{
-	cleanup_free char *text = NULL;
-	size_t len;
-
-	ret[0] = '\0';
-	if (file_read_all(AT_FDCWD, "/proc/sys/kernel/random/boot_id", 64, &text, &len, NULL) == 0)
-		snprintf(ret, 40, "%.*s", (int)strcspn(text, "\n"), text);
-}
-
-/* From the cache, as far as it speaks of this very program and boot. */
+/* From the cache, as far as it speaks of this very program and host. */
 static void read_cache(const char *name, const char *id, struct answers *a)
 {
 	cleanup_free char *path = NULL;
 	cleanup_json json_t *obj = NULL;
-	const char *dir, *of, *version, *boot, *why;
-	char this_boot[40];
+	cleanup_free char *here = kvm_try_host();
+	const char *dir, *of, *version, *host, *why;
 
 	if (paths_get(PATHS_CACHE, &dir, NULL) < 0)
 		return;
@@ -137,8 +130,7 @@ static void read_cache(const char *name, const char *id, struct answers *a)
 		json_get_string(obj, "version", &version, NULL) < 0 || strlen(version) >= 64)
 		return;
 	snprintf(a->version, sizeof(a->version), "%s", version);
-	boot_id(this_boot);
-	if (json_get_string(obj, "kvm_boot", &boot, NULL) < 0 || strcmp(boot, this_boot) ||
+	if (json_get_string(obj, "kvm_host", &host, NULL) < 0 || strcmp(host, here) ||
 		json_get_string(obj, "why_not_kvm", &why, NULL) < 0)
 		return;
 	a->kvm_tried = true;
@@ -150,16 +142,14 @@ static void read_cache(const char *name, const char *id, struct answers *a)
 static void write_cache(const char *name, const char *id, const struct answers *a)
 {
 	cleanup_json json_t *obj = json_pack("{s:s, s:s}", "program", id, "version", a->version);
-	cleanup_free char *text = NULL;
-	char this_boot[40];
+	cleanup_free char *text = NULL, *here = kvm_try_host();
 	const char *dir;
 	struct err err;
 
 	if (!obj || paths_get(PATHS_CACHE, &dir, NULL) < 0)
 		return;
 	if (a->kvm_tried) {
-		boot_id(this_boot);
-		json_object_set_new(obj, "kvm_boot", json_string(this_boot));
+		json_object_set_new(obj, "kvm_host", json_string(here));
 		json_object_set_new(obj, "kvm", json_boolean(a->kvm));
 		json_object_set_new(obj, "why_not_kvm", json_string(a->why_not_kvm));
 	}
@@ -204,12 +194,32 @@ static int ask_version(const char *program, char ret[static 64], struct err *err
 	return 0;
 }
 
+/* Does the kernel boot with it? *@ret_kept: the answer is one of this host, not of the moment. */
+static bool try_kvm(const struct monitor_facts *facts, char why[static 256], bool *ret_kept)
+{
+	cleanup_free char *kernel = NULL, *initrd = NULL;
+	struct err err = {0};
+	int r = kvm_try_kernel_mode(&err);
+
+	if (r == 0 && (machine_kernel_path(&kernel, NULL) < 0 ||
+			      paths_lib("initramfs.cpio", &initrd, NULL) < 0)) {
+		*ret_kept = false; /* nothing can be booted before that is there */
+		return true;
+	}
+	if (r == 0)
+		r = kvm_try_boot(facts, kernel, initrd, &err);
+	*ret_kept = r == 0 || r == -EIO || r == -ETIME;
+	snprintf(why, 256, "%.*s", (int)strcspn(err.text, "\n"), err.text);
+	return r == 0;
+}
+
 int qemu_probe(unsigned i, struct monitor_facts *ret, struct err *err)
 {
 	cleanup_free char *id = NULL, *cache = NULL;
 	struct answers a = {0};
 	const char *origin;
 	bool changed = false;
+	struct err why;
 	struct stat st;
 	int r = find_program(i, ret->program, &origin, err);
 
@@ -228,12 +238,13 @@ int qemu_probe(unsigned i, struct monitor_facts *ret, struct err *err)
 	if (r < 0)
 		return r;
 	ret->hands_over = strstr(a.version, BUILT_MARK) != NULL;
-	if (!qemu_try_kvm_device(ret->why_not_kvm)) {
+	if (kvm_try_device(&why) < 0) {
 		ret->has_kvm = false;
+		snprintf(ret->why_not_kvm, sizeof(ret->why_not_kvm), "%.255s", why.text);
 	} else {
 		if (!a.kvm_tried) {
-			a.kvm = qemu_try_kvm(ret, a.why_not_kvm);
-			a.kvm_tried = changed = true;
+			a.kvm = try_kvm(ret, a.why_not_kvm, &a.kvm_tried);
+			changed |= a.kvm_tried;
 		}
 		ret->has_kvm = a.kvm;
 		snprintf(ret->why_not_kvm, sizeof(ret->why_not_kvm), "%s", a.why_not_kvm);

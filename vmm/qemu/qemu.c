@@ -17,6 +17,7 @@
 #include <assert.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
@@ -44,7 +45,49 @@ struct qemu {
 	int base_fd; /* the state it was restored from; -1: none */
 	bool migrated; /* a load or save has ended … */
 	bool failed; /* … badly */
+	unsigned stops; /* commands `stop` whose event is still to come */
+	bool stopped; /* by itself */
 };
+
+/* What stands in the events, in words. */
+static const struct {
+	const char *status, *text;
+} ends[] = {
+	/* of query-status */
+	{"internal-error", "the machine stopped with an internal error of KVM"},
+	{"guest-panicked", "the guest's kernel panicked"},
+	{"io-error", "the machine stopped at an error of its disk"},
+	{"watchdog", "the machine's watchdog stopped it"},
+	{"suspended", "the guest went to sleep, from which nothing wakes it"},
+	/* of SHUTDOWN, and of query-status, too */
+	{"shutdown", "the guest switched off"},
+	{"guest-shutdown", "the guest switched off"},
+	{"guest-reset", "the guest reset: its kernel panicked, or was told to reboot"},
+	{"guest-panic", "the guest's kernel panicked"},
+	{"subsystem-reset", "the guest reset a part of its machine"},
+};
+
+static void note_end(struct machine *m, const char *status)
+{
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+		if (!strcmp(status, ends[i].status))
+			snprintf(m->end, sizeof(m->end), "%s", ends[i].text);
+	}
+}
+
+static void note_disk_error(struct machine *m, const json_t *data)
+{
+	const char *operation = json_string_value(json_object_get(data, "operation")) ?: "?";
+
+	if (json_is_true(json_object_get(data, "nospace")))
+		snprintf(m->disk_error, sizeof(m->disk_error),
+			"the host has no space left for what the sandbox writes to its disk: its "
+			"writes fail");
+	else
+		snprintf(m->disk_error, sizeof(m->disk_error),
+			"the host fails to %.16s the sandbox's disk: %.100s", operation,
+			json_string_value(json_object_get(data, "reason")) ?: "it does not say why");
+}
 
 static void on_event(void *user, const char *name, const json_t *data)
 {
@@ -56,9 +99,45 @@ static void on_event(void *user, const char *name, const json_t *data)
 		status = json_string_value(json_object_get(data, "status")) ?: "";
 		q->failed = !strcmp(status, "failed") || !strcmp(status, "cancelled");
 		q->migrated = q->failed || !strcmp(status, "completed");
-	} else if (!strcmp(name, "STOP") && m->state == MACHINE_RUNNING) {
-		m->state = MACHINE_PAUSED; /* an internal error of KVM stops a machine */
+	} else if (!strcmp(name, "STOP")) {
+		if (q->stops)
+			q->stops--;
+		else
+			q->stopped = true;
+	} else if (!strcmp(name, "SHUTDOWN")) {
+		note_end(m, json_string_value(json_object_get(data, "reason")) ?: "");
+	} else if (!strcmp(name, "BLOCK_IO_ERROR")) {
+		note_disk_error(m, data);
 	}
+}
+
+/* The monitor has stopped it, and nobody asked for that: nothing of ours lets it run again. */
+static void end_stopped(struct machine *m, const char *status)
+{
+	snprintf(m->end, sizeof(m->end), "the monitor stopped the machine by itself (%.40s)", status);
+	note_end(m, status);
+	proc_signal(&m->proc, SIGKILL);
+	poll(&(struct pollfd){.fd = m->proc.pidfd, .events = POLLIN}, 1, END_WAIT_MS);
+}
+
+static void qemu_poll(struct machine *m)
+{
+	struct qemu *q = m->driver;
+	cleanup_json json_t *status = NULL;
+
+	qmp_poll(q->qmp, NULL); /* a breach is found again by whoever asks for something */
+	if (!q->stopped || m->end[0])
+		return;
+	if (qmp_call(q->qmp, "query-status", NULL, clock_deadline(END_WAIT_MS), &status, NULL) < 0)
+		status = NULL;
+	end_stopped(m, json_string_value(json_object_get(status, "status")) ?: "no reason known");
+}
+
+static int qemu_event_fd(const struct machine *m)
+{
+	const struct qemu *q = m->driver;
+
+	return qmp_fd(q->qmp);
 }
 
 /* The socket pairs and pipes; the child's ends are in @child, by their number there. */
@@ -354,7 +433,29 @@ static int qemu_pause(struct machine *m, int64_t deadline, struct err *err)
 {
 	struct qemu *q = m->driver;
 
-	return qmp_call(q->qmp, "stop", NULL, deadline, NULL, err);
+	cleanup_json json_t *status = NULL;
+	uint64_t id;
+	const char *name;
+	int r = qmp_send(q->qmp, "stop", NULL, -1, NULL, err);
+
+	if (r < 0)
+		return r;
+	q->stops++;
+	/* one that had stopped already did not for us */
+	r = qmp_send(q->qmp, "query-status", NULL, -1, &id, err);
+	if (r == 0)
+		r = qmp_wait(q->qmp, id, deadline, &status, err);
+	/* it takes commands in their order: whenever it comes to that one, this one is next */
+	if (r == -ETIMEDOUT)
+		qmp_send(q->qmp, "cont", NULL, -1, NULL, NULL);
+	if (r < 0)
+		return r;
+	name = json_string_value(json_object_get(status, "status")) ?: "in no state";
+	if (strcmp(name, "paused") != 0) {
+		end_stopped(m, name);
+		return err_set(err, ECONNABORTED, "%s", m->end);
+	}
+	return 0;
 }
 
 /* Why the newest migration failed, by the monitor. */
@@ -450,13 +551,6 @@ static int qemu_save_translations(struct machine *m, int fd, int64_t deadline, s
 			       NULL, err);
 }
 
-static void qemu_poll(struct machine *m)
-{
-	struct qemu *q = m->driver;
-
-	qmp_poll(q->qmp, NULL); /* a breach is found again by whoever asks for something */
-}
-
 const struct monitor_ops monitor_qemu = {
 	.name = "qemu",
 	.probe = qemu_probe,
@@ -472,5 +566,6 @@ const struct monitor_ops monitor_qemu = {
 	.read_memory = qemu_read_memory,
 	.save_translations = qemu_save_translations,
 	.poll = qemu_poll,
+	.event_fd = qemu_event_fd,
 	.release = qemu_release,
 };

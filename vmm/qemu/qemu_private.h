@@ -72,12 +72,6 @@ int qemu_prepare(const struct monitor_facts *facts, struct err *err);
 /* monitor_ops.confined: does QEMU start at all with that given up? */
 int qemu_confined(struct err *err);
 
-/*
- * Does the device /dev/kvm work (microseconds)? And this QEMU with it (as long as a start)? *@why
- * is set where not.
- */
-bool qemu_try_kvm_device(char why[static 128]);
-bool qemu_try_kvm(const struct monitor_facts *facts, char why[static 128]);
 /* monitor_ops.probe */
 void qemu_forget(void);
 int qemu_probe(unsigned i, struct monitor_facts *ret, struct err *err);

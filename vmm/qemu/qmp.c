@@ -84,6 +84,11 @@ bool qmp_greeted(const struct qmp *q)
 	return q->greeted;
 }
 
+int qmp_fd(const struct qmp *q)
+{
+	return q->fd;
+}
+
 static int still_broken(const struct qmp *q, struct err *err)
 {
 	return err_set(err, -q->broken, "%s", q->broken_why.text);

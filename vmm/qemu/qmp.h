@@ -53,5 +53,7 @@ int qmp_wait_flag(struct qmp *q, const bool *flag, int64_t deadline, struct err 
 int qmp_poll(struct qmp *q, struct err *err);
 /* Has the greeting come? */
 bool qmp_greeted(const struct qmp *q);
+/* Its socket, to poll(2) for input. */
+int qmp_fd(const struct qmp *q);
 
 #endif

@@ -30,8 +30,8 @@ unset CC CXX CFLAGS CXXFLAGS CPPFLAGS LDFLAGS AR LD NM OBJCOPY STRIP PKG_CONFIG 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${PARBAKE_MONITOR_CACHE:-${XDG_CACHE_HOME:-${HOME:?HOME is not set; set PARBAKE_MONITOR_CACHE}/.cache}/parbake}/monitor
 label=monitor
-# shellcheck source=../../common/cached-build.sh
-. "$here/../../common/cached-build.sh"
+# shellcheck source=../../../common/cached-build.sh
+. "$here/../../../common/cached-build.sh"
 own=("$here/../preload_uffd.c" "$here/startup.c") # linked in
 added=("$here/translations.c" "$here/translations.h") # to accel/tcg/ of the source
 wrapped=(mmap mmap64 open open64) # by the first of them

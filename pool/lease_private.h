@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_POOL_LEASE_PRIVATE_H
+#define PARBAKE_POOL_LEASE_PRIVATE_H
+
+/* The daemon's mirror of the leases that keepers hold (pool/lease.c). */
+
+#include <stdint.h>
+
+#include "common/err.h"
+
+struct pool;
+struct pool_sandbox;
+
+/* From what hand_out, describe, renew answered. */
+void pool_lease_set(struct pool_sandbox *sb, int64_t end_ns);
+/* The directory of the capture that its lease's end makes; NULL where it is killed. Caller frees. */
+char *pool_lease_pause_dir(const struct pool_sandbox *sb);
+/* 0 → the default; -EINVAL where it is longer than the configuration allows. */
+int pool_lease_check(const struct pool *p, uint64_t *timeout_ms, struct err *err);
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_POOL_RECORD_PRIVATE_H
+#define PARBAKE_POOL_RECORD_PRIVATE_H
+
+/* What the pool knows of one sandbox, and the JSON object that says it (pool/record.c). */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/err.h"
+#include "common/json.h"
+
+struct snapshot_config;
+
+/*
+ * A record is the JSON object that a keeper holds for us and that lies beside a capture; notes are it
+ * read. All strings and objects are borrowed from the record.
+ */
+struct pool_record {
+	const char *id, *name, *tag, *digest, *key, *mode;
+	const char *source; /* of a fork or snapshot: the sandbox it was taken from; "" */
+	int64_t started_ms;
+	const json_t *metadata, *env; /* objects of strings */
+	const json_t *allow; /* array of strings; NULL: no network */
+	bool auto_pause;
+	unsigned generation; /* of the capture that its next pause makes */
+	/* of the template */
+	unsigned vcpus;
+	uint64_t memory_bytes, disk_bytes;
+	uint64_t exec_timeout_ms, output_bytes, exec_memory_bytes, exec_pids;
+	bool context;
+	const json_t *template_env; /* array of "K=V" */
+};
+
+/* -EINVAL names the field. Hostile only as far as a file may have been damaged. */
+int pool_record_read(const json_t *record, struct pool_record *ret, struct err *err);
+/* A new reference; aborts without memory. */
+json_t *pool_record_write(const struct pool_record *n);
+/* The template's part of @n. @c is borrowed as long as *@ret is used; @env is the array for
+ * n->template_env (a new reference, the caller's). */
+void pool_record_template(const struct snapshot_config *c, struct pool_record *ret, json_t **env);
+/* Does it fit where it has to? -E2BIG with what to do. */
+int pool_record_check(const json_t *record, struct err *err);
+
+#endif

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_POOL_SANDBOX_PRIVATE_H
+#define PARBAKE_POOL_SANDBOX_PRIVATE_H
+
+/* One sandbox: its state, its record, its machine (pool/sandbox.c). */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/err.h"
+#include "common/json.h"
+#include "pool/pool.h"
+#include "pool/record_private.h"
+
+struct guest;
+struct loop_timer;
+struct loop_watch;
+struct pool_cgroup;
+struct pool_egress;
+struct pool_machine;
+struct pool_transition;
+struct pool_version;
+struct pool_waiter;
+
+#define POOL_ID_LEN 20
+#define POOL_ID_SIZE (POOL_ID_LEN + 1)
+
+struct pool_sandbox {
+	struct pool *pool;
+	struct pool_sandbox *hash_next, *next, *prev;
+	bool listed;
+	unsigned held; /* by works on the disk; freed when nobody does */
+	bool removed;
+	enum pool_state state;
+	json_t *record;
+	struct pool_record notes;
+	struct pool_version *version; /* NULL: paused, and its template is not looked at yet */
+	struct pool_machine *machine;
+	int64_t end_ns; /* of the lease, CLOCK_MONOTONIC */
+	int64_t end_ms; /* the same since 1970 */
+	int64_t paused_ms; /* since 1970 */
+	unsigned
+		capture; /* paused: the generation of the capture it rests in; running: of the one it
+			   * came from, as long as it needs it; 0: none */
+	struct loop_timer *settle_timer; /* when its keeper is asked next whether it does */
+	int settle_ms;
+	int64_t create_ns;
+	struct loop_timer *lease_timer;
+
+	struct guest *guest;
+	struct loop_watch *guest_watch;
+	bool guest_synced;
+	struct loop_timer *guest_timer; /* its channel is dead, and nobody has said why */
+	struct pool_egress *egress; /* its way out, NULL: none */
+	json_t *egress_env; /* notes.env with what leads there; NULL: notes.env */
+
+	struct pool_waiter *waiters; /* to resume it, once it is PAUSED, or RUNNING */
+	struct pool_transition *change; /* a pause, snapshot or fork on its way; NULL: none */
+
+	uint64_t cpu_ns; /* at the last look, for the share since */
+	int64_t cpu_at;
+	struct pool_cgroup *cgroup;
+};
+
+/* A new one, not listed. @record: a new reference is taken. NULL, with @err, where it cannot be read. */
+struct pool_sandbox *pool_sandbox_new(
+	struct pool *p, json_t *record, enum pool_state state, struct err *err);
+void pool_sandbox_list(struct pool_sandbox *sb);
+void pool_sandbox_set(struct pool_sandbox *sb, enum pool_state state);
+/* Replace its record. 0, or -EINVAL, -E2BIG and it is as it was. */
+int pool_sandbox_note(struct pool_sandbox *sb, json_t *record, struct err *err);
+/* Its machine is gone, and it is PAUSED in that capture; another that it had goes. */
+void pool_sandbox_rest(struct pool_sandbox *sb, unsigned capture);
+/* Take it off the lists; freed as soon as nobody holds it. */
+void pool_sandbox_remove(struct pool_sandbox *sb);
+void pool_sandbox_hold(struct pool_sandbox *sb);
+/* False: it has been removed meanwhile, and is gone now. */
+bool pool_sandbox_put(struct pool_sandbox *sb);
+/* Any state but CREATING and ENDING. */
+struct pool_sandbox *pool_sandbox_find(struct pool *p, const char *id);
+/* Its machine has ended by itself or at its lease's end. */
+void pool_sandbox_ended(struct pool_sandbox *sb, const char *text);
+/* End it: for a machine of which something is wrong. */
+void pool_sandbox_kill(struct pool_sandbox *sb, const char *why);
+/* A fresh id. */
+void pool_id_make(char ret[static POOL_ID_SIZE]);
+bool pool_id_valid(const char *text);
+
+#endif
