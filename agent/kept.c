@@ -142,13 +142,17 @@ void kept_note_end(const struct exec *e)
 		strcpy(n->tag, e->kept.tag);
 }
 
-static void tell(struct stream *s, uint32_t pid, uint32_t flags)
+static void tell(struct stream *s, uint32_t pid, uint32_t flags, const char *tag)
 {
-	const struct proto_started started = {.pid = pid, .flags = flags};
+	struct proto_started st = {
+		.pid = pid, .flags = flags, .tag_len = tag ? (uint32_t)strlen(tag) : 0};
+	uint8_t *to = stream_reserve(s, PROTO_STARTED_LEN + st.tag_len);
 
 	/* the first on its channel: there is credit */
-	memcpy(stream_reserve(s, sizeof(started)), &started, sizeof(started));
-	stream_commit(s, PROTO_RESULT, sizeof(started));
+	memcpy(to, &st, sizeof(st));
+	if (st.tag_len)
+		memcpy(to + sizeof(st), tag, st.tag_len);
+	stream_commit(s, PROTO_RESULT, PROTO_STARTED_LEN + st.tag_len);
 }
 
 void kept_tell(const struct exec *e)
@@ -159,7 +163,7 @@ void kept_tell(const struct exec *e)
 		flags |= PROTO_STARTED_PTY;
 	if (e->has_in && !e->in.eof && !e->in.done)
 		flags |= PROTO_STARTED_STDIN;
-	tell(e->stream, e->kept.pid, flags);
+	tell(e->stream, e->kept.pid, flags, e->kept.tag);
 }
 
 /* ---- requests ---------------------------------------------------------------------------- */
@@ -174,7 +178,7 @@ void attach_request(struct stream *s, unsigned type, struct request *r)
 		struct proto_out o = {
 			.buf = (uint8_t *)was->reply, .len = was->len, .max = was->len};
 
-		tell(s, was->pid, 0);
+		tell(s, was->pid, 0, was->tag);
 		stream_reply(s, &o);
 	} else if (!e) {
 		stream_reply_error(s, ESRCH, "no such command runs");

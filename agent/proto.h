@@ -114,7 +114,7 @@ enum proto_type {
 };
 
 /* Channels. EXEC, ATTACH: 0 stdin (host → agent), 1 stdout, 2 stderr (with a PTY all is 1). Of a kept one 3: a
- * struct proto_started, once, before all else: it runs.
+ * struct proto_started and its tag, once, before all else: it runs.
  * CODE: 1 stdout, 2 stderr, 3 results: one JSON object a line,
  * {"type":"result"|"display","data":{mime: text, …}} (binary as base64). */
 enum proto_channel { PROTO_IN = 0, PROTO_OUT = 1, PROTO_ERR = 2, PROTO_RESULT = 3, PROTO_CHANNELS = 4 };
@@ -220,8 +220,9 @@ struct proto_stat {
 struct proto_started {
 	uint32_t pid;
 	uint32_t flags; /* PROTO_STARTED_… */
+	uint32_t tag_len; /* so many bytes follow: its tag; ≤ PROTO_TAG_MAX */
 };
-#define PROTO_STARTED_LEN 8u
+#define PROTO_STARTED_LEN 12u
 #define PROTO_STARTED_PTY 1u /* it has a terminal */
 #define PROTO_STARTED_STDIN 2u /* channel 0 is open */
 

@@ -47,7 +47,8 @@ struct envd_process {
 	uint32_t pid; /* 0: not told yet */
 	char *tag; /* or NULL */
 	struct envd_seeker *seekers;
-	uint8_t told[PROTO_STARTED_LEN]; /* of a struct proto_started, as far as it has come */
+	uint8_t told[PROTO_STARTED_LEN +
+		PROTO_TAG_MAX]; /* of a struct proto_started and its tag, as far as it has come */
 	size_t n_told;
 	uint64_t timeout_ms, limit[PROTO_CHANNELS], taken[PROTO_CHANNELS];
 	uint64_t moved, moved_then; /* bytes taken; when the guard last looked */
@@ -329,25 +330,28 @@ static void process_pass_on(
 	}
 }
 
-/* A struct proto_started; what comes behind it is of no use. */
+/* A struct proto_started, its tag behind it; what comes after them is of no use. */
 static void process_told(struct envd_process *p, const uint8_t *bytes, size_t len)
 {
 	struct proto_started st;
 	size_t n = sizeof(p->told) - p->n_told;
 
-	if (!n)
+	if (p->started)
 		return;
 	n = len < n ? len : n;
 	memcpy(p->told + p->n_told, bytes, n);
 	p->n_told += n;
-	if (p->n_told < sizeof(p->told))
-		return;
 	memcpy(&st, p->told, sizeof(st));
+	if (p->n_told < sizeof(st) ||
+		(st.tag_len <= PROTO_TAG_MAX && p->n_told < sizeof(st) + st.tag_len))
+		return;
 	p->pid = st.pid;
 	if (p->attached) {
 		p->pty = st.flags & PROTO_STARTED_PTY;
 		p->has_stdin = st.flags & PROTO_STARTED_STDIN;
 	}
+	if (!p->tag && st.tag_len && st.tag_len <= PROTO_TAG_MAX)
+		p->tag = strndup((const char *)p->told + sizeof(st), st.tag_len);
 	p->refs++;
 	process_started(p);
 	seekers_go(p, NULL);

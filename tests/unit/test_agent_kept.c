@@ -22,7 +22,7 @@ static struct proto_started started(const struct seen *s)
 {
 	struct proto_started st = {0};
 
-	if (s->total[PROTO_RESULT] == sizeof(st))
+	if (s->total[PROTO_RESULT] >= sizeof(st))
 		memcpy(&st, s->out[PROTO_RESULT], sizeof(st));
 	return st;
 }
@@ -70,6 +70,9 @@ static void test_found_again(void)
 
 	ok(pid > 1 && kill((pid_t)pid, 0) == 0, "a kept command tells the number of its process");
 	is_int(started(s).flags, PROTO_STARTED_STDIN, "and that it has input");
+	ok(started(s).tag_len == 7 &&
+			!memcmp(s->out[PROTO_RESULT] + PROTO_STARTED_LEN, "counter", 7),
+		"and its tag");
 	type(s, "a\n");
 	ok(comes(s, "1:a\n"), "it is followed");
 	s = keep("true", "counter");

@@ -198,7 +198,7 @@ static void test_gone(void)
 	ok(until(&c, runs("sleep 321")), "a command runs");
 	leave(&c);
 	until(NULL, http_server_open(rig.server) == 0);
-	ok(runs("sleep 321") && runs("sleep 322"), "its client goes, and it goes on");
+	ok(until(NULL, runs("sleep 321") && runs("sleep 322")), "its client goes, and it goes on");
 	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGKILL\""), 200,
 		"until it is killed");
 	ok(until(NULL, !runs("sleep 32[12]")), "with its whole tree");
@@ -430,7 +430,7 @@ static void test_control(void)
 	pid = pid_of(&c);
 	leave(&c);
 	until(NULL, http_server_open(rig.server) == 0);
-	ok(runs("sleep 344"), "what has a tag goes on without a client");
+	ok(until(NULL, runs("sleep 344")), "what has a tag goes on without a client");
 	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGKILL\""), 200,
 		"until it is killed");
 	ok(until(NULL, !runs("sleep 344")), "then it is gone");
@@ -439,7 +439,7 @@ static void test_control(void)
 	pid = pid_of(&c);
 	leave(&c);
 	until(NULL, http_server_open(rig.server) == 0);
-	ok(runs("sleep 345"), "so does what has none");
+	ok(until(NULL, runs("sleep 345")), "so does what has none");
 	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGKILL\""), 200,
 		"until it is killed");
 	ok(until(NULL, !runs("sleep 345")), "then it is gone");

@@ -63,6 +63,10 @@ static void test_found_again(void)
 		"its number finds it, be nobody following it");
 	c = connect_to(selector);
 	is_int(pid_of(&c), pid, "Connect follows it");
+	is_int(call("POST", "/process.Process/SendSignal", JSON,
+		       "{\"process\":{\"tag\":\"mine\"},\"signal\":\"SIGNAL_SIGCONT\"}")
+			.status,
+		200, "its tag names it as well");
 	is_int(with_pid("SendInput", pid, ",\"input\":{\"stdin\":\"Ywo=\"}"), 200, "it takes more");
 	/* "3:c", alone or behind "2:b", which nobody may have followed */
 	ok(until(&c, says(&c, "MzpjCg==") || says(&c, "MjpiCjM6Ywo=")),
