@@ -16,6 +16,7 @@
 #define LIMIT_RECIPE_STEPS 256
 #define LIMIT_RECIPE_DEPTH 8 /* of `from` */
 #define LIMIT_PACKAGES 4096
+#define LIMIT_ALIASES 8 /* other names of a template */
 #define LIMIT_NAME 63 /* bytes of a template or tag name */
 #define LIMIT_NAME_SIZE 64 /* with the NUL */
 
@@ -92,6 +93,8 @@
 #define LIMIT_PAUSE_RETRY_MS 30000 /* between two */
 #define LIMIT_POOL_SANDBOXES 65536 /* of one daemon, paused ones included */
 #define LIMIT_POOL_TEMPLATES 256 /* with a zygote at once */
+#define LIMIT_POOL_WAKE_MS 300000LL /* the lease of a sandbox that a request woke, at least */
+#define LIMIT_POOL_HOST_MASK 255 /* bytes of what its servers read as Host */
 #define LIMIT_POOL_FORK 64 /* forks of one request */
 #define LIMIT_POOL_KEYS 1024
 #define LIMIT_POOL_READY 1024 /* shells, and spares, of one template */
@@ -105,6 +108,7 @@
 	400000 /* of memory in a capture: half of what LIMIT_JSON_BYTES holds */
 #define LIMIT_DRAIN_MS 15000 /* that a daemon told to end waits for its open requests */
 #define LIMIT_HTTP_CONNECTIONS 4096 /* of them one in sixteen is kept for the unix socket */
+#define LIMIT_HTTP_SHARE 16 /* of them each address, user and key may have, while there are any */
 #define LIMIT_HTTP_HEADER (32 * KIB) /* of a request's line and headers */
 #define LIMIT_HTTP_BODY (1 * MIB) /* of a request that is JSON */
 #define LIMIT_HTTP_BODIES (64 * MIB) /* of all such that are being read, together */

@@ -205,7 +205,6 @@ void http_request_over(struct http_request *rq, bool sent)
 		if (rq->s->quiesced)
 			rq->conn->deadline = 0;
 	}
-	loop_remove(steal_ptr(&rq->hangup));
 	rq->conn = NULL;
 	rq->mhd = NULL;
 	rq->suspended = false;
@@ -280,9 +279,22 @@ uid_t http_peer_uid(const struct http_request *rq)
 	return rq->uid;
 }
 
-void http_watch_client(struct http_request *rq)
+void http_wait(struct http_request *rq)
 {
-	rq->watched = true;
+	rq->waits = rq->waited = true;
+	http_suspend(rq);
+}
+
+void http_go_on(struct http_request *rq)
+{
+	rq->waits = false;
+	if (rq->conn)
+		http_resume(rq);
+}
+
+bool http_is_gone(const struct http_request *rq)
+{
+	return rq->gone;
 }
 
 void http_on_end(struct http_request *rq, void (*fn)(void *user, bool complete), void *user)

@@ -83,8 +83,8 @@ static void begin(void)
 	}
 	if (!strcmp(scenario, "full") || !strcmp(scenario, "broken"))
 		sayf("{\"event\":\"BLOCK_IO_ERROR\",\"data\":{\"device\":\"\",\"operation\":\"write\","
-		     "\"action\":\"report\",\"nospace\":%s,\"reason\":\"Input/output error\"}}\n",
-			strcmp(scenario, "full") ? "false" : "true");
+		     "\"action\":\"report\",\"nospace\":false,\"reason\":\"%s\"}}\n",
+			strerror(strcmp(scenario, "full") ? EIO : ENOSPC));
 	else if (strcmp(scenario, "slow") != 0 && strcmp(scenario, "well") != 0)
 		say("{\"event\":\"STOP\"}\n");
 }
