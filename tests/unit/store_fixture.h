@@ -28,7 +28,7 @@ static inline struct snapshot_config fixture_config(unsigned seed)
 		.machine = "microvm",
 		.cpu = "max",
 		.page_bytes = 4096,
-		.protocol = PROTO_VERSION,
+		.protocol = 1,
 		.disk_bytes = 1 * MIB,
 		.memory_data_bytes = 8192,
 		.context = true,
