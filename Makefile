@@ -117,7 +117,7 @@ $(B)/guest/agent/%.o: agent/%.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(AGENT_CFLAGS) -c -o $@ $<
 
-$(B)/guest/agent/embed.o: agent/context.py
+$(B)/guest/agent/embed.o: $(wildcard agent/python/*.py)
 
 $(AGENT): $(AGENT_OBJ)
 	$(call say,LD,$@)

@@ -472,7 +472,7 @@ static void put_spec(
 		proto_put_str(o, PROTO_T_ARG, spec->argv->items[i]);
 	if (spec->shell)
 		proto_put_str(o, PROTO_T_SHELL, spec->shell);
-	envd_put_env(o, spec->env);
+	envd_put_env(o, PROTO_T_ENV, spec->env);
 	for (size_t i = 0; i < spec->env_bytes->n; i++)
 		proto_put_str(o, PROTO_T_ENV, spec->env_bytes->items[i]);
 	proto_put_bool(o, PROTO_T_KEEP, 1);
