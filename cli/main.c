@@ -166,10 +166,11 @@ static const struct command {
 	{"cp", cmd_cp, "FROM TO, one of them ID:PATH [--user USER] [--json]",
 		"copy a file into a sandbox of the pool or out of it",
 		"  a directory as TO: end it with /; - as TO: standard output\n"},
-	{"code", cmd_code, "ID [--code CODE|-] [--context ID] [--timeout T] [--json]",
-		"run Python in a sandbox's warm interpreter",
+	{"code", cmd_code, "ID [--code CODE|-] [--context ID | --language L] [--timeout T] [--json]",
+		"run code in a sandbox: Python, in its warm interpreter, or another language",
 		"  -c, --code CODE       what to run (-: standard input, the default)\n"
 		"  --context ID          in an interpreter of its own\n"
+		"  -l, --language L      python, javascript, typescript, bash, r or java\n"
 		"  --timeout T           interrupt it after so long\n"
 		"  --json                the events of the execution, one a line\n"
 		"  exit status: 0; 1 it raised; 124 it was timed out; 125 parbake failed\n"},
