@@ -82,7 +82,8 @@ static void begin(void)
 		_exit(0);
 	}
 	if (!strcmp(scenario, "full") || !strcmp(scenario, "broken"))
-		sayf("{\"event\":\"BLOCK_IO_ERROR\",\"data\":{\"device\":\"\",\"operation\":\"write\","
+		sayf("{\"event\":\"BLOCK_IO_ERROR\",\"data\":{\"device\":\"\",\"operation\":"
+		     "\"write\","
 		     "\"action\":\"report\",\"nospace\":%s,\"reason\":\"Input/output error\"}}\n",
 			strcmp(scenario, "full") ? "false" : "true");
 	else if (strcmp(scenario, "slow") != 0 && strcmp(scenario, "well") != 0)
