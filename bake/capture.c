@@ -155,6 +155,7 @@ static json_t *free_facts(const struct capture_spec *spec)
 		packages);
 	if (!facts)
 		abort();
+	snapshot_aliases_set(facts, spec->recipe->aliases.items, spec->recipe->aliases.n);
 	return facts;
 }
 

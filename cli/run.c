@@ -19,6 +19,7 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/json.h"
+#include "common/log.h"
 #include "common/limits.h"
 #include "common/progress.h"
 #include "common/str.h"
@@ -440,6 +441,17 @@ static int conclude(const struct request *rq, const struct guest_result *res, ui
 	return res->exit_code >= 0 ? res->exit_code : CLI_SIGNAL + res->exit_signal;
 }
 
+/* Output is not the only thing that may be wrong with it. */
+static void warn_of_disk(struct sandbox *sb)
+{
+	const char *text;
+
+	machine_get_state(sandbox_machine(sb));
+	text = machine_disk_error(sandbox_machine(sb));
+	if (text)
+		log_warn("%s", text);
+}
+
 static int run(struct request *rq)
 {
 	cleanup_store struct store *s = NULL;
@@ -471,6 +483,7 @@ static int run(struct request *rq)
 		terminal_raw();
 	r = execute(t, sb, rq, &res, &status, &err);
 	terminal_restore();
+	warn_of_disk(sb);
 	if (r < 0) {
 		sandbox_explain(sb, &err);
 		cli_fail(&err);

@@ -16,6 +16,7 @@
 #define LIMIT_RECIPE_STEPS 256
 #define LIMIT_RECIPE_DEPTH 8 /* of `from` */
 #define LIMIT_PACKAGES 4096
+#define LIMIT_ALIASES 8 /* other names of a template */
 #define LIMIT_NAME 63 /* bytes of a template or tag name */
 #define LIMIT_NAME_SIZE 64 /* with the NUL */
 
@@ -92,6 +93,8 @@
 #define LIMIT_PAUSE_RETRY_MS 30000 /* between two */
 #define LIMIT_POOL_SANDBOXES 65536 /* of one daemon, paused ones included */
 #define LIMIT_POOL_TEMPLATES 256 /* with a zygote at once */
+#define LIMIT_POOL_WAKE_MS 300000LL /* the lease of a sandbox that a request woke, at least */
+#define LIMIT_POOL_HOST_MASK 255 /* bytes of what its servers read as Host */
 #define LIMIT_POOL_FORK 64 /* forks of one request */
 #define LIMIT_POOL_KEYS 1024
 #define LIMIT_POOL_READY 1024 /* shells, and spares, of one template */

@@ -157,6 +157,10 @@ static int create_begin(
 	n.env = spec->env;
 	n.allow = allow;
 	n.auto_pause = spec->auto_pause;
+	n.auto_resume = spec->auto_resume;
+	n.guarded_ports = spec->guarded_ports;
+	n.mask_host = spec->mask_host;
+	n.lease_ms = timeout_ms;
 	n.generation = 1;
 	record = pool_record_write(&n);
 	r = pool_record_check(record, err);

@@ -38,6 +38,7 @@
 #include "pool/guest_private.h"
 #include "pool/handout_private.h"
 #include "pool/limits_private.h"
+#include "pool/keeper/keeper.h"
 #include "pool/machine_private.h"
 #include "pool/pool.h"
 #include "pool/pool_private.h"
@@ -351,11 +352,15 @@ void pool_sandbox_info(const struct pool_sandbox *sb, struct pool_sandbox_info *
 		.env = sb->egress_env ? sb->egress_env : n->env,
 		.allow = n->allow,
 		.auto_pause = n->auto_pause,
+		.auto_resume = n->auto_resume,
+		.guarded_ports = n->guarded_ports,
+		.mask_host = n->mask_host,
 		.vcpus = n->vcpus,
 		.memory_bytes = n->memory_bytes,
 		.disk_bytes = n->disk_bytes,
 		.mode = n->mode,
 		.create_ns = sb->create_ns,
+		.disk_error = sb->machine ? keeper_disk_error(sb->machine->keeper) : NULL,
 		.exec_timeout_ms = n->exec_timeout_ms,
 		.output_bytes = n->output_bytes,
 		.exec_memory_bytes = n->exec_memory_bytes,

@@ -67,7 +67,8 @@ struct pool_create {
 	uint64_t timeout_ms; /* 0: the default */
 	const json_t *metadata; /* object of strings, or NULL */
 	const json_t *env; /* the same */
-	bool auto_pause;
+	bool auto_pause, auto_resume, guarded_ports; /* as in struct pool_sandbox_info */
+	const char *mask_host; /* NULL: none */
 	const struct proxy_rule *allow; /* what it may reach, n_allow ≤ LIMIT_POOL_ALLOW of them */
 	size_t n_allow;
 };
@@ -83,6 +84,9 @@ void pool_pause(struct pool *p, const char *id, pool_fn *fn, void *user);
  * done. @auto_pause: -1 as it was. */
 void pool_resume(struct pool *p, const char *id, uint64_t timeout_ms, int auto_pause, pool_fn *fn,
 	void *user);
+/* The same for a request that came for what runs in a paused one whose auto_resume is set: its lease is as long as its
+ * create asked for, and at least LIMIT_POOL_WAKE_MS, as far as the configuration allows. */
+void pool_wake(struct pool *p, const char *id, pool_fn *fn, void *user);
 /* Capture a running one (or copy a paused one) as snapshot; @done gets its id. @name NULL: it stays in the
  * state directory; else published in the store as that template by a process of its own. @only_new: where one of
  * that name is there, or configured, EEXIST. */
@@ -117,11 +121,15 @@ struct pool_sandbox_info { /* borrowed strings, as long as the sandbox is not gi
 	int64_t started_ms, end_ms; /* since 1970, of the lease; paused: when it was paused */
 	const json_t *metadata, *env; /* objects */
 	const json_t *allow; /* array of rules (pool_rule_read()); NULL: no network */
-	bool auto_pause;
+	bool auto_pause; /* at its lease's end it is paused, not killed */
+	bool auto_resume; /* a request for what runs in it resumes it, by pool_wake() */
+	bool guarded_ports; /* its ports are for holders of its token alone */
+	const char *mask_host; /* what its servers read as Host; "": what was sent */
 	unsigned vcpus;
 	uint64_t memory_bytes, disk_bytes;
 	const char *mode; /* how it was created: "cold", "shell", "spare", "resume", "fork" */
 	int64_t create_ns; /* from the request to its answer */
+	const char *disk_error; /* the host cannot keep what it writes to its disk: why; NULL: it can */
 	uint64_t exec_timeout_ms, output_bytes, exec_memory_bytes,
 		exec_pids; /* of the template; 0: default */
 	bool context; /* of the template: an interpreter is warm */
@@ -141,7 +149,7 @@ void pool_guest_kick(struct pool_sandbox *sb);
 
 /* ---- looking at the pool -------------------------------------------------------------------- */
 
-struct pool_template_facts {
+struct pool_template_info {
 	const char *name, *tag, *digest; /* digest "": configured, and not in the store */
 	const char *created; /* RFC 3339, "" where it is not there */
 	unsigned shells, spares, want_shells, want_spares, making; /* now, target, being made */
@@ -153,9 +161,12 @@ struct pool_template_facts {
 	uint64_t memory_bytes;
 	unsigned vcpus;
 	uint64_t disk_bytes;
+	const json_t *aliases; /* array of strings; NULL: none */
 };
+/* The one that NAME[:TAG] is, or has for an alias. False: none in the store. */
+bool pool_template_named(struct pool *p, const char *ref, struct pool_template_info *ret);
 /* The templates of the store and of the configuration, in the order of names: @i from 0; false beyond the last. */
-bool pool_template(struct pool *p, unsigned i, struct pool_template_facts *ret);
+bool pool_template(struct pool *p, unsigned i, struct pool_template_info *ret);
 /* Observe ends of creates: for metrics. @parts: keeper's "trace". */
 void pool_on_create(struct pool *p,
 	void (*fn)(void *user, const struct pool_sandbox_info *f, bool ok, const json_t *parts),

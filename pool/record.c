@@ -221,6 +221,11 @@ int pool_record_read(const json_t *record, struct pool_record *ret, struct err *
 	n.started_ms = (int64_t)started;
 	n.generation = (unsigned)generation;
 	n.auto_pause = json_is_true(json_object_get(record, "auto_pause"));
+	n.auto_resume = json_is_true(json_object_get(record, "auto_resume"));
+	n.guarded_ports = json_is_true(json_object_get(record, "guarded_ports"));
+	n.mask_host = json_string_value(json_object_get(record, "mask_host"));
+	n.mask_host = n.mask_host ? n.mask_host : "";
+	n.lease_ms = (uint64_t)json_integer_value(json_object_get(record, "lease_ms"));
 	*ret = n;
 	return 0;
 }
@@ -247,10 +252,13 @@ json_t *pool_record_write(const struct pool_record *n)
 		"output_bytes", (json_int_t)n->output_bytes, "exec_memory_bytes",
 		(json_int_t)n->exec_memory_bytes, "exec_pids", (json_int_t)n->exec_pids, "context",
 		n->context, "env", copy_or(n->template_env, json_array()));
-	json_t *record = json_pack("{s:i, s:s, s:s, s:s, s:s, s:I, s:I, s:b, s:o, s:o, s:o, s:o}",
+	json_t *record = json_pack("{s:i, s:s, s:s, s:s, s:s, s:I, s:I, s:b, s:b, s:b, s:s, s:I, s:o, s:o, "
+				   "s:o, s:o}",
 		"version", RECORD_VERSION, "id", n->id, "key", n->key, "mode", n->mode, "source",
 		n->source ? n->source : "", "started_ms", (json_int_t)n->started_ms, "generation",
-		(json_int_t)n->generation, "auto_pause", n->auto_pause, "metadata",
+		(json_int_t)n->generation, "auto_pause", n->auto_pause, "auto_resume",
+		n->auto_resume, "guarded_ports", n->guarded_ports, "mask_host",
+		n->mask_host ? n->mask_host : "", "lease_ms", (json_int_t)n->lease_ms, "metadata",
 		copy_or(n->metadata, json_object()), "env", copy_or(n->env, json_object()), "allow",
 		copy_or(n->allow, json_null()), "template", t);
 

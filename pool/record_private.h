@@ -22,7 +22,11 @@ struct pool_record {
 	int64_t started_ms;
 	const json_t *metadata, *env; /* objects of strings */
 	const json_t *allow; /* array of strings; NULL: no network */
-	bool auto_pause;
+	bool auto_pause; /* at its lease's end it is paused, not killed */
+	bool auto_resume; /* a request for what runs in it resumes it */
+	bool guarded_ports; /* its ports are for holders of its token alone */
+	const char *mask_host; /* what its servers read as Host; "": what was sent */
+	uint64_t lease_ms; /* that its create asked for; a request that wakes it begins such a one */
 	unsigned generation; /* of the capture that its next pause makes */
 	/* of the template */
 	unsigned vcpus;

@@ -90,6 +90,8 @@ static int version_of_manifest(
 		pool_record_template(&c, &shape, &env);
 		v = version_new(p, m->name, m->tag, m->digest, &shape, env);
 	}
+	if (!v->config)
+		v->config = json_incref(m->config);
 	*ret = v;
 	return 0;
 }
@@ -112,6 +114,7 @@ static void version_free(struct pool_version *v)
 	if (v->zygote)
 		zygote_free(v->zygote);
 	json_decref(v->shape_env);
+	json_decref(v->config);
 	free(v);
 }
 
@@ -238,6 +241,19 @@ static struct pool_tag *tag_find(struct pool *p, const char *name, const char *t
 	return NULL;
 }
 
+/* The tag of a version that has the name for an alias, where no tag has it. */
+static struct pool_tag *tag_of_alias(struct pool *p, const char *name, const char *tag)
+{
+	for (size_t i = 0; i < p->n_tags; i++) {
+		struct pool_tag *t = &p->tags[i];
+
+		if (t->version && !strcmp(t->tag, tag) &&
+			snapshot_aliases_have(t->version->config, name))
+			return t;
+	}
+	return NULL;
+}
+
 static struct pool_tag *tag_add(struct pool *p, const char *name, const char *tag)
 {
 	struct pool_tag *t;
@@ -271,8 +287,10 @@ void pool_versions_configure(struct pool *p)
 		struct pool_tag *t = tag_find(p, want->name, tag);
 
 		if (!t)
+			t = tag_of_alias(p, want->name, tag);
+		if (!t)
 			tag_add(p, want->name, tag);
-		else if (t->version)
+		else if (t->version && (!t->version->want || !strcmp(t->name, want->name)))
 			t->version->want = want;
 	}
 	if (p->n_tags)
@@ -335,22 +353,31 @@ int pool_store_refresh(struct pool *p, struct err *err)
 	return 0;
 }
 
+/* NAME[:TAG] of what is in the store, or an alias of it; NULL: none. */
+static const struct pool_tag *tag_named(struct pool *p, const char *ref)
+{
+	char name[LIMIT_NAME_SIZE];
+	const char *colon = strchr(ref, ':'), *tag = colon ? colon + 1 : "latest";
+	size_t len = colon ? (size_t)(colon - ref) : strlen(ref);
+	const struct pool_tag *t;
+
+	if (len >= sizeof(name) || strchr(ref, '@'))
+		return NULL;
+	snprintf(name, sizeof(name), "%.*s", (int)len, ref);
+	t = tag_find(p, name, tag);
+	return t && t->version ? t : tag_of_alias(p, name, tag);
+}
+
 int pool_version_resolve(struct pool *p, const char *ref, struct pool_tag *ret, struct err *err)
 {
 	cleanup_manifest struct store_manifest m = {0};
-	char name[LIMIT_NAME_SIZE];
-	const char *colon = strchr(ref, ':');
-	size_t len = colon ? (size_t)(colon - ref) : strlen(ref);
-	const struct pool_tag *t = NULL;
+	const struct pool_tag *t;
 	int r = pool_store_refresh(p, err);
 
 	if (r < 0)
 		return r;
-	if (len < sizeof(name) && !strchr(ref, '@')) {
-		snprintf(name, sizeof(name), "%.*s", (int)len, ref);
-		t = tag_find(p, name, colon ? colon + 1 : "latest");
-	}
-	if (t && t->version) {
+	t = tag_named(p, ref);
+	if (t) {
 		*ret = *t;
 		return 0;
 	}
@@ -365,25 +392,20 @@ int pool_version_resolve(struct pool *p, const char *ref, struct pool_tag *ret, 
 	return version_of_manifest(p, &m, &ret->version, err);
 }
 
-bool pool_template(struct pool *p, unsigned i, struct pool_template_facts *ret)
+static void tag_facts(const struct pool_tag *t, struct pool_template_info *ret)
 {
-	const struct pool_tag *t;
-	struct pool_version *v;
+	struct pool_version *v = t->version;
 	unsigned want[2];
 
-	if (i >= p->n_tags)
-		return false;
-	t = &p->tags[i];
-	v = t->version;
-	*ret = (struct pool_template_facts){.name = t->name,
+	*ret = (struct pool_template_info){.name = t->name,
 		.tag = t->tag,
 		.digest = "",
 		.created = "",
 		.error = "it is not in the store"};
 	if (!v)
-		return true;
+		return;
 	pool_stock_want(v, want);
-	*ret = (struct pool_template_facts){
+	*ret = (struct pool_template_info){
 		.name = t->name,
 		.tag = t->tag,
 		.digest = v->digest,
@@ -403,6 +425,23 @@ bool pool_template(struct pool *p, unsigned i, struct pool_template_facts *ret)
 		.memory_bytes = v->shape.memory_bytes,
 		.vcpus = v->shape.vcpus,
 		.disk_bytes = v->shape.disk_bytes,
+		.aliases = json_object_get(json_object_get(v->config, "extra"), "aliases"),
 	};
+}
+
+bool pool_template(struct pool *p, unsigned i, struct pool_template_info *ret)
+{
+	if (i >= p->n_tags)
+		return false;
+	tag_facts(&p->tags[i], ret);
 	return true;
+}
+
+bool pool_template_named(struct pool *p, const char *ref, struct pool_template_info *ret)
+{
+	const struct pool_tag *t = pool_store_refresh(p, NULL) < 0 ? NULL : tag_named(p, ref);
+
+	if (t)
+		tag_facts(t, ret);
+	return t != NULL;
 }

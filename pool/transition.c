@@ -383,6 +383,18 @@ static int resume_begin(struct pool_sandbox *sb, uint64_t timeout_ms, int auto_p
 	return 0;
 }
 
+void pool_wake(struct pool *p, const char *id, pool_fn *fn, void *user)
+{
+	const struct pool_sandbox *sb = pool_sandbox_find(p, id);
+	uint64_t timeout_ms = sb ? sb->notes.lease_ms : 0;
+
+	if (timeout_ms < LIMIT_POOL_WAKE_MS)
+		timeout_ms = LIMIT_POOL_WAKE_MS;
+	if (timeout_ms > p->config->max_timeout_ms)
+		timeout_ms = p->config->max_timeout_ms;
+	pool_resume(p, id, timeout_ms, -1, fn, user);
+}
+
 void pool_resume(struct pool *p, const char *id, uint64_t timeout_ms, int auto_pause, pool_fn *fn,
 	void *user)
 {

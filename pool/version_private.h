@@ -28,6 +28,7 @@ struct pool_version {
 	bool tagged; /* some tag leads to it now */
 	struct pool_record shape; /* the template's part */
 	json_t *shape_env; /* behind shape.template_env */
+	json_t *config; /* of the template; NULL: it is not in the store any more */
 	const struct config_template *want; /* NULL: made when asked for, nothing kept ready */
 
 	struct zygote *zygote;

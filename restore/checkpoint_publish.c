@@ -172,6 +172,7 @@ static void say_origin(struct making *m)
 	if (!origin || json_object_set_new(m->config.extra, "captured_from", origin) < 0)
 		abort(); /* no memory */
 	json_object_del(m->config.extra, "key");
+	snapshot_aliases_set(m->config.extra, NULL, 0); /* they lead to the template */
 }
 
 static int make(struct making *m, const char *name, const char *tag, struct store_manifest *ret,

@@ -430,6 +430,33 @@ int snapshot_ranges_from_json(
 	return r;
 }
 
+void snapshot_aliases_set(json_t *extra, char *const *names, size_t n)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < n; i++)
+		json_array_append_new(list, json_string(names[i]));
+	if (n)
+		set(extra, "aliases", list);
+	else {
+		json_object_del(extra, "aliases");
+		json_decref(list);
+	}
+}
+
+bool snapshot_aliases_have(const json_t *config, const char *name)
+{
+	const json_t *list = json_object_get(json_object_get(config, "extra"), "aliases");
+
+	for (size_t i = 0; i < json_array_size(list) && i < LIMIT_ALIASES; i++) {
+		const char *one = json_string_value(json_array_get(list, i));
+
+		if (one && !strcmp(one, name))
+			return true;
+	}
+	return false;
+}
+
 int snapshot_delta_get(
 	const struct snapshot_config *c, struct snapshot_ranges *ret, struct err *err)
 {

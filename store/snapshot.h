@@ -55,6 +55,13 @@ struct snapshot_config {
 	json_t *extra; /* object: free facts ("packages": n, "parbake": version, …); may be NULL */
 };
 
+/*
+ * Aliases: names that lead to a template where no template has them. They stand in extra's "aliases", an array of strings.
+ * Set: in @extra, an object; none where @n is 0. Has: is @name one, in @config, a config as JSON of whatever origin?
+ */
+void snapshot_aliases_set(json_t *extra, char *const *names, size_t n);
+bool snapshot_aliases_have(const json_t *config, const char *name);
+
 void snapshot_config_clear(struct snapshot_config *c);
 #define cleanup_snapshot_config __attribute__((__cleanup__(snapshot_config_clear)))
 /* New reference; aborts without memory. */

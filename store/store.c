@@ -23,6 +23,7 @@
 #include "common/log.h"
 #include "common/nearest.h"
 #include "common/paths.h"
+#include "store/snapshot.h"
 #include "common/str.h"
 #include "store/store_private.h"
 
@@ -222,6 +223,28 @@ int store_index_find(struct store *s, const json_t *index, const struct store_re
 
 /* ---- resolving ---- */
 
+/* A template of that tag that has the name for an alias; its own name and tag are in *@ret. */
+static bool find_alias(struct store *s, const struct store_ref *ref, struct store_manifest *ret)
+{
+	struct store_manifest *list = NULL;
+	bool found = false;
+	size_t n = 0;
+
+	if (store_list(s, &list, &n, NULL) < 0)
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		if (!found && !strcmp(list[i].tag, ref->tag) &&
+			snapshot_aliases_have(list[i].config, ref->name)) {
+			*ret = list[i];
+			found = true;
+		} else {
+			store_manifest_clear(&list[i]);
+		}
+	}
+	free(list);
+	return found;
+}
+
 int store_resolve(struct store *s, const char *text, struct store_manifest *ret, struct err *err)
 {
 	cleanup_manifest struct store_manifest m = {0};
@@ -237,6 +260,8 @@ int store_resolve(struct store *s, const char *text, struct store_manifest *ret,
 		r = store_index_read(s, &index, err);
 		if (r == 0)
 			r = store_index_find(s, index, &ref, &i, err);
+		if (r == -ENOENT && find_alias(s, &ref, ret))
+			return 0;
 		if (r == 0)
 			r = store_descriptor_parse(
 				json_array_get(json_object_get(index, "manifests"), i), &desc, err);

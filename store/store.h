@@ -71,7 +71,8 @@ const struct store_layer *store_layer(const struct store_manifest *m, const char
 bool store_name_valid(const char *name);
 /* The same of a tag, which may have upper-case letters too. */
 bool store_tag_valid(const char *tag);
-/* -ENOENT with the nearest name there is, where there is no such. */
+/* A name that no template has may be an alias of one (snapshot_aliases_have()); *@ret then has that one's name.
+ * -ENOENT with the nearest name there is, where there is no such. */
 int store_resolve(struct store *s, const char *ref, struct store_manifest *ret, struct err *err);
 /* Every tagged version, sorted by name and tag; caller clears each and frees the array. */
 int store_list(struct store *s, struct store_manifest **ret, size_t *ret_n, struct err *err);

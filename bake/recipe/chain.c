@@ -253,6 +253,7 @@ static void forget_name(struct recipe *r)
 	r->name = NULL;
 	free(r->description);
 	r->description = NULL;
+	strings_clear(&r->aliases);
 }
 
 static int chain_finish(
@@ -331,6 +332,7 @@ void recipe_free(struct recipe *r)
 	free(r->suite);
 	free(r->url);
 	free(r->path);
+	strings_clear(&r->aliases);
 	strings_clear(&r->packages);
 	strings_clear(&r->env);
 	free(r->allow.items);

@@ -96,6 +96,21 @@ static int read_description(struct recipe_reader *rd)
 	return set_line(rd, &rd->r->description);
 }
 
+static int add_alias(struct recipe_reader *rd, const char *word)
+{
+	if (!store_name_valid(word))
+		return bad(rd, "\"%s\" is not a template name", word);
+	if (rd->r->aliases.n == LIMIT_ALIASES)
+		return bad(rd, "more than %d names", LIMIT_ALIASES);
+	strings_add(&rd->r->aliases, word);
+	return 0;
+}
+
+static int read_aliases(struct recipe_reader *rd)
+{
+	return each_word(rd, add_alias);
+}
+
 static int read_size(
 	struct recipe_reader *rd, uint64_t min, uint64_t max, uint64_t step, uint64_t *ret)
 {
@@ -487,6 +502,7 @@ const struct recipe_key recipe_keys[] = {
 	{"template", "name", read_name},
 	{"template", "from", read_from},
 	{"template", "description", read_description},
+	{"template", "aliases", read_aliases},
 	{"machine", "memory", read_memory},
 	{"machine", "vcpus", read_vcpus},
 	{"machine", "disk", read_disk},

@@ -17,7 +17,7 @@
  * chain, oldest first. Errors name file, line, section and key; an unknown section or key is an
  * error with the nearest known one. docs/parbake-recipe.5 lists every key.
  *
- *     [template] name, from, description
+ *     [template] name, from, description, aliases
  *     [machine]  memory, vcpus, disk
  *     [root]     source = debian | tar; suite, packages (words, may be continued);
  *                url | path, sha256
@@ -59,6 +59,7 @@ struct recipe_steps {
 
 struct recipe {
 	char *name, *description;
+	struct strings aliases; /* other names that lead to it, where no template has them */
 	char **files_read; /* the chain's files, oldest first; the last is this one */
 	size_t n_files_read;
 	uint64_t memory_bytes, disk_bytes;

@@ -156,6 +156,7 @@ char *recipe_text(const struct recipe *r)
 		abort();
 	put(&t, "template", "name", r->name);
 	put(&t, "template", "description", r->description);
+	put_words(&t, "template", "aliases", &r->aliases);
 	put_u64(&t, "machine", "memory", r->memory_bytes >> 20, "M");
 	put_u64(&t, "machine", "vcpus", r->vcpus, "");
 	put_u64(&t, "machine", "disk", r->disk_bytes >> 20, "M");

@@ -265,33 +265,43 @@ static bool names_sandbox(const struct api *a, const struct http_request *rq,
 	return true;
 }
 
-/* The sandbox @id, where @who may see it; else the error is answered. */
-static struct pool_sandbox *visible(
-	struct api *a, const struct api_caller *who, struct http_request *rq, const char *id)
+/* The sandbox @id, where @who may see it; else NULL. */
+static struct pool_sandbox *visible(struct api *a, const struct api_caller *who, const char *id)
 {
 	struct pool_sandbox *sb = pool_find(a->pool, id);
 	struct pool_sandbox_info f;
 
 	if (sb)
 		pool_sandbox_info(sb, &f);
-	if (sb && (!who->key || !strcmp(f.key, who->key->name)))
-		return sb;
-	api_error(rq, 404, "there is no sandbox %s", id);
-	return NULL;
+	return sb && (!who->key || !strcmp(f.key, who->key->name)) ? sb : NULL;
+}
+
+void api_inside(struct api *a, struct pool_sandbox *sb, struct http_request *rq,
+	const struct api_inside *to)
+{
+	if (to->port != PORT_ENVD && to->port != PORT_CODE)
+		api_error(rq, 502, "port %u of the sandbox %s cannot be reached from outside",
+			to->port, to->id);
+	else if (!api_wire(a, sb, rq, to))
+		api_error(rq, 404, "there is no %s %.200s in a sandbox", http_method(rq), to->path);
 }
 
 static void inside(struct api *a, const struct api_caller *who, struct http_request *rq,
-	const char *id, unsigned port, const char *path)
+	const struct api_inside *to)
 {
-	struct pool_sandbox *sb = visible(a, who, rq, id);
+	struct pool_sandbox *sb = visible(a, who, to->id);
+	struct pool_sandbox_info f;
 
-	if (!sb)
+	if (!sb) {
+		if (to->routed)
+			api_asleep_answer(rq, to->id);
+		else
+			api_error(rq, 404, "there is no sandbox %s", to->id);
 		return;
-	if (port != PORT_ENVD && port != PORT_CODE)
-		api_error(rq, 502, "port %u of the sandbox %s cannot be reached from outside", port,
-			id);
-	else if (!api_wire(a, sb, rq, path))
-		api_error(rq, 404, "there is no %s %.200s in a sandbox", http_method(rq), path);
+	}
+	pool_sandbox_info(sb, &f);
+	if (!api_wake(a, &f, rq, to))
+		api_inside(a, sb, rq, to);
 }
 
 /* /sandboxes/ID/REST, also below /v1: REST with its slash, the id into @ret; NULL: no such. */
@@ -346,6 +356,7 @@ static const struct own_route {
 	bool open; /* needs no key: says nothing of anybody */
 } own_routes[] = {
 	{"/healthz", healthz, true},
+	{"/health", healthz, true}, /* by E2B's name */
 	{"/readyz", readyz, true},
 	{"/metrics", api_metrics, false},
 	{"/v1/pool", api_pool, false},
@@ -375,35 +386,35 @@ void api_handle(void *user, struct http_request *rq)
 {
 	struct api *a = user;
 	const char *path = http_path(rq), *rest;
-	char id[LIMIT_NAME_SIZE], shown[LOG_QUOTED];
+	struct api_inside to = {.path = path, .port = PORT_ENVD};
+	char shown[LOG_QUOTED];
 	const struct own_route *r;
 	struct api_caller who;
-	unsigned port;
-	bool sandbox;
 
 	log_debug("%s %s", http_method(rq), log_quote(path, shown));
-	sandbox = names_sandbox(a, rq, id, &port);
-	r = sandbox ? NULL : find_own(path);
+	to.routed = names_sandbox(a, rq, to.id, &to.port);
+	r = to.routed ? NULL : find_own(path);
 	if (r && r->open) {
 		own(a, rq, r);
 		return;
 	}
-	if (sandbox &&
-		(api_token_is(a, id, http_header(rq, "X-Access-Token")) ||
-			api_token_is(a, id, http_header(rq, "E2b-Traffic-Access-Token")))) {
-		inside(a, &(struct api_caller){0}, rq, id, port, path);
+	if (to.routed &&
+		(api_token_is(a, to.id, http_header(rq, "X-Access-Token")) ||
+			api_token_is(a, to.id, http_header(rq, "E2b-Traffic-Access-Token")))) {
+		inside(a, &(struct api_caller){0}, rq, &to);
 		return;
 	}
 	if (!authenticate(a, rq, &who))
 		return;
-	if (sandbox) {
-		inside(a, &who, rq, id, port, path);
+	if (to.routed) {
+		inside(a, &who, rq, &to);
 	} else if (r) {
 		own(a, rq, r);
 	} else if (!api_control(a, &who, rq)) {
-		rest = below_sandbox(path, id);
+		rest = below_sandbox(path, to.id);
+		to.path = rest;
 		if (rest)
-			inside(a, &who, rq, id, PORT_ENVD, rest);
+			inside(a, &who, rq, &to);
 		else
 			api_error(rq, 404, "there is no %s %.200s", http_method(rq), path);
 	}

@@ -3,6 +3,7 @@
 #define PARBAKE_POOL_API_API_PRIVATE_H
 
 #include "common/digest.h"
+#include "common/limits.h"
 #include "pool/api/api.h"
 
 #define API_SECRET_BYTES 32
@@ -49,9 +50,26 @@ void api_token_of(const struct api *a, const char *id, char ret[static DIGEST_TE
 /* Is @text (NULL: no) that token? Takes the same time whichever. */
 bool api_token_is(const struct api *a, const char *id, const char *text);
 
+/* What in a sandbox a request is for. */
+struct api_inside {
+	char id[LIMIT_NAME_SIZE];
+	unsigned port;
+	const char *path; /* without a /sandboxes/ID in front; borrowed */
+	bool routed; /* its host name or a header says which sandbox, as SDKs do */
+};
+/* api.c: serve @rq, which is for what runs in @sb. */
+void api_inside(struct api *a, struct pool_sandbox *sb, struct http_request *rq,
+	const struct api_inside *to);
+/* api_asleep.c: "not found", in E2B's words. */
+void api_asleep_answer(struct http_request *rq, const char *id);
+/* Wake it where it sleeps and is to be woken: @rq is served then. False: it is not. */
+bool api_wake(struct api *a, const struct pool_sandbox_info *f, struct http_request *rq,
+	const struct api_inside *to);
+
 /* api_control.c and its kin: false: no such route (404 is the caller's). */
 bool api_control(struct api *a, const struct api_caller *who, struct http_request *rq);
-/* wire.c and its kin: a request for what runs in @sb. @path: without a /sandboxes/ID in front. */
-bool api_wire(struct api *a, struct pool_sandbox *sb, struct http_request *rq, const char *path);
+/* wire.c and its kin: a request for what runs in @sb. False: no such route. */
+bool api_wire(struct api *a, struct pool_sandbox *sb, struct http_request *rq,
+	const struct api_inside *to);
 
 #endif

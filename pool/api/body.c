@@ -18,6 +18,7 @@
 #include "pool/api/control_private.h"
 
 #define ENV_NAME_MAX 256
+#define HOST_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:[]${}"
 
 static int body_parse(const char *text, size_t len, json_t **ret, struct err *err)
 {
@@ -181,10 +182,27 @@ static int allow_parse(const json_t *list, struct control_create *c, struct err 
 	return r;
 }
 
-static int network_parse(const json_t *body, struct control_create *c, struct err *err)
+/* A host name with a port behind it maybe, ${PORT} for the one that was asked for; it becomes a line of a head. */
+static int mask_parse(const json_t *network, const char **ret, struct err *err)
 {
-	static const char *const not_here[] = {"egressProxy", "rules", "maskRequestHost", NULL};
-	const json_t *network = field(body, "network"), *allow, *deny;
+	const json_t *value = field(network, "maskRequestHost");
+	const char *text = json_string_value(value);
+
+	if (!value)
+		return 0;
+	if (!text || strlen(text) != json_string_length(value) ||
+		json_string_length(value) > LIMIT_POOL_HOST_MASK ||
+		text[strspn(text, HOST_LETTERS)])
+		return err_set(err, EINVAL,
+			"network.maskRequestHost: not a host (\"example.org\", \"localhost:${PORT}\")");
+	*ret = *text ? text : NULL;
+	return 0;
+}
+
+static int network_parse(struct control_create *c, struct err *err)
+{
+	static const char *const not_here[] = {"egressProxy", "rules", NULL};
+	const json_t *body = c->body, *network = field(body, "network"), *allow, *deny;
 	int public = 1, internet = 1;
 	int r = bool_field(body, "allow_internet_access", &internet, err);
 
@@ -197,11 +215,9 @@ static int network_parse(const json_t *body, struct control_create *c, struct er
 	r = unsupported(network, not_here, "network.", err);
 	if (r == 0)
 		r = bool_field(network, "allowPublicTraffic", &public, err);
-	if (r == 0 && !public)
-		r = err_set(err, EINVAL,
-			"network.allowPublicTraffic: false is not supported here: who may reach "
-			"the "
-			"pool is decided by its keys");
+	if (r == 0)
+		r = mask_parse(network, &c->mask_host, err);
+	c->guarded_ports = !public;
 	if (r == 0 && deny && !json_is_array(deny))
 		r = err_set(err, EINVAL, "network.denyOut: not an array");
 	/* false is "deny all": what is allowed goes before that */
@@ -240,14 +256,12 @@ static int create_fields(struct control_create *c, struct err *err)
 			"autoPauseMemory: a pause always keeps the memory; leave it out");
 	if (r == 0 && resume)
 		r = bool_field(resume, "enabled", &auto_resume, err);
-	if (r == 0 && auto_resume)
-		r = err_set(err, EINVAL,
-			"autoResume: not supported here; resume or connect to a paused sandbox");
 	if (r == 0)
 		r = unsupported(c->body, not_here, "", err);
 	if (r == 0)
-		r = network_parse(c->body, c, err);
+		r = network_parse(c, err);
 	c->auto_pause = auto_pause != 0;
+	c->auto_resume = auto_resume != 0;
 	return r;
 }
 
@@ -334,4 +348,17 @@ int control_change_parse(const char *text, size_t len, const char *timeout, bool
 		return r;
 	*ret = c;
 	return 0;
+}
+
+int control_public_parse(const char *text, size_t len, bool absent, bool *ret, struct err *err)
+{
+	cleanup_json json_t *body = NULL;
+	int is_public = absent;
+	int r = body_parse(text, len, &body, err);
+
+	if (r == 0)
+		r = bool_field(body, "public", &is_public, err);
+	if (r == 0)
+		*ret = is_public != 0;
+	return r;
 }

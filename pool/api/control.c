@@ -53,6 +53,9 @@ static void create_read(void *user, struct http_request *rq, const char *body, s
 		.metadata = body_of.metadata,
 		.env = body_of.env,
 		.auto_pause = body_of.auto_pause,
+		.auto_resume = body_of.auto_resume,
+		.guarded_ports = body_of.guarded_ports,
+		.mask_host = body_of.mask_host,
 		.allow = body_of.allow,
 		.n_allow = body_of.n_allow,
 	};
@@ -74,23 +77,17 @@ static const char *split_id(const char *path, const char *prefix, char id[static
 	return path + n + len;
 }
 
-static bool v2_logs(struct api *a, const struct api_caller *who, struct http_request *rq)
+/* The second edition of some routes: /v2/sandboxes/ID/connect needs no body, and /logs has the entries alone. */
+static bool second(struct api *a, const struct api_caller *who, struct http_request *rq)
 {
 	char id[LIMIT_NAME_SIZE];
 	const char *rest = split_id(http_path(rq), "/v2/sandboxes/", id);
-	struct pool_sandbox *sb;
-	struct pool_sandbox_info f;
 
-	if (!rest || strcmp(rest, "/logs") || strcmp(http_method(rq), "GET"))
-		return false;
-	sb = pool_find(a->pool, id);
-	if (sb)
-		pool_sandbox_info(sb, &f);
-	if (!sb || !control_owns(who, f.key))
-		control_not_found(rq, id);
-	else
-		control_logs(a, rq, id, true);
-	return true;
+	if (rest && !strcmp(rest, "/connect"))
+		return control_one(a, who, rq, id, "/v2/connect");
+	if (rest && !strcmp(rest, "/logs"))
+		return control_one(a, who, rq, id, "/v2/logs");
+	return false;
 }
 
 bool api_control(struct api *a, const struct api_caller *who, struct http_request *rq)
@@ -115,8 +112,10 @@ bool api_control(struct api *a, const struct api_caller *who, struct http_reques
 	}
 	if (!strncmp(path, "/templates", 10))
 		return control_templates(a, who, rq, path + 10);
+	if (!strncmp(path, "/v2/templates", 13) && (get || !strcmp(method, "PATCH")))
+		return control_templates(a, who, rq, path + 13);
 	rest = split_id(path, "/sandboxes/", id);
 	if (rest)
 		return control_one(a, who, rq, id, rest);
-	return v2_logs(a, who, rq);
+	return second(a, who, rq);
 }

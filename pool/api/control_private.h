@@ -22,7 +22,8 @@ struct control_create {
 	const char *template;
 	uint64_t timeout_ms; /* 0: absent */
 	const json_t *metadata, *env; /* NULL: absent */
-	bool auto_pause;
+	bool auto_pause, auto_resume, guarded_ports;
+	const char *mask_host; /* NULL: absent */
 	struct proxy_rule *allow; /* NULL: none */
 	size_t n_allow;
 	const char *inside; /* the first host with private_ok, as it was written; NULL: none */
@@ -40,6 +41,9 @@ struct control_change {
 	char name[2 * LIMIT_NAME_SIZE]; /* "": absent */
 	int replace; /* a template of that name; absent: no */
 };
+/* {"public": …}; @absent where it is not there. */
+int control_public_parse(
+	const char *text, size_t len, bool absent, bool *ret, struct err *err);
 /* @timeout: the name of the field with the seconds ("timeout", "duration"); NULL: none. */
 int control_change_parse(const char *text, size_t len, const char *timeout, bool required,
 	struct control_change *ret, struct err *err);
@@ -76,7 +80,7 @@ char *control_template_id(const char *name, const char *tag);
 json_t *control_sandbox(const struct api *a, const struct pool_sandbox_info *f);
 json_t *control_listed(const struct pool_sandbox_info *f);
 json_t *control_detail(const struct api *a, const struct pool_sandbox_info *f);
-json_t *control_template(const struct pool_template_facts *t);
+json_t *control_template(const struct pool_template_info *t);
 
 /* ---- one sandbox (api_control_sandbox.c, api_control_look.c) ---------------------------------------- */
 
@@ -94,7 +98,7 @@ void control_snapshots(struct api *a, const struct api_caller *who, struct http_
 struct control_call {
 	struct api *api;
 	struct http_request *rq;
-	char id[LIMIT_NAME_SIZE];
+	char id[2 * LIMIT_NAME_SIZE]; /* a sandbox's, a snapshot's, or a template's NAME:TAG */
 	char key[LIMIT_NAME_SIZE];
 	bool v2, was_running, named; /* named: the snapshot it makes */
 	/* of a fork */

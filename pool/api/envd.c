@@ -43,12 +43,13 @@ static void api_wire_kick(void *user, const char *id)
 
 static const struct envd_ops api_wire_ops = {.find = api_wire_find, .kick = api_wire_kick};
 
-bool api_wire(struct api *a, struct pool_sandbox *sb, struct http_request *rq, const char *path)
+bool api_wire(struct api *a, struct pool_sandbox *sb, struct http_request *rq,
+	const struct api_inside *to)
 {
 	struct pool_sandbox_info f;
 
 	if (!a->wire)
 		a->wire = envd_new(a->loop, &api_wire_ops, a);
 	pool_sandbox_info(sb, &f);
-	return envd_handle(a->wire, f.id, rq, path);
+	return envd_handle(a->wire, f.id, rq, to->path, to->routed);
 }

@@ -175,7 +175,7 @@ static void gather_templates(struct api *a)
 	struct api_monitoring *n = a->numbers;
 	struct metrics_family *gauges[] = {
 		n->shells, n->spares, n->wanted, n->making, n->running, n->arrivals};
-	struct pool_template_facts t;
+	struct pool_template_info t;
 
 	for (size_t i = 0; i < sizeof(gauges) / sizeof(*gauges); i++)
 		metrics_reset(gauges[i]);
@@ -357,7 +357,7 @@ void api_monitoring_free(struct api *a)
 
 /* ---- GET /v1/pool --------------------------------------------------------------------------- */
 
-static json_t *template_json(const struct pool_template_facts *t)
+static json_t *template_json(const struct pool_template_info *t)
 {
 	return json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:o, "
 			 "s:f, s:I, s:i, s:I}",
@@ -374,7 +374,7 @@ static json_t *template_json(const struct pool_template_facts *t)
 void api_pool(struct api *a, struct http_request *rq)
 {
 	json_t *templates = json_array(), *sandboxes = json_object();
-	struct pool_template_facts t;
+	struct pool_template_info t;
 	struct err why = {0};
 	bool settled = pool_settled(a->pool, &why);
 

@@ -83,37 +83,51 @@ static json_t *allowed(const json_t *rules)
 	return list;
 }
 
+static json_t *network(const struct pool_sandbox_info *f)
+{
+	json_t *obj = json_pack("{s:b}", "allowPublicTraffic", !f->guarded_ports);
+
+	if (f->allow)
+		json_object_set_new(obj, "allowOut", allowed(f->allow));
+	if (f->mask_host[0])
+		json_object_set_new(obj, "maskRequestHost", json_string(f->mask_host));
+	return obj;
+}
+
 json_t *control_detail(const struct api *a, const struct pool_sandbox_info *f)
 {
 	json_t *obj = control_listed(f);
 
 	json_object_set_new(obj, "domain", json_string(a->config->domain));
 	json_object_set_new(obj, "allowInternetAccess", json_boolean(f->allow != NULL));
-	if (f->allow)
-		json_object_set_new(
-			obj, "network", json_pack("{s:o}", "allowOut", allowed(f->allow)));
+	json_object_set_new(obj, "network", network(f));
 	json_object_set_new(obj, "lifecycle",
-		json_pack("{s:b, s:s}", "autoResume", 0, "onTimeout",
+		json_pack("{s:b, s:s}", "autoResume", f->auto_resume, "onTimeout",
 			f->auto_pause ? "pause" : "kill"));
 	/* of ours, beside what SDKs know */
 	json_object_set_new(obj, "mode", json_string(f->mode));
+	if (f->disk_error)
+		json_object_set_new(obj, "diskError", json_string(f->disk_error));
 	json_object_set_new(obj, "createMs", json_real((double)f->create_ns / 1e6));
 	json_object_set_new(obj, "templateDigest", json_string(f->template_digest));
 	return obj;
 }
 
-json_t *control_template(const struct pool_template_facts *t)
+json_t *control_template(const struct pool_template_info *t)
 {
 	cleanup_free char *id = control_template_id(t->name, t->tag);
 	const char *created = t->created && *t->created ? t->created : "1970-01-01T00:00:00Z";
 	uint64_t spawned = t->hits_spare + t->hits_shell + t->misses;
+	json_t *aliases = json_pack("[s]", id);
 
+	if (t->aliases)
+		json_array_extend(aliases, (json_t *)t->aliases);
 	return json_pack(
-		"{s:s, s:s, s:I, s:I, s:I, s:b, s:[s], s:[s], s:s, s:s, s:n, s:n, s:I, s:i, s:s, "
+		"{s:s, s:s, s:I, s:I, s:I, s:b, s:o, s:[s], s:s, s:s, s:n, s:n, s:I, s:i, s:s, "
 		"s:s}",
 		"templateID", id, "buildID", t->digest, "cpuCount", (json_int_t)t->vcpus,
 		"memoryMB", (json_int_t)(t->memory_bytes / MIB), "diskSizeMB",
-		(json_int_t)(t->disk_bytes / MIB), "public", 0, "aliases", id, "names", id,
+		(json_int_t)(t->disk_bytes / MIB), "public", 1, "aliases", aliases, "names", id,
 		"createdAt", created, "updatedAt", created, "createdBy", "lastSpawnedAt",
 		"spawnCount", (json_int_t)spawned, "buildCount", 1, "envdVersion",
 		CONTROL_ENVD_VERSION, "buildStatus", *t->digest ? "ready" : "error");

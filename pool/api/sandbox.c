@@ -72,6 +72,20 @@ static bool change_read(struct control_call *c, struct http_request *rq, const c
 	return false;
 }
 
+/* Its lease ends now: what happens at its end happens. */
+static void lease_over(struct control_call *c)
+{
+	struct pool_sandbox *sb = pool_find(c->api->pool, c->id);
+	struct pool_sandbox_info f = {0};
+
+	if (sb)
+		pool_sandbox_info(sb, &f);
+	if (sb && f.auto_pause)
+		pool_pause(c->api->pool, c->id, done_empty, c);
+	else
+		pool_kill(c->api->pool, c->id, done_empty, c);
+}
+
 static void timeout_read(void *user, struct http_request *rq, const char *body, size_t len)
 {
 	struct control_call *c = user;
@@ -79,10 +93,10 @@ static void timeout_read(void *user, struct http_request *rq, const char *body, 
 
 	if (!change_read(c, rq, body, len, "timeout", true, &change))
 		return;
-	if (change.timeout_ms) /* 0: it ends now */
+	if (change.timeout_ms)
 		pool_renew(c->api->pool, c->id, change.timeout_ms, false, done_empty, c);
 	else
-		pool_kill(c->api->pool, c->id, done_empty, c);
+		lease_over(c);
 }
 
 static void refresh_read(void *user, struct http_request *rq, const char *body, size_t len)
@@ -160,6 +174,15 @@ static void connect_read(void *user, struct http_request *rq, const char *body, 
 	struct control_change change;
 
 	if (change_read(c, rq, body, len, "timeout", true, &change))
+		wake(c, &change, true);
+}
+
+static void connect_2_read(void *user, struct http_request *rq, const char *body, size_t len)
+{
+	struct control_call *c = user;
+	struct control_change change;
+
+	if (change_read(c, rq, body, len, "timeout", false, &change))
 		wake(c, &change, true);
 }
 
@@ -249,6 +272,7 @@ static const struct {
 	{"/pause", pause_read},
 	{"/resume", resume_read},
 	{"/connect", connect_read},
+	{"/v2/connect", connect_2_read},
 	{"/fork", fork_read},
 	{"/snapshots", snapshot_read},
 };
@@ -265,7 +289,9 @@ bool control_one(struct api *a, const struct api_caller *who, struct http_reques
 	while (i < sizeof(posts) / sizeof(posts[0]) && (!post || strcmp(rest, posts[i].path)))
 		i++;
 	if (i == sizeof(posts) / sizeof(posts[0]) &&
-		!(get && (!*rest || !strcmp(rest, "/metrics") || !strcmp(rest, "/logs"))) &&
+		!(get &&
+			(!*rest || !strcmp(rest, "/metrics") || !strcmp(rest, "/logs") ||
+				!strcmp(rest, "/v2/logs"))) &&
 		!(!*rest && !strcmp(method, "DELETE")))
 		return false;
 	if (sb)
@@ -282,6 +308,6 @@ bool control_one(struct api *a, const struct api_caller *who, struct http_reques
 	else if (!strcmp(rest, "/metrics"))
 		control_metrics(a, rq, id);
 	else
-		control_logs(a, rq, id, false);
+		control_logs(a, rq, id, rest[1] == 'v');
 	return true;
 }

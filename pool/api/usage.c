@@ -80,6 +80,16 @@ void control_metrics(struct api *a, struct http_request *rq, const char *id)
 		pool_stats(a->pool, id, measured, control_call_new(a, &none, rq, id));
 }
 
+/* A line as E2B's clients parse it: an object as text. */
+static json_t *log_line(const char *text, size_t len, const char *at)
+{
+	cleanup_json json_t *line = json_pack("{s:s, s:s, s:s, s:o}", "timestamp", at, "level",
+		"info", "logger", "console", "message", json_lossy(text, len));
+	cleanup_free char *dump = json_text(line);
+
+	return json_string(dump);
+}
+
 /* The console's lines. When each was written is not known: they are dated by the sandbox's beginning. */
 static json_t *log_lines(const char *text, const char *at, bool entries)
 {
@@ -97,7 +107,7 @@ static json_t *log_lines(const char *text, const char *at, bool entries)
 		else if (shown)
 			json_array_append_new(list,
 				json_pack("{s:s, s:o}", "timestamp", at, "line",
-					json_lossy(text, shown)));
+					log_line(text, shown, at)));
 		text += len + (text[len] == '\n');
 	}
 	return list;

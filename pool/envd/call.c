@@ -295,6 +295,13 @@ static void call_fail(struct envd_call *c, enum envd_code code, const char *text
 	envd_reply(c, status, body);
 }
 
+void envd_asleep(struct envd_call *c)
+{
+	envd_reply(c, 502,
+		json_pack("{s:s, s:s, s:i}", "sandboxId", c->id, "message",
+			"The sandbox was not found", "code", 502));
+}
+
 void envd_fail(struct envd_call *c, enum envd_code code, const char *fmt, ...)
 {
 	char text[ERR_TEXT_MAX];

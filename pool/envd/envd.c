@@ -163,7 +163,13 @@ static bool type_check(struct envd_call *c)
 /* The sandbox, where it runs; else the error is answered. */
 static bool call_target(struct envd_call *c, struct envd_target *t)
 {
-	if (!envd_find(c->w, c->id, t)) {
+	bool there = envd_find(c->w, c->id, t);
+
+	if (c->routed && !(there && t->guest)) {
+		envd_asleep(c);
+		return false;
+	}
+	if (!there) {
 		envd_fail(c, ENVD_NOT_FOUND, "there is no sandbox %s", c->id);
 		return false;
 	}
@@ -215,7 +221,8 @@ static void call_end(void *user, bool complete)
 	envd_call_release(c);
 }
 
-bool envd_handle(struct envd *w, const char *id, struct http_request *rq, const char *path)
+bool envd_handle(
+	struct envd *w, const char *id, struct http_request *rq, const char *path, bool routed)
 {
 	const char *rest = "";
 	bool other_method = false;
@@ -241,6 +248,7 @@ bool envd_handle(struct envd *w, const char *id, struct http_request *rq, const 
 	c->style = r->style;
 	c->rq = rq;
 	c->refs = 1;
+	c->routed = routed;
 	c->rest = strdup(rest);
 	snprintf(c->id, sizeof(c->id), "%s", id);
 	http_on_end(rq, call_end, c);

@@ -46,7 +46,9 @@ void envd_free(struct envd *w);
 DEFINE_CLEANUP(struct envd *, envd_free)
 #define cleanup_envd cleanup_with(envd_free_p_)
 
-/* Answer @rq, a request for @path in the sandbox @id. false: no such route; nothing was done. */
-bool envd_handle(struct envd *w, const char *id, struct http_request *rq, const char *path);
+/* Answer @rq, a request for @path in the sandbox @id. @routed: it came by the sandbox's own host name or a header, so
+ * that one that does not run is told in E2B's words. false: no such route; nothing was done. */
+bool envd_handle(struct envd *w, const char *id, struct http_request *rq, const char *path,
+	bool routed);
 
 #endif

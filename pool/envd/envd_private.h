@@ -63,6 +63,7 @@ struct envd_call {
 	struct http_request *rq; /* NULL: the client is gone, or has its answer */
 	unsigned refs; /* the request's, each open guest stream's, each holder's */
 	enum envd_style style;
+	bool routed; /* envd_handle() */
 	const char *reason; /* stands in its error, for programs; NULL: none */
 	bool begun; /* the answer has */
 	bool answered; /* all of it has been given to HTTP, or waits in `pending` */
@@ -94,6 +95,8 @@ void envd_line(struct envd_call *c, json_t *value);
 void envd_finish(struct envd_call *c);
 /* Cut what has begun; else answer with an error. */
 void envd_abort(struct envd_call *c);
+/* 502 in E2B's words, by which its SDKs know that a sandbox is paused or gone. */
+void envd_asleep(struct envd_call *c);
 /* An error in the call's style; it ends the answer. */
 void envd_fail(struct envd_call *c, enum envd_code code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

@@ -331,13 +331,27 @@ static size_t header_size(struct MHD_Connection *mhd)
 	return info ? info->header_size : 0;
 }
 
+/* Its handler has chosen. A body that will not be read need not come: the answer goes now, and ends the connection. */
+static enum MHD_Result chosen(struct http_request *rq)
+{
+	const char *expect = http_header(rq, "Expect");
+
+	if (rq->unframed && !rq->queued)
+		return http_answer_queue(rq);
+	if (rq->answer != HTTP_NO_ANSWER && !rq->queued && rq->length &&
+		((expect && !strcasecmp(expect, "100-continue")) ||
+			(rq->length != UINT64_MAX && rq->length > LIMIT_HTTP_DISCARD)))
+		return http_answer_queue(rq);
+	return MHD_YES;
+}
+
 /* Its headers are here. */
 static enum MHD_Result begin(
 	struct http_server *s, struct MHD_Connection *mhd, const char *method, void **rq_cls)
 {
 	struct http_conn *c = conn_of(mhd);
 	struct http_request *rq;
-	const char *why = NULL, *expect;
+	const char *why = NULL;
 	unsigned status = 0;
 
 	if (!c || !c->uri || s->stopping)
@@ -353,16 +367,7 @@ static enum MHD_Result begin(
 		http_answer_error(rq, status, why);
 	else
 		s->fn(s->user, rq);
-	/* a body that will not be read need not come: the answer goes now, and ends the connection
-	 * */
-	expect = http_header(rq, "Expect");
-	if (rq->unframed && !rq->queued)
-		return http_answer_queue(rq);
-	if (rq->answer != HTTP_NO_ANSWER && !rq->queued && rq->length &&
-		((expect && !strcasecmp(expect, "100-continue")) ||
-			(rq->length != UINT64_MAX && rq->length > LIMIT_HTTP_DISCARD)))
-		return http_answer_queue(rq);
-	return MHD_YES;
+	return rq->waits ? MHD_YES : chosen(rq);
 }
 
 static enum MHD_Result handle(void *cls, struct MHD_Connection *mhd, const char *url,
@@ -377,6 +382,10 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *mhd, const char 
 		return begin(s, mhd, method, rq_cls);
 	if (s->stopping)
 		return MHD_NO;
+	if (rq->waited) { /* MHD calls for the headers once more */
+		rq->waited = false;
+		return chosen(rq);
+	}
 	if (rq->suspended) /* the next chunk of what has just been refused */
 		return MHD_YES;
 	if (*len) {

@@ -63,6 +63,15 @@ void http_on_end(struct http_request *rq, void (*fn)(void *user, bool complete),
 /* See also a hang-up of the client while it waits for the answer, once all of its body is here. */
 void http_watch_client(struct http_request *rq);
 
+/*
+ * From within the handler, in place of its choice: the request waits, and nothing of its body is read. Later, from
+ * the loop, who waited makes the choice as the handler would have and calls http_go_on(). Where http_is_gone() is
+ * true by then there is nobody to read an answer, and any answer ends it.
+ */
+void http_wait(struct http_request *rq);
+void http_go_on(struct http_request *rq);
+bool http_is_gone(const struct http_request *rq);
+
 /* Decode in place: %XX, and + where @plus. false: malformed, or a NUL. */
 bool http_decode(char *text, bool plus);
 

@@ -71,6 +71,7 @@ struct http_request {
 	void (*on_end)(void *user, bool complete);
 	void *end_user;
 	bool suspended; /* in MHD, by us */
+	bool waits, waited; /* http_wait(): its handler has not chosen yet; had not */
 
 	/* its body */
 	enum http_body body;

@@ -281,6 +281,24 @@ uid_t http_peer_uid(const struct http_request *rq)
 	return rq->uid;
 }
 
+void http_wait(struct http_request *rq)
+{
+	rq->waits = rq->waited = true;
+	http_suspend(rq);
+}
+
+void http_go_on(struct http_request *rq)
+{
+	rq->waits = false;
+	if (rq->conn)
+		http_resume(rq);
+}
+
+bool http_is_gone(const struct http_request *rq)
+{
+	return rq->gone;
+}
+
 void http_watch_client(struct http_request *rq)
 {
 	rq->watched = true;

@@ -40,6 +40,7 @@ struct keeper {
 		procs[KEEPER_PROCS]; /* [0] the keeper, [1] the machine; pidfd -1: none */
 	char *sockets; /* the directory; NULL: adopted */
 	char *path; /* of its socket; NULL: it has none */
+	char *disk_error; /* NULL: none */
 
 	struct keeper_call *first, **last; /* open, in order; sent up to … */
 	struct keeper_call *unsent; /* … this one; NULL: all are */

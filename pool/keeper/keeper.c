@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include "common/log.h"
 #include "common/str.h"
 #include "pool/keeper/end_private.h"
 
@@ -169,6 +170,7 @@ void keeper_free(struct keeper *k)
 	calls_free(k->failed);
 	free(k->sockets);
 	free(k->path);
+	free(k->disk_error);
 	free(k->end_text);
 	free(k);
 }
@@ -190,6 +192,11 @@ bool keeper_release(struct keeper *k)
 int keeper_pid(const struct keeper *k)
 {
 	return k->pid;
+}
+
+const char *keeper_disk_error(const struct keeper *k)
+{
+	return k->disk_error;
 }
 
 int keeper_monitor_pid(const struct keeper *k)
@@ -394,6 +401,11 @@ static void greeted(struct keeper *k, const struct keeper_answer *a, int *fds, s
 	}
 	if (n_fds > 1)
 		k->monitor_pid = a->monitor_pid;
+	if (*a->text) {
+		log_warn("%s: %s", k->path ? strrchr(k->path, '/') + 1 : "a sandbox", a->text);
+		free(k->disk_error);
+		k->disk_error = str_dup(a->text);
+	}
 	if (k->killing)
 		keeper_end(k, ECONNRESET, "the sandbox is being ended");
 }

@@ -136,6 +136,8 @@ void keeper_kill(struct keeper *k, keeper_fn *fn, void *user);
 /* Both -1 until known: the machine's, when keeper_ready() or keeper_hand_out() is answered. */
 int keeper_pid(const struct keeper *k);
 int keeper_monitor_pid(const struct keeper *k);
+/* As machine_disk_error(). Borrowed until the loop goes on. */
+const char *keeper_disk_error(const struct keeper *k);
 
 /* ---- the processes ------------------------------------------------------------------------- */
 

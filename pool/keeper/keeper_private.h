@@ -19,6 +19,7 @@
  *
  *     keeper → daemon    {"event":"hello", "pid":N, "monitor_pid":N?} + pidfd of itself [+ of the machine],
  *                        first on each connection, and again when there is a machine
+ *                        and when its disk fails ("text": machine_disk_error())
  *                        {"event":"ended", "errno":N, "text":…}: its machine is gone, and it goes
  *     daemon → keeper    {"op":OP, "n":N, …}
  *       ready, prepare, describe, settled, stats, console

@@ -58,12 +58,25 @@ _Noreturn void keeper_process_end(struct keeper_process *k, int error, const cha
 	_exit(0);
 }
 
+static int say_hello(struct keeper_process *k, struct err *err);
+
+/* Once; a daemon that comes later is told when it is greeted. */
+static void tell_disk_error(struct keeper_process *k)
+{
+	if (k->disk_error_told || !machine_disk_error(sandbox_machine(k->sb)))
+		return;
+	k->disk_error_told = true;
+	if (k->conn >= 0)
+		say_hello(k, NULL);
+}
+
 /* A machine that its monitor has stopped ends by that; machine_ended() is next. */
 static void monitor_said(void *user, short revents)
 {
 	struct keeper_process *k = user;
 
 	machine_get_state(sandbox_machine(k->sb));
+	tell_disk_error(k);
 	if (revents & (POLLHUP | POLLERR)) { /* its last word; its pidfd tells the rest */
 		loop_remove(k->on_monitor);
 		k->on_monitor = NULL;
@@ -175,12 +188,14 @@ static void request_came(void *user, short revents)
 		return;
 	}
 	r = keeper_request_parse(k->buf, (size_t)n, &rq, &err);
-	if (r == 0)
+	if (r == 0) {
 		keeper_process_serve(k, &rq, read_at);
-	else if (rq.n)
+		tell_disk_error(k); /* the monitor may have said so meanwhile */
+	} else if (rq.n) {
 		keeper_process_answer(k, rq.n, rpc_failure(rq.n, -r, err.text), NULL, 0);
-	else
+	} else {
 		disconnect(k); /* not of our kind */
+	}
 }
 
 static int self_pidfd(void)
@@ -193,6 +208,7 @@ static int say_hello(struct keeper_process *k, struct err *err)
 {
 	cleanup_json json_t *obj = json_pack("{s:s, s:i}", "event", "hello", "pid", (int)getpid());
 	cleanup_fd int self = self_pidfd();
+	const char *disk_error;
 	int fds[2] = {self, -1}, r;
 	size_t n = 1;
 
@@ -204,6 +220,10 @@ static int say_hello(struct keeper_process *k, struct err *err)
 		json_object_set_new(
 			obj, "monitor_pid", json_integer(machine_pid(sandbox_machine(k->sb))));
 		fds[n++] = machine_pidfd(sandbox_machine(k->sb));
+		disk_error = machine_disk_error(sandbox_machine(k->sb));
+		if (disk_error)
+			json_object_set_new(
+				obj, "text", json_lossy(disk_error, strlen(disk_error)));
 	}
 	r = rpc_send(k->conn, obj, fds, n);
 	return r < 0 ? err_sys(err, -r, "greet the daemon") : 0;

@@ -17,6 +17,7 @@ struct keeper_process {
 	int listening; /* -1: it has no name */
 	int sockets;
 	struct loop_watch *on_conn, *on_listening, *on_machine, *on_monitor;
+	bool disk_error_told; /* to who was connected then */
 
 	/* the lease */
 	char id[KEEPER_ID + 1]; /* "": none */

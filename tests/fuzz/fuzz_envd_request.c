@@ -63,7 +63,7 @@ static void kick(void *user, const char *id)
 static void handle(void *user, struct http_request *rq)
 {
 	(void)user;
-	if (!envd_handle(wire, "sb", rq, http_path(rq)))
+	if (!envd_handle(wire, "sb", rq, http_path(rq), false))
 		http_reply(rq, 404, NULL);
 }
 

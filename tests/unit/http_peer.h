@@ -139,6 +139,9 @@ static void handler(void *user, struct http_request *rq)
 		http_reply_text(rq, 418, "text/plain", "short and stout\n");
 	} else if (!strcmp(p, "/later")) {
 		at.waiting = rq;
+	} else if (!strcmp(p, "/wait")) {
+		at.waiting = rq;
+		http_wait(rq);
 	} else if (!strcmp(p, "/collect")) {
 		static char name[] = "handler";
 

@@ -52,6 +52,29 @@ static void creates(void)
 		"both, as they are");
 }
 
+static void lifecycle(void)
+{
+	cleanup_control_create struct control_create c, none;
+	struct err why;
+	bool is_public = false;
+
+	is_int(create("{\"templateID\":\"a\",\"autoPause\":true,\"autoResume\":{\"enabled\":true},"
+		      "\"network\":{\"allowPublicTraffic\":false,"
+		      "\"maskRequestHost\":\"localhost:${PORT}\"}}",
+		       &c),
+		0, "a sandbox that sleeps and is woken (%s)", err.text);
+	ok(c.auto_pause && c.auto_resume && c.guarded_ports, "is asked for, with its ports closed");
+	is_str(c.mask_host, "localhost:${PORT}", "and the host that its servers are to see");
+	is_int(create("{\"templateID\":\"a\",\"network\":{\"maskRequestHost\":\"\"}}", &none), 0,
+		"no host");
+	ok(!none.auto_resume && !none.guarded_ports && !none.mask_host, "is none");
+	is_int(control_public_parse("{\"public\":true}", 15, false, &is_public, &why), 0,
+		"a template may be asked to be public");
+	ok(is_public, "which is understood");
+	is_int(control_public_parse("{\"public\":\"yes\"}", 16, false, &is_public, &why), -EINVAL,
+		"but not in words");
+}
+
 static void inside(void)
 {
 	static const char *const hosts[] = {"169.254.169.254", "10.1.2.3:8080", "127.0.0.1",
@@ -129,8 +152,8 @@ static void refused_creates(void)
 	refuses("{\"templateID\":\"a\",\"autoPause\":\"yes\"}", "autoPause", "a flag as text");
 	refuses("{\"templateID\":\"a\",\"autoPauseMemory\":false}", "autoPauseMemory",
 		"a pause without memory");
-	refuses("{\"templateID\":\"a\",\"autoResume\":{\"enabled\":true}}", "autoResume",
-		"waking by traffic");
+	refuses("{\"templateID\":\"a\",\"autoResume\":{\"enabled\":1}}", "enabled",
+		"waking by a number");
 	refuses("{\"templateID\":\"a\",\"mcp\":{\"x\":{}}}", "mcp", "what is not done here");
 	refuses("{\"templateID\":\"a\",\"network\":{\"allowOut\":[\"10.0.0.1/8\"]}}", "allowOut",
 		"a network with bits behind its prefix");
@@ -141,8 +164,12 @@ static void refused_creates(void)
 		"private", "an option as text");
 	refuses("{\"templateID\":\"a\",\"network\":{\"allowOut\":[3]}}", "allowOut",
 		"a host as a number");
-	refuses("{\"templateID\":\"a\",\"network\":{\"allowPublicTraffic\":false}}",
-		"allowPublicTraffic", "a restriction that would not hold");
+	refuses("{\"templateID\":\"a\",\"network\":{\"allowPublicTraffic\":0}}",
+		"allowPublicTraffic", "a restriction as a number");
+	refuses("{\"templateID\":\"a\",\"network\":{\"maskRequestHost\":\"a b\"}}",
+		"maskRequestHost", "a host with a blank in it");
+	refuses("{\"templateID\":\"a\",\"network\":{\"maskRequestHost\":\"a\\r\\nX: y\"}}",
+		"maskRequestHost", "one that would be two lines of a head");
 	refuses("{\"templateID\":\"a\",\"network\":{\"egressProxy\":{\"address\":\"x:1\"}}}",
 		"egressProxy", "a proxy of its own");
 }
@@ -241,6 +268,7 @@ static void filters(void)
 int main(void)
 {
 	creates();
+	lifecycle();
 	inside();
 	options_in_hosts();
 	refused_creates();

@@ -80,6 +80,58 @@ static void test_collect(void)
 	ok(until(NULL, http_server_open(server) == 0), "and its request");
 }
 
+/* The choice that a handler makes later. */
+static void choose(bool collects)
+{
+	static char name[] = "handler";
+
+	if (collects) {
+		at.collects++;
+		http_collect(at.waiting, 100, collected, dropped, name);
+	} else {
+		http_reply_text(at.waiting, 200, "text/plain", "woken");
+	}
+	http_go_on(steal_ptr(&at.waiting));
+}
+
+static void test_wait(void)
+{
+	struct client c = enter();
+
+	at.waiting = NULL;
+	say(&c, "POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello");
+	ok(until(&c, at.waiting != NULL), "a request waits for its handler's choice");
+	choose(true);
+	ok(until(&c, says(&c, "\"body\":\"hello\"")), "its body is read then");
+	forget(&c);
+	say(&c, "POST /wait HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+	ok(until(&c, at.waiting != NULL), "another, in chunks, none of which has come");
+	choose(true);
+	say(&c, "3\r\nabc\r\n0\r\n\r\n");
+	ok(until(&c, says(&c, "\"body\":\"abc\"")), "is read as it comes");
+	forget(&c);
+	say(&c, "GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+	ok(until(&c, at.waiting != NULL), "one without a body");
+	choose(false);
+	ok(until(&c, says(&c, "woken")), "is answered");
+	forget(&c);
+	say(&c,
+		"POST /wait HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: "
+		"500\r\n\r\n");
+	ok(until(&c, at.waiting != NULL), "one that asks before it sends too much");
+	choose(true);
+	ok(until(&c, says(&c, " 413 ")), "is told");
+	ok(!says(&c, "100 Continue"), "instead");
+	leave(&c);
+
+	c = enter();
+	say(&c, "POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\nhalf");
+	ok(until(&c, at.waiting != NULL), "one whose client goes");
+	leave(&c);
+	choose(false);
+	ok(until(NULL, http_server_open(server) == 0), "is over when it has been answered");
+}
+
 static void test_upload(void)
 {
 	size_t total = 3 * MIB, sent = 0;
@@ -336,7 +388,7 @@ static void test_slow(void)
 int main(void)
 {
 	static void (*const tests[])(void) = {
-		test_collect, test_upload, test_form, test_hostile, test_slow};
+		test_collect, test_wait, test_upload, test_form, test_hostile, test_slow};
 
 	return run_tests(tests, sizeof(tests) / sizeof(*tests));
 }

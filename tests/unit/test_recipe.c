@@ -63,7 +63,7 @@ static void test_hostile(void)
 static void test_meaning(void)
 {
 	struct recipe *r =
-		parse("\xef\xbb\xbf; comment\n[template]\nname = two\ndescription = d; e # f\n"
+		parse("\xef\xbb\xbf; comment\n[template]\nname = two\ndescription = d; e # f\naliases = two-v1\n  zwei\n"
 		      "[machine]\r\nmemory = 64M\nvcpus = 8\ndisk = 1G\n" ROOT
 		      "packages = curl\n\tgit curl\n  bash\n"
 		      "[files]\n/etc/a = sub/a 0755\n/b c = /abs/b\n"
@@ -80,6 +80,7 @@ static void test_meaning(void)
 		return;
 	is_str(r->name, "two", "name");
 	is_str(r->description, "d; e # f", "comments are for lines of their own");
+	ok(r->aliases.n == 2 && !strcmp(r->aliases.items[1], "zwei"), "other names");
 	is_int((int64_t)r->memory_bytes, 64 << 20, "memory");
 	is_int(r->vcpus, 8, "vcpus");
 	is_int((int64_t)r->disk_bytes, 1 << 30, "disk");
@@ -96,7 +97,7 @@ static void test_meaning(void)
 	is_int((int64_t)r->install.n, 2, "install steps");
 	is_str(r->install.items[0].text, "for i in 1; do\nif true\n  then :\ndone",
 		"a continued step keeps its inner indent");
-	is_int(r->install.items[0].line, 25, "steps know their line");
+	is_int(r->install.items[0].line, 27, "steps know their line");
 	is_str(r->install.items[0].file, "dir/one.ini", "and their file");
 	is_str(r->install.items[1].text, "echo ten; # not a comment",
 		"steps in the order of numbers");
@@ -222,7 +223,7 @@ static void test_chain(void)
 	mkdir(other, 0700);
 	dirs[0] = other;
 	put(other, "base.ini",
-		"[template]\nname = base\ndescription = from base\n[machine]\nmemory = 128M\n" ROOT
+		"[template]\nname = base\ndescription = from base\naliases = ground\n[machine]\nmemory = 128M\n" ROOT
 		"packages = curl git\n[env]\nA = 1\nB = 2\n[install]\n5 = five\n");
 	put(dir, "mid.ini",
 		"[template]\nfrom = base\n[root]\npackages = git zip\n[env]\nB = 3\n"
@@ -235,6 +236,7 @@ static void test_chain(void)
 	if (r) {
 		is_str(r->name, "leaf", "the name is the newest file's");
 		ok(!r->description, "a description is not inherited");
+		ok(!r->aliases.n, "nor are other names");
 		is_int((int64_t)r->memory_bytes, 256 << 20, "the newest word on memory stands");
 		is_int((int64_t)r->packages.n, 3, "packages of the whole chain");
 		is_str(r->env.items[1], "B=3", "a variable is overridden");

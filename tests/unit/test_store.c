@@ -64,6 +64,34 @@ static void test_names(void)
 		ok(!store_name_valid(wrong[i]), "\"%s\" is no name", wrong[i]);
 }
 
+/* A name that leads to a template as long as no template has it. */
+static void leads_elsewhere(struct store *s, const struct store_manifest *like)
+{
+	char *names[] = {"python-v1", "python"};
+	cleanup_json json_t *config = json_deep_copy(like->config);
+	struct store_manifest got = {0};
+
+	json_object_set_new(config, "extra", json_object());
+	snapshot_aliases_set(json_object_get(config, "extra"), names, 2);
+	is_int(store_publish(s, "interpreter", "latest", config, like->layers, like->n_layers, 1, NULL,
+		       &err),
+		0, "publish with aliases");
+	is_int(store_resolve(s, "python-v1", &got, &err), 0, "an alias leads to it (%s)", err.text);
+	is_str(got.name, "interpreter", "under its own name");
+	store_manifest_clear(&got);
+	is_int(store_resolve(s, "python-v1:old", &got, &err), -ENOENT, "of its tag alone");
+	is_int(fixture_publish(s, "python-v1", NULL, 5, NULL, &err), 0, "a template of that name");
+	is_int(store_resolve(s, "python-v1", &got, &err), 0, "is there now");
+	is_str(got.name, "python-v1", "and goes before the alias");
+	store_manifest_clear(&got);
+	is_int(store_remove(s, "python-v1", &err), 0, "without it");
+	is_int(store_resolve(s, "python-v1", &got, &err), 0, "the alias leads there again");
+	is_str(got.name, "interpreter", "as before");
+	store_manifest_clear(&got);
+	is_int(store_remove(s, "interpreter", &err), 0, "and goes with its template");
+	is_int(store_resolve(s, "python-v1", &got, &err), -ENOENT, "for good");
+}
+
 static void test_life(void)
 {
 	cleanup_free char *dir = NULL, *index = NULL, *blob = NULL, *blobs = NULL, *pinned = NULL;
@@ -114,6 +142,7 @@ static void test_life(void)
 	is_int(store_resolve(s, pinned, &got, &err), 0, "the old one by its digest");
 	is_str(got.digest, one.digest, "… the old one");
 	store_manifest_clear(&got);
+	leads_elsewhere(s, &two);
 	is_int(fixture_publish(s, "base", "v1", 3, NULL, &err), 0, "publish with a tag");
 	is_int(fixture_publish(s, "alpha", NULL, 9, NULL, &err), 0, "publish another name");
 	is_int(store_list(s, &list, &n, &err), 0, "list");

@@ -78,8 +78,11 @@ static void note_end(struct machine *m, const char *status)
 static void note_disk_error(struct machine *m, const json_t *data)
 {
 	const char *operation = json_string_value(json_object_get(data, "operation")) ?: "?";
+	const char *reason = json_string_value(json_object_get(data, "reason")) ?: "";
 
-	if (json_is_true(json_object_get(data, "nospace")))
+	/* "nospace" alone does not tell: it is false where errors are the guest's */
+	if (json_is_true(json_object_get(data, "nospace")) ||
+		!strcmp(reason, strerrordesc_np(ENOSPC)))
 		snprintf(m->disk_error, sizeof(m->disk_error),
 			"the host has no space left for what the sandbox writes to its disk: its "
 			"writes fail");
