@@ -82,16 +82,9 @@ static void begin(void)
 		_exit(0);
 	}
 	if (!strcmp(scenario, "full") || !strcmp(scenario, "broken"))
-<<<<<<< HEAD
-		sayf("{\"event\":\"BLOCK_IO_ERROR\",\"data\":{\"device\":\"\",\"operation\":"
-		     "\"write\","
-		     "\"action\":\"report\",\"nospace\":%s,\"reason\":\"Input/output error\"}}\n",
-			strcmp(scenario, "full") ? "false" : "true");
-=======
 		sayf("{\"event\":\"BLOCK_IO_ERROR\",\"data\":{\"device\":\"\",\"operation\":\"write\","
 		     "\"action\":\"report\",\"nospace\":false,\"reason\":\"%s\"}}\n",
 			strerror(strcmp(scenario, "full") ? EIO : ENOSPC));
->>>>>>> main
 	else if (strcmp(scenario, "slow") != 0 && strcmp(scenario, "well") != 0)
 		say("{\"event\":\"STOP\"}\n");
 }

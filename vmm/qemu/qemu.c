@@ -81,16 +81,14 @@ static void note_disk_error(struct machine *m, const json_t *data)
 	const char *reason = json_string_value(json_object_get(data, "reason")) ?: "";
 
 	/* "nospace" alone does not tell: it is false where errors are the guest's */
-	if (json_is_true(json_object_get(data, "nospace")) ||
-		!strcmp(reason, strerrordesc_np(ENOSPC)))
+	if (json_is_true(json_object_get(data, "nospace")) || !strcmp(reason, strerrordesc_np(ENOSPC)))
 		snprintf(m->disk_error, sizeof(m->disk_error),
 			"the host has no space left for what the sandbox writes to its disk: its "
 			"writes fail");
 	else
 		snprintf(m->disk_error, sizeof(m->disk_error),
 			"the host fails to %.16s the sandbox's disk: %.100s", operation,
-			json_string_value(json_object_get(data, "reason"))
-				?: "it does not say why");
+			*reason ? reason : "it does not say why");
 }
 
 static void on_event(void *user, const char *name, const json_t *data)
@@ -118,8 +116,7 @@ static void on_event(void *user, const char *name, const json_t *data)
 /* The monitor has stopped it, and nobody asked for that: nothing of ours lets it run again. */
 static void end_stopped(struct machine *m, const char *status)
 {
-	snprintf(m->end, sizeof(m->end), "the monitor stopped the machine by itself (%.40s)",
-		status);
+	snprintf(m->end, sizeof(m->end), "the monitor stopped the machine by itself (%.40s)", status);
 	note_end(m, status);
 	proc_signal(&m->proc, SIGKILL);
 	poll(&(struct pollfd){.fd = m->proc.pidfd, .events = POLLIN}, 1, END_WAIT_MS);
