@@ -108,6 +108,7 @@
 	400000 /* of memory in a capture: half of what LIMIT_JSON_BYTES holds */
 #define LIMIT_DRAIN_MS 15000 /* that a daemon told to end waits for its open requests */
 #define LIMIT_HTTP_CONNECTIONS 4096 /* of them one in sixteen is kept for the unix socket */
+#define LIMIT_HTTP_SHARE 16 /* of them each address, user and key may have, while there are any */
 #define LIMIT_HTTP_HEADER (32 * KIB) /* of a request's line and headers */
 #define LIMIT_HTTP_BODY (1 * MIB) /* of a request that is JSON */
 #define LIMIT_HTTP_BODIES (64 * MIB) /* of all such that are being read, together */

@@ -252,7 +252,6 @@ bool envd_handle(
 	c->rest = strdup(rest);
 	snprintf(c->id, sizeof(c->id), "%s", id);
 	http_on_end(rq, call_end, c);
-	http_watch_client(rq);
 	envd_call_hold(c);
 	if (!type_check(c)) {
 		envd_call_release(c);
