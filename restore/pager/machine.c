@@ -27,7 +27,8 @@
 #include "restore/pager/uffd.h"
 
 #define BATCHES 8 /* read in one turn before others have theirs */
-#define AGAINS 64 /* of EAGAIN without an event, before the fault is sent round again */
+#define AGAINS                                                                                     \
+	64 /* answers refused with EAGAIN in one turn, before its faults are sent round again */
 
 struct pager_machine *pager_machine_new(int sock)
 {
@@ -168,6 +169,19 @@ static const struct pager_region *region_at(const struct pager_machine *m, uint6
 	return NULL;
 }
 
+void bits_fill(uint64_t *map, uint64_t from, uint64_t to, bool value)
+{
+	while (from < to) {
+		uint64_t end = (from / 64 + 1) * 64, bits;
+
+		if (end > to)
+			end = to;
+		bits = (end - from == 64 ? UINT64_MAX : (1ULL << (end - from)) - 1) << from % 64;
+		map[from / 64] = value ? map[from / 64] | bits : map[from / 64] & ~bits;
+		from = end;
+	}
+}
+
 static void remove_pages(struct pager_machine *m, uint64_t from, uint64_t to)
 {
 	for (unsigned i = 0; i < m->n_regions; i++) {
@@ -177,11 +191,13 @@ static void remove_pages(struct pager_machine *m, uint64_t from, uint64_t to)
 
 		if (b > g->end - g->start)
 			b = g->end - g->start;
-		for (uint64_t at = a / IMAGE_PAGE * IMAGE_PAGE; at < b; at += IMAGE_PAGE) {
-			bit_set(m->removed, (g->start + at) / IMAGE_PAGE);
-			bit_clear(m->mapped, (g->start + at) / IMAGE_PAGE);
-			m->any_removed = true;
-		}
+		a = (g->start + a) / IMAGE_PAGE;
+		b = (g->start + b + IMAGE_PAGE - 1) / IMAGE_PAGE;
+		if (a >= b)
+			continue;
+		bits_fill(m->removed, a, b, true);
+		bits_fill(m->mapped, a, b, false);
+		m->any_removed = true;
 	}
 }
 
@@ -342,7 +358,7 @@ static void serve_fault(struct pager *p, struct pager_worker *w, struct pager_ma
 		doom(p, m, &err);
 		return;
 	}
-	for (int again = 0;;) {
+	for (;;) {
 		enum uffd_result r;
 
 		kind = kind_of(p, m, offset);
@@ -372,11 +388,10 @@ static void serve_fault(struct pager *p, struct pager_worker *w, struct pager_ma
 		if (r == UFFD_AGAIN) {
 			ssize_t n = pager_machine_read(m);
 
-			if (n < 0)
-				again = AGAINS;
-			else if (n == 0)
+			/* one that goes on removing pages must not keep us from its siblings */
+			if (n == 0)
 				sched_yield();
-			if (n > 0 || ++again < AGAINS)
+			if (n >= 0 && ++m->refusals < AGAINS)
 				continue;
 		}
 		/* not now: it is woken, faults again, and comes back in its turn */
@@ -405,6 +420,7 @@ bool pager_machine_faults(struct pager *p, struct pager_worker *w, struct pager_
 	bool again;
 
 	pthread_mutex_lock(&m->turn);
+	m->refusals = 0;
 	for (int i = 0; i < BATCHES && !m->ended; i++) {
 		ssize_t n = pager_machine_read(m);
 
@@ -453,6 +469,7 @@ bool pager_machine_between(struct pager *p, struct pager_worker *w, struct pager
 {
 	if (pager_machine_read(m) < 0)
 		return false;
+	m->refusals = 0;
 	serve_queue(p, w, m);
 	return !m->ended;
 }

@@ -105,6 +105,21 @@ static bool rig_start(void)
 	return true;
 }
 
+/* The sandbox's channel begins anew, as after a pause or under another daemon; its agent is the same. */
+__attribute__((unused)) static void rig_reconnect(void)
+{
+	struct err err = {""};
+	int fd = fcntl(guest_fd(rig.guest), F_DUPFD_CLOEXEC, 3);
+
+	loop_remove(rig.watch);
+	guest_free(rig.guest);
+	if (guest_new(fd, &rig.guest, &err) < 0 ||
+		guest_sync(rig.guest, clock_deadline(PEER_DEADLINE_MS), -1, NULL, &err) < 0)
+		peer_die(err.text);
+	rig.watch = loop_add(
+		rig.loop, guest_fd(rig.guest), guest_events(rig.guest), rig_guest, NULL, &err);
+}
+
 static void rig_stop(void)
 {
 	http_server_free(rig.server);
@@ -235,6 +250,36 @@ static struct client ask_stream(const char *path, const char *headers, const cha
 	c = ask("POST", path, headers, whole, ENVD_ENVELOPE_HEAD + n);
 	free(whole);
 	return c;
+}
+
+/* The number of the command that @c's stream began with. */
+__attribute__((unused)) static unsigned pid_of(struct client *c)
+{
+	const char *at;
+
+	if (!until(c, says(c, "\"pid\":")))
+		return 0;
+	at = memmem(c->got, c->len, "\"pid\":", 6);
+	return (unsigned)atoi(at + 6);
+}
+
+/* A request of process.Process that names the command @pid; its status. */
+__attribute__((unused)) static int with_pid(const char *method, unsigned pid, const char *more)
+{
+	char path[100];
+	cleanup_free char *body = NULL;
+	struct answer a;
+	int status;
+
+	snprintf(path, sizeof(path), "/process.Process/%s", method);
+	if (asprintf(&body, "{\"process\":{\"pid\":%u}%s}", pid, more) < 0)
+		abort();
+	a = post(path, body);
+	status = a.status;
+	if (status != 200)
+		printf("# %s: %s\n", method, a.body);
+	answer_free(&a);
+	return status;
 }
 
 /* The messages of a stream of envelopes, one a line; the last one's flags in *@ret_flags. */

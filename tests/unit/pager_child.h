@@ -266,10 +266,49 @@ static inline int child_run_chaos(struct child *c)
 	return atomic_load(&c->bad);
 }
 
+struct child_flooder {
+	struct child *c;
+	unsigned part;
+};
+
+static inline void *child_flood(void *arg)
+{
+	struct child_flooder *f = arg;
+	uint64_t pages = f->c->pages / 8;
+	uint8_t *at = f->c->map + f->part * pages * PAGE;
+
+	for (;;) {
+		if (madvise(at, pages * PAGE, MADV_DONTNEED) < 0)
+			child_die("madvise");
+	}
+	return NULL;
+}
+
+/* Threads that give memory back all the time, and threads that touch other memory; 'h' when they are at it. */
+static inline void child_run_flood(struct child *c)
+{
+	static struct child_flooder flooders[6];
+	pthread_t id;
+
+	for (unsigned i = 0; i < 6; i++) {
+		flooders[i] = (struct child_flooder){c, i};
+		if (pthread_create(&id, NULL, child_flood, &flooders[i]) != 0)
+			child_die("thread");
+	}
+	if (write(c->news, "h", 1) != 1)
+		child_die("news");
+	for (uint64_t i = 0;; i = (i + 1) % (c->pages / 4)) {
+		uint64_t page = c->pages * 3 / 4 + i;
+
+		madvise(c->map + page * PAGE, PAGE, MADV_DONTNEED);
+		*(volatile uint8_t *)(c->map + page * PAGE);
+	}
+}
+
 /*
  * `machine chaos SEED OPS THREADS`, `machine read PAGE…` (compared, in that order),
  * `machine stop PAGE` (reads half of the memory, sends 'h', waits for the pager to end
- * while reading the rest; any byte after that is a page it should not have had). MODE may have "own-" in front: the
+ * while reading the rest; any byte after that is a page it should not have had), `machine flood` (until it is killed). MODE may have "own-" in front: the
  * machine has a difference; and "early-" before that: it runs before it is answered.
  */
 static inline int child_main(int argc, char **argv)
@@ -307,6 +346,8 @@ static inline int child_main(int argc, char **argv)
 			child_same(&c, strtoull(argv[i], NULL, 10));
 		return atomic_load(&c.bad);
 	}
+	if (strcmp(mode, "flood") == 0)
+		child_run_flood(&c);
 	if (strcmp(mode, "stop") == 0 && argc == 4) {
 		uint64_t last = strtoull(argv[3], NULL, 10);
 

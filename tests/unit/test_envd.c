@@ -194,16 +194,20 @@ static bool runs(const char *pattern)
 static void test_gone(void)
 {
 	struct client c = ask_json("/exec", "{\"cmd\":\"sleep 321 & sleep 322\",\"stream\":true}");
+	unsigned pid = pid_of(&c);
 
-	ok(until(&c, says(&c, "\"type\":\"start\"") && runs("sleep 321")), "a command runs");
+	ok(until(&c, runs("sleep 321")), "a command runs");
 	leave(&c);
-	until(NULL, !runs("sleep 32[12]"));
-	ok(!runs("sleep 32[12]"), "its client goes, and with it the whole tree");
-	c = ask_json("/exec", "{\"cmd\":\"sleep 323 & sleep 324\"}");
+	until(NULL, http_server_open(rig.server) == 0);
+	ok(until(NULL, runs("sleep 321") && runs("sleep 322")), "its client goes, and it goes on");
+	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGKILL\""), 200,
+		"until it is killed");
+	ok(until(NULL, !runs("sleep 32[12]")), "with its whole tree");
+	c = ask_json("/exec", "{\"cmd\":\"sleep 323 & sleep 324\",\"timeout_ms\":1500}");
 	ok(until(&c, runs("sleep 324")), "one whose answer comes at its end");
 	leave(&c);
-	until(NULL, !runs("sleep 32[34]"));
-	ok(!runs("sleep 32[34]"), "goes with its client too");
+	until(NULL, http_server_open(rig.server) == 0);
+	ok(until(NULL, !runs("sleep 32[34]")), "goes on too, no longer than its time limit");
 }
 
 static void test_sandbox(void)
@@ -333,35 +337,6 @@ static void test_start_wrong(void)
 	answer_free(&a);
 }
 
-/* The number of the command that @c's stream began with. */
-static unsigned pid_of(struct client *c)
-{
-	const char *at;
-
-	if (!until(c, says(c, "\"pid\":")))
-		return 0;
-	at = memmem(c->got, c->len, "\"pid\":", 6);
-	return (unsigned)atoi(at + 6);
-}
-
-static int with_pid(const char *method, unsigned pid, const char *more)
-{
-	char path[100];
-	cleanup_free char *body = NULL;
-	struct answer a;
-	int status;
-
-	snprintf(path, sizeof(path), "/process.Process/%s", method);
-	if (asprintf(&body, "{\"process\":{\"pid\":%u}%s}", pid, more) < 0)
-		abort();
-	a = post(path, body);
-	status = a.status;
-	if (status != 200)
-		printf("# %s: %s\n", method, a.body);
-	answer_free(&a);
-	return status;
-}
-
 #define INPUT (10u << 20)
 
 /* 10 MiB through a command's input and back. */
@@ -455,15 +430,20 @@ static void test_control(void)
 		"{\"process\":{\"cmd\":\"sleep\",\"args\":[\"344\"]},\"tag\":\"stays\"}");
 	pid = pid_of(&c);
 	leave(&c);
-	ok(runs("sleep 344"), "what has a tag goes on without a client");
+	until(NULL, http_server_open(rig.server) == 0);
+	ok(until(NULL, runs("sleep 344")), "what has a tag goes on without a client");
 	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGKILL\""), 200,
 		"until it is killed");
 	ok(until(NULL, !runs("sleep 344")), "then it is gone");
 	c = ask_stream("/process.Process/Start", CONNECT,
 		"{\"process\":{\"cmd\":\"sleep\",\"args\":[\"345\"]}}");
-	pid_of(&c);
+	pid = pid_of(&c);
 	leave(&c);
-	ok(until(NULL, !runs("sleep 345")), "what has none ends with its client");
+	until(NULL, http_server_open(rig.server) == 0);
+	ok(until(NULL, runs("sleep 345")), "so does what has none");
+	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGKILL\""), 200,
+		"until it is killed");
+	ok(until(NULL, !runs("sleep 345")), "then it is gone");
 }
 
 int main(void)

@@ -4,10 +4,12 @@
  * (pager_child.h) beside siblings without; and differences by themselves.
  */
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/wait.h>
 
 #include "common/clock.h"
+#include "common/limits.h"
 #include "common/proc.h"
 #include "restore/pager/memory_delta.h"
 #include "restore/pager/pager.h"
@@ -47,8 +49,9 @@ static struct memory_delta *difference_of(int fd)
 	return d;
 }
 
-/* A machine attached to @p with the difference @d (taken; NULL: none). */
-static struct proc attached(struct pager *p, struct memory_delta *d, char *const *args)
+/* A machine attached to @p with the difference @d (taken; NULL: none); @news (taken; -1: none) for its news. */
+static struct proc attached_news(
+	struct pager *p, struct memory_delta *d, int news, char *const *args)
 {
 	const char *argv[16] = {"/proc/self/exe", "machine"};
 	struct proc_spec spec = {.argv = argv, .keep_stderr = true, .die_with_parent = true};
@@ -61,9 +64,17 @@ static struct proc attached(struct pager *p, struct memory_delta *d, char *const
 		argv[2 + i] = args[i];
 	proc_map_fd(&spec, pager_memory_fd(p), 3);
 	proc_map_fd(&spec, pair[1], 4);
+	if (news >= 0)
+		proc_map_fd(&spec, news, 5);
 	must(proc_start(&spec, &m, &err));
 	close(pair[1]);
+	close_fd(&news);
 	return m;
+}
+
+static struct proc attached(struct pager *p, struct memory_delta *d, char *const *args)
+{
+	return attached_news(p, d, -1, args);
 }
 
 #define ARGS(...) ((char *[]){__VA_ARGS__, NULL})
@@ -244,6 +255,63 @@ static void test_difference(void)
 	refused((struct snapshot_range[]){{0, PAGE}}, 1, "of another number than the image's");
 }
 
+/* ---- one takes all it can ------------------------------------------------------------------------ */
+
+/* A machine gives memory back all the time: a pager with one thread serves its sibling. */
+static void test_flood(void)
+{
+	struct pager_options opt = {.threads = 1};
+	cleanup_pager struct pager *p = pager_of(NULL, &opt);
+	struct proc flood, m;
+	int news[2];
+	char byte;
+
+	must(sock_pair(news, &err));
+	flood = attached_news(p, NULL, news[1], ARGS("flood"));
+	ok(read(news[0], &byte, 1) == 1, "a machine gives memory back all the time");
+	m = attached(p, NULL, ARGS("read", "0", "1", "2", "1000", "2000", "3000", "4000"));
+	is_int(ended(&m), 0, "beside it another is served");
+	ok(!proc_ended(&flood), "and it goes on");
+	proc_kill(&flood);
+	close(news[0]);
+}
+
+/* The most memory there may be, one hole, and a working set of as many ranges as there may be. */
+static void test_many_ranges(void)
+{
+	const struct rlimit cpu = {60, 61};
+	struct snapshot_ranges wset = {.n = 1000000};
+	struct image_options opt = {.frame_bytes = 32768, .level = 1, .no_raw_digest = true};
+	int raw = memfd_create("raw", MFD_CLOEXEC), out = memfd_create("out", MFD_CLOEXEC);
+	struct image_stats stats;
+	int status = -1;
+	pid_t pid;
+
+	wset.ranges = calloc(wset.n, sizeof(*wset.ranges));
+	for (size_t i = 0; i < wset.n; i++)
+		wset.ranges[i] = (struct snapshot_range){i * 16 * PAGE, PAGE};
+	if (raw < 0 || out < 0 || ftruncate(raw, (off_t)LIMIT_MEMORY_MAX) < 0)
+		child_die("memfd");
+	must(image_write(raw, LIMIT_MEMORY_MAX, &opt, out, NULL, &stats, &err));
+	fflush(stdout);
+	pid = fork();
+	if (pid == 0) {
+		struct image *big;
+		struct pager *p;
+
+		setrlimit(RLIMIT_CPU, &cpu);
+		must(image_open(out, &big, &err));
+		must(pager_new(big, &wset, PAGER_UFFD, NULL, &p, &err));
+		_exit(0);
+	}
+	waitpid(pid, &status, 0);
+	is_int(status, 0,
+		"a million ranges of 64 GiB are planned in less than a minute of processor");
+	free(wset.ranges);
+	close(raw);
+	close(out);
+}
+
 int main(int argc, char **argv)
 {
 	int fd;
@@ -264,6 +332,8 @@ int main(int argc, char **argv)
 	test_chaos("early-own-chaos", PAGE);
 	test_damage();
 	test_regions();
+	test_flood();
+	test_many_ranges();
 	image_free(img);
 	close(fd);
 	close(own_fd);

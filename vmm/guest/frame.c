@@ -110,7 +110,7 @@ static bool channel_allowed(const struct guest_stream *s, unsigned channel)
 {
 	switch (s->type) {
 	case PROTO_EXEC:
-		return channel == PROTO_OUT || channel == PROTO_ERR;
+	case PROTO_ATTACH:
 	case PROTO_CODE:
 		return channel == PROTO_OUT || channel == PROTO_ERR || channel == PROTO_RESULT;
 	case PROTO_FILE_GET:
