@@ -134,7 +134,7 @@ $(B)/guest/agent/%.o: agent/%.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(AGENT_CFLAGS) -c -o $@ $<
 
-$(B)/guest/agent/embed.o: $(wildcard agent/python/*.py)
+$(B)/guest/agent/embed.o: $(wildcard agent/python/* agent/javascript/* agent/bridge/*)
 
 $(AGENT): $(AGENT_OBJ)
 	$(call say,LD,$@)
