@@ -204,20 +204,20 @@ static void test_form(void)
 static void test_many_files(void)
 {
 	cleanup_free uint8_t *bytes = noise(BIG);
-	struct envd_buf body = {0};
+	struct buffer body = {0};
 	const char *text;
 	struct client c;
 	struct answer a;
 
 	text = at(FILE_PART("%s/m/one", "1") FILE_PART("%s/m/empty", ""), work, work);
-	envd_buf_append(&body, text, strlen(text));
+	buffer_append(&body, text, strlen(text));
 	text = at("--XX\r\nContent-Disposition: form-data; name=\"file\"; "
 		  "filename=\"%s/m/big\"\r\n\r\n",
 		work);
-	envd_buf_append(&body, text, strlen(text));
-	envd_buf_append(&body, bytes, BIG);
+	buffer_append(&body, text, strlen(text));
+	buffer_append(&body, bytes, BIG);
 	text = at("\r\n" FILE_PART("%s/m/three", "33") "--XX--\r\n", work);
-	envd_buf_append(&body, text, strlen(text));
+	buffer_append(&body, text, strlen(text));
 	c = ask("POST", "/files", FORM, body.bytes + body.head, body.len);
 	a = finish(&c);
 	is_int(a.status, 200, "a form with four files");
@@ -230,7 +230,7 @@ static void test_many_files(void)
 			file_is(at("%s/m/three", work), "33", 2),
 		"and is there, byte for byte");
 	answer_free(&a);
-	envd_buf_free(&body);
+	buffer_free(&body);
 	a = call("POST", at("/files?path=%s/m/x", work), FORM,
 		FILE_PART("a", "A") FILE_PART("b", "B") "--XX--\r\n");
 	is_int(a.status, 400, "two files for one ?path=");
@@ -251,13 +251,13 @@ static void test_many_files(void)
 }
 
 /* What @bytes are as gzip (RFC 1952): stored blocks. */
-static struct envd_buf gzip(const uint8_t *bytes, size_t len)
+static struct buffer gzip(const uint8_t *bytes, size_t len)
 {
 	static const uint8_t head[10] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255};
-	struct envd_buf b = {0};
+	struct buffer b = {0};
 	uint32_t crc = UINT32_MAX, n = (uint32_t)len;
 
-	envd_buf_append(&b, head, sizeof(head));
+	buffer_append(&b, head, sizeof(head));
 	for (size_t i = 0; i < len; i++) {
 		crc ^= bytes[i];
 		for (int k = 0; k < 8; k++)
@@ -269,13 +269,13 @@ static struct envd_buf gzip(const uint8_t *bytes, size_t len)
 			 not = (uint16_t)~part;
 		uint8_t last = i + 65535 > len;
 
-		envd_buf_append(&b, &last, 1);
-		envd_buf_append(&b, &part, 2);
-		envd_buf_append(&b, &not, 2);
-		envd_buf_append(&b, bytes + i, part);
+		buffer_append(&b, &last, 1);
+		buffer_append(&b, &part, 2);
+		buffer_append(&b, &not, 2);
+		buffer_append(&b, bytes + i, part);
 	}
-	envd_buf_append(&b, &crc, 4);
-	envd_buf_append(&b, &n, 4);
+	buffer_append(&b, &crc, 4);
+	buffer_append(&b, &n, 4);
 	return b;
 }
 
@@ -284,7 +284,7 @@ static struct envd_buf gzip(const uint8_t *bytes, size_t len)
 static void test_gzip(void)
 {
 	cleanup_free uint8_t *bytes = noise(BIG);
-	struct envd_buf b = gzip(bytes, BIG), two;
+	struct buffer b = gzip(bytes, BIG), two;
 	struct client c;
 	struct answer a;
 
@@ -305,16 +305,16 @@ static void test_gzip(void)
 	is_int(a.status, 400, "one with a wrong byte");
 	ok(access(at("%s/cut", work), F_OK) < 0, "makes none either");
 	answer_free(&a);
-	envd_buf_free(&b);
+	buffer_free(&b);
 	b = gzip(bytes, 10);
 	two = gzip(bytes + 10, 5);
-	envd_buf_append(&b, two.bytes + two.head, two.len);
+	buffer_append(&b, two.bytes + two.head, two.len);
 	c = ask("POST", at("/files?path=%s/two", work), GZIP, b.bytes + b.head, b.len);
 	a = finish(&c);
 	ok(a.status == 200 && file_is(at("%s/two", work), bytes, 15), "two members are one file");
 	answer_free(&a);
-	envd_buf_free(&b);
-	envd_buf_free(&two);
+	buffer_free(&b);
+	buffer_free(&two);
 	a = call("POST", at("/files?path=%s/plain", work), GZIP, "plain");
 	is_int(a.status, 400, "what is no gzip");
 	answer_free(&a);
