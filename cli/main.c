@@ -30,12 +30,14 @@ static const struct command {
 	const char *options; /* lines of the help page */
 } commands[] = {
 	{"bake", cmd_bake,
-		"RECIPE… [--tag TAG] [--force] [--from-stage STAGE] [--accel tcg|kvm] [--json] "
-		"[--store DIR]",
+		"RECIPE… [--tag TAG] [--force] [--from-stage STAGE] [--until root] [--accel tcg|kvm] "
+		"[--json] [--store DIR]",
 		"make snapshots from recipes",
 		"  --tag TAG          publish under NAME:TAG (latest)\n"
 		"  --force            do every stage anew, whatever is cached\n"
 		"  --from-stage S     do stage S and those after it anew: source, root, guest\n"
+		"  --until root       make the root disk, into the cache, and no more: needs no guest "
+		"kernel\n"
 		"  --accel A          bake for kvm or tcg (what this host has)\n"
 		"  --json             events, one JSON object a line\n"},
 	{"run", cmd_run, "TEMPLATE [OPTIONS] -- COMMAND… | --code CODE | --shell LINE",

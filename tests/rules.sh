@@ -49,6 +49,8 @@ library 'microhttpd' 'pool/http/' libmicrohttpd
 library 'openssl/' 'common/digest' libcrypto
 library 'linux/userfaultfd' 'restore/pager/|vmm/qemu/preload_uffd' userfaultfd
 
+like "$(env -u MAKELEVEL -u MAKEFLAGS -u MFLAGS make -pnq help 2>/dev/null | grep '^MAKEFLAGS')" "-j$(nproc)( |\$)" \
+	"make uses all cores by itself"
 ok "headers compile alone" make --no-print-directory headercheck
 is "$(grep -LE 'SPDX-License-Identifier: Apache-2.0' $(git ls-files '*.c' '*.h' '*.sh' '*.py') | tr '\n' ' ')" "" \
 	"every source file names its licence"
