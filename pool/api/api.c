@@ -190,6 +190,15 @@ static const char *sent_key(const struct http_request *rq)
 	return text + strspn(text, " ");
 }
 
+/* Its connection is @key's from now on. False: that has its share, and so it has been answered. */
+static bool admit(struct http_request *rq, const char *key)
+{
+	if (http_admit(rq, key))
+		return true;
+	api_error(rq, 429, "too many connections of this key are open: use one for several requests");
+	return false;
+}
+
 /* false: refused, and answered. */
 static bool authenticate(struct api *a, struct http_request *rq, struct api_caller *ret)
 {
@@ -200,10 +209,9 @@ static bool authenticate(struct api *a, struct http_request *rq, struct api_call
 	*ret = (struct api_caller){0};
 	if (text && strlen(text) <= LIMIT_POOL_KEY_TEXT)
 		ret->key = config_find_key(a->config, text);
-	if (ret->key || (!tcp && !a->config->n_keys))
-		return true;
-	if (!text && !tcp && (uid == 0 || uid == geteuid()))
-		return true;
+	if (ret->key || (!tcp && !a->config->n_keys) ||
+		(!text && !tcp && (uid == 0 || uid == geteuid())))
+		return admit(rq, ret->key ? ret->key->name : NULL);
 	http_add_header(rq, "WWW-Authenticate", "Bearer");
 	if (text)
 		api_error(rq, 401, "that key is not known here");
@@ -284,6 +292,17 @@ void api_inside(struct api *a, struct pool_sandbox *sb, struct http_request *rq,
 			to->port, to->id);
 	else if (!api_wire(a, sb, rq, to))
 		api_error(rq, 404, "there is no %s %.200s in a sandbox", http_method(rq), to->path);
+}
+
+/* Whose sandbox it is; NULL: nobody's, or there is none. */
+static const char *owner(struct api *a, const char *id)
+{
+	struct pool_sandbox *sb = pool_find(a->pool, id);
+	struct pool_sandbox_info f = {0};
+
+	if (sb)
+		pool_sandbox_info(sb, &f);
+	return f.key;
 }
 
 static void inside(struct api *a, const struct api_caller *who, struct http_request *rq,
@@ -401,7 +420,8 @@ void api_handle(void *user, struct http_request *rq)
 	if (to.routed &&
 		(api_token_is(a, to.id, http_header(rq, "X-Access-Token")) ||
 			api_token_is(a, to.id, http_header(rq, "E2b-Traffic-Access-Token")))) {
-		inside(a, &(struct api_caller){0}, rq, &to);
+		if (admit(rq, owner(a, to.id)))
+			inside(a, &(struct api_caller){0}, rq, &to);
 		return;
 	}
 	if (!authenticate(a, rq, &who))

@@ -85,7 +85,7 @@ static void reload(struct daemon *d)
 static void look_drained(void *user)
 {
 	struct daemon *d = user;
-	unsigned n = http_server_open(d->http);
+	unsigned n = http_server_awaited(d->http);
 
 	d->drain = NULL;
 	if (n && clock_now_ns() < d->drain_end) {
@@ -106,7 +106,7 @@ static void end(struct daemon *d, const char *signal_name)
 	}
 	d->draining = true;
 	log_info("%s: %u requests are open; sandboxes go on without the daemon", signal_name,
-		http_server_open(d->http));
+		http_server_awaited(d->http));
 	notify_send(d->notify, "STOPPING=1\nSTATUS=answering open requests");
 	api_drain(d->api);
 	http_server_quiesce(d->http);

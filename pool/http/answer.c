@@ -5,8 +5,7 @@
  *
  * A stream has a ring of bytes between its writer and MHD's reader, which grows as it is needed up
  * to LIMIT_HTTP_BUFFER and no further: the writer is told that less was taken, and again when half
- * of it is free. Where the ring is empty the connection is suspended; so MHD would not see that its
- * client hung up, and we watch for that ourselves.
+ * of it is free. Where the ring is empty the connection is suspended.
  */
 #include <poll.h>
 #include <stdlib.h>
@@ -79,22 +78,6 @@ void http_answer_error(struct http_request *rq, unsigned status, const char *why
 }
 
 /* ---- streams -------------------------------------------------------------------------------- */
-
-static void hung_up(void *user, short revents)
-{
-	struct http_request *rq = user;
-
-	(void)revents;
-	loop_remove(steal_ptr(&rq->hangup));
-	rq->gone = true;
-	http_resume(rq);
-}
-
-void http_watch_hangup(struct http_request *rq)
-{
-	if (!rq->hangup && !rq->gone)
-		rq->hangup = loop_add(rq->s->loop, rq->conn->fd, POLLRDHUP, hung_up, rq, NULL);
-}
 
 static void tell_room(void *user)
 {
@@ -247,15 +230,12 @@ static struct MHD_Response *make_response(struct http_request *rq)
 	size_t len = rq->whole_len;
 
 	if (rq->answer == HTTP_WHOLE) {
-		loop_remove(steal_ptr(&rq->hangup));
 		rq->conn->deadline = clock_now_ns() + rq->s->idle_ns +
 			(int64_t)(len / LIMIT_HTTP_RATE) * 1000000000LL;
 		return MHD_create_response_from_buffer(
 			len, steal_ptr(&rq->whole_text), MHD_RESPMEM_MUST_FREE);
 	}
 	rq->conn->deadline = clock_now_ns() + rq->s->stall_ns;
-	if (!is_head(rq))
-		http_watch_hangup(rq);
 	return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16 * KIB, more, rq, NULL);
 }
 
@@ -308,7 +288,6 @@ void http_answer_rest(struct http_request *rq)
 void http_answer_free(struct http_request *rq)
 {
 	loop_timer_cancel(rq->tell);
-	loop_remove(rq->hangup);
 	for (size_t i = 0; i < rq->n_headers; i++) {
 		free(rq->headers[i].name);
 		free(rq->headers[i].value);

@@ -56,6 +56,7 @@ static void run(void *user)
 		more = s->again || (MHD_get_timeout(s->mhd, &left) == MHD_YES && left == 0);
 	}
 	s->running = false;
+	http_hangup_settle(s);
 	if (more)
 		http_kick(s);
 }
@@ -94,10 +95,11 @@ void http_resume(struct http_request *rq)
 
 /* ---- patience ------------------------------------------------------------------------------ */
 
-static void cut(struct http_conn *c)
+void http_conn_cut(struct http_conn *c)
 {
 	shutdown(c->fd, SHUT_RDWR);
 	c->deadline = CLOCK_NEVER;
+	c->cut = true;
 }
 
 /* The deadline has passed: is it late, or has it got on meanwhile? */
@@ -118,7 +120,7 @@ static void check(struct http_conn *c, int64_t now)
 		return;
 	}
 	log_debug("http: a client was too slow; its connection is closed");
-	cut(c);
+	http_conn_cut(c);
 }
 
 static void sweep(void *user)
@@ -198,6 +200,9 @@ static void connection_changed(void *cls, struct MHD_Connection *mhd, void **con
 		c->next->prev = c->prev;
 	s->n_conns--;
 	s->n_tcp -= c->tcp;
+	s->n_hung -= c->hung;
+	http_hangup_forget(c);
+	http_share_leave(c);
 	s->complained = s->complained && s->n_conns >= s->max_conns / 2;
 	free(c->uri);
 	free(c);
@@ -206,7 +211,23 @@ static void connection_changed(void *cls, struct MHD_Connection *mhd, void **con
 		listen_again(s, true);
 }
 
-static void add(struct http_listener *li, int fd)
+/* Once, until half of them have left. */
+__attribute__((format(printf, 2, 3))) static void complain(
+	struct http_server *s, const char *fmt, ...)
+{
+	char text[128];
+	va_list args;
+
+	if (s->complained)
+		return;
+	va_start(args, fmt);
+	vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	log_warn("http: %s", text);
+	s->complained = true;
+}
+
+static void add(struct http_listener *li, int fd, const struct sockaddr *from)
 {
 	struct http_server *s = li->s;
 	struct http_conn *c = calloc(1, sizeof(*c));
@@ -225,13 +246,21 @@ static void add(struct http_listener *li, int fd)
 	} else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0) {
 		c->uid = cred.uid;
 	}
+	if (!http_share_enter(c, from)) {
+		complain(s, "a client has its share of the connections");
+		close(fd);
+		free(c);
+		return;
+	}
 	s->accepting = c;
 	if (MHD_add_connection(s->mhd, fd, &none, sizeof(none)) != MHD_YES || s->accepting) {
 		/* the descriptor is closed all the same */
 		s->accepting = NULL;
+		http_share_leave(c);
 		free(c);
 		return;
 	}
+	http_hangup_watch(c);
 	c->next = s->conns;
 	if (c->next)
 		c->next->prev = c;
@@ -243,22 +272,6 @@ static void add(struct http_listener *li, int fd)
 	http_kick(s);
 }
 
-/* Once, until half of them have left. */
-__attribute__((format(printf, 2, 3))) static void complain(
-	struct http_server *s, const char *fmt, ...)
-{
-	char text[128];
-	va_list args;
-
-	if (s->complained)
-		return;
-	va_start(args, fmt);
-	vsnprintf(text, sizeof(text), fmt, args);
-	va_end(args);
-	log_warn("http: %s; more wait", text);
-	s->complained = true;
-}
-
 static void accept_some(void *user, short revents)
 {
 	struct http_listener *li = user;
@@ -266,23 +279,25 @@ static void accept_some(void *user, short revents)
 
 	(void)revents;
 	for (int i = 0; i < ACCEPTS; i++) {
+		struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
+		socklen_t len = sizeof(from);
 		int fd;
 
 		if (is_full(li)) {
 			s->full = true;
 			loop_set(li->watch, 0);
-			complain(s, "%u connections are open", s->n_conns);
+			complain(s, "%u connections are open; more wait", s->n_conns);
 			return;
 		}
-		fd = accept4(li->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		fd = accept4(li->fd, (struct sockaddr *)&from, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (fd >= 0) {
-			add(li, fd);
+			add(li, fd, (const struct sockaddr *)&from);
 			continue;
 		}
 		if (errno == EAGAIN)
 			return;
 		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-			complain(s, "accept a connection: %s", strerrordesc_np(errno));
+			complain(s, "accept a connection: %s; more wait", strerrordesc_np(errno));
 			listen_again(s, false);
 			if (!s->breath)
 				s->breath =
@@ -382,6 +397,8 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *mhd, const char 
 		return begin(s, mhd, method, rq_cls);
 	if (s->stopping)
 		return MHD_NO;
+	if (rq->gone && !rq->whole) /* and no more of it will come */
+		return MHD_NO;
 	if (rq->waited) { /* MHD calls for the headers once more */
 		rq->waited = false;
 		return chosen(rq);
@@ -401,11 +418,8 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *mhd, const char 
 		return http_answer_queue(rq);
 	if (rq->gone) /* it hung up while it waited */
 		return MHD_NO;
-	if (rq->ended) {
+	if (rq->ended)
 		http_suspend(rq);
-		if (rq->watched)
-			http_watch_hangup(rq);
-	}
 	return MHD_YES;
 }
 
@@ -513,14 +527,28 @@ void http_server_quiesce(struct http_server *s)
 		close_fd(&li->fd);
 		free(li);
 	}
-	for (struct http_conn *c = s->conns; c; c = c->next)
-		if (!c->rq)
-			cut(c);
+	for (struct http_conn *c = s->conns; c; c = c->next) {
+		/* what has not come whole has not begun; an upload has */
+		bool begun = c->rq && (c->rq->whole || c->rq->body == HTTP_UPLOAD ||
+			c->rq->body == HTTP_FORM || c->rq->queued);
+
+		if (!begun)
+			http_conn_cut(c);
+	}
 }
 
 unsigned http_server_open(const struct http_server *s)
 {
 	return s->n_open;
+}
+
+unsigned http_server_awaited(const struct http_server *s)
+{
+	unsigned n = 0;
+
+	for (const struct http_conn *c = s->conns; c; c = c->next)
+		n += c->rq && !c->cut && !c->rq->gone;
+	return n;
 }
 
 void http_server_stop(struct http_server *s)

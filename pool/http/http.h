@@ -39,6 +39,7 @@ void http_server_quiesce(struct http_server *s);
  * stay valid until http_server_free(), so what owes it may be taken apart in between. */
 void http_server_stop(struct http_server *s);
 unsigned http_server_open(const struct http_server *s); /* requests not answered yet */
+unsigned http_server_awaited(const struct http_server *s); /* those whose client is there */
 void http_server_free(struct http_server *s);
 DEFINE_CLEANUP(struct http_server *, http_server_free)
 #define cleanup_http_server cleanup_with(http_server_free_p_)
@@ -56,13 +57,10 @@ uid_t http_peer_uid(const struct http_request *rq);
  * Call @fn (once) when the client is gone or the answer has been sent (@complete: all of it): @rq
  * is invalid after it. Without it a request whose client is gone stays valid until it is answered
  * to its end (its headers read as absent). Who uploads must ask for it: no end() comes of an upload
- * that was cut. Clients that wait for an answer are not watched, unless asked for; of a stream
- * their hang-up is seen at once.
+ * that was cut. A client's hang-up is seen at once, whatever its request waits for; one that says that it
+ * sends no more has hung up, once all of its request has been read.
  */
 void http_on_end(struct http_request *rq, void (*fn)(void *user, bool complete), void *user);
-/* See also a hang-up of the client while it waits for the answer, once all of its body is here. */
-void http_watch_client(struct http_request *rq);
-
 /*
  * From within the handler, in place of its choice: the request waits, and nothing of its body is read. Later, from
  * the loop, who waited makes the choice as the handler would have and calls http_go_on(). Where http_is_gone() is
@@ -74,6 +72,13 @@ bool http_is_gone(const struct http_request *rq);
 
 /* Decode in place: %XX, and + where @plus. false: malformed, or a NUL. */
 bool http_decode(char *text, bool plus);
+
+/*
+ * Its client has been found to be one who may use what is behind this; @key: whose name, NULL: nobody's in
+ * particular. Connections of those who have not are the first to go. False: the key has its share of them; the
+ * connection will end with the answer.
+ */
+bool http_admit(struct http_request *rq, const char *key);
 
 /* ---- its body ------------------------------------------------------------------------------ */
 

@@ -18,6 +18,15 @@ struct http_listener {
 	struct http_listener *next;
 };
 
+/* Who has connections: an address, a user of this host, a key (share.c). */
+struct http_holder {
+	struct http_holder *next;
+	unsigned n; /* connections */
+	size_t bodies; /* bytes that are being collected */
+	char name[];
+};
+#define HTTP_HOLDERS 256 /* of the hash by name */
+
 struct http_server {
 	struct loop *loop;
 	http_handler_fn *fn;
@@ -30,6 +39,9 @@ struct http_server {
 	struct http_listener *listeners;
 	struct http_conn *conns, *accepting;
 	unsigned n_conns, n_tcp, max_conns; /* LIMIT_HTTP_CONNECTIONS */
+	unsigned n_unknown; /* of those, whose client has not said who it is */
+	unsigned n_hung; /* of those, whose client has hung up */
+	struct http_holder *holders[HTTP_HOLDERS];
 	size_t bodies, max_bodies; /* bytes that are being collected; LIMIT_HTTP_BODIES */
 	struct http_request *requests; /* those whose handler has been called */
 	unsigned n_open;
@@ -46,6 +58,11 @@ struct http_conn {
 	uid_t uid;
 	char *uri; /* as it came, of the request whose headers are being read */
 	struct http_request *rq; /* at hand */
+	struct http_holder *from, *key; /* whose it is: by where it comes from; by its key, NULL: none */
+	struct loop_watch *watch; /* for its client's hang-up; NULL: it has come */
+	bool known; /* http_admit() */
+	bool hung; /* the client sends no more */
+	bool cut; /* it is being closed */
 	int64_t deadline; /* when it is cut; CLOCK_NEVER */
 };
 
@@ -84,7 +101,8 @@ struct http_request {
 	bool excused; /* since then it was stopped: by us, not by the client */
 	size_t max;
 	char *text; /* collected */
-	size_t text_len, text_size; /* text_size: counted in s->bodies */
+	size_t text_len, text_size; /* text_size: counted in s->bodies, and with its holder */
+	struct http_holder *payer;
 	/* one of the two is called, with body_user; dropped is NULL once that is settled */
 	void (*collected)(void *user, struct http_request *rq, const char *body, size_t len);
 	void (*dropped)(void *user);
@@ -117,13 +135,13 @@ struct http_request {
 	void (*writable)(void *user);
 	void *stream_user;
 	struct loop_timer *tell; /* writable() is to be called */
-	struct loop_watch *hangup;
-	bool watched; /* http_watch_client() */
 };
 
 /* http.c: MHD_run() in the next round (or once more, from within it). */
 void http_kick(struct http_server *s);
 void http_suspend(struct http_request *rq);
+/* End a connection: MHD sees a hang-up. */
+void http_conn_cut(struct http_conn *c);
 void http_resume(struct http_request *rq); /* where it is suspended */
 /* Tests: shorter patience, fewer connections. */
 void http_server_patience(struct http_server *s, int64_t idle_ns, int64_t stall_ns);
@@ -143,9 +161,20 @@ bool http_body_data(struct http_request *rq, const char *bytes, size_t *len);
 void http_body_end(struct http_request *rq);
 void http_body_free(struct http_request *rq);
 
-/* http_answer.c */
-/* From now on its client's hang-up is seen. */
-void http_watch_hangup(struct http_request *rq);
+/* hangup.c: watch a connection for its client's end; before it is closed stop to. */
+void http_hangup_watch(struct http_conn *c);
+void http_hangup_forget(struct http_conn *c);
+/* MHD has had its turn: of clients that have hung up, end the connections that nothing can come of. */
+void http_hangup_settle(struct http_server *s);
+
+/* share.c: @c comes from @from (TCP) or is of a user of this host. False: he has his share already. */
+bool http_share_enter(struct http_conn *c, const struct sockaddr *from);
+void http_share_leave(struct http_conn *c);
+/* @bytes more are collected for @rq; false: that is beyond the share of whose it is. */
+bool http_share_collect(struct http_request *rq, size_t bytes);
+void http_share_collected(struct http_request *rq); /* none any more */
+
+/* answer.c */
 void http_answer_error(struct http_request *rq, unsigned status, const char *why);
 enum MHD_Result http_answer_queue(struct http_request *rq);
 /* The connection ends in the midst of a body: what has been answered goes out past MHD, as far as it may. */

@@ -31,7 +31,7 @@ static bool discard(struct http_request *rq, size_t *len)
 
 static void drop_text(struct http_request *rq)
 {
-	rq->s->bodies -= rq->text_size;
+	http_share_collected(rq);
 	rq->text_len = rq->text_size = 0;
 	free(steal_ptr(&rq->text));
 }
@@ -73,9 +73,8 @@ static bool text_grow(struct http_request *rq, size_t need)
 
 	if (size < need)
 		size = need;
-	if (size - rq->text_size > rq->s->max_bodies - rq->s->bodies)
+	if (!http_share_collect(rq, size - rq->text_size))
 		return false;
-	rq->s->bodies += size - rq->text_size;
 	rq->text_size = size;
 	rq->text = realloc(rq->text, size);
 	if (!rq->text)

@@ -8,7 +8,8 @@ export PARBAKE_HOME=$scratch/home PARBAKE_LOG=debug
 socket=$scratch/home/run/pool.sock
 log=$scratch/log
 daemon=
-trap '{ [ -z "$daemon" ] || kill -9 "$daemon"; wait; } 2>/dev/null; rm -rf "$scratch"' EXIT
+holder=
+trap '{ exec 7>&-; [ -z "$daemon" ] || kill -9 "$daemon"; [ -z "$holder" ] || kill -9 "$holder"; wait; } 2>/dev/null; rm -rf "$scratch"' EXIT
 
 ask() { timeout 60 python3 "$top/tests/cli/ask.py" "$@"; }
 # status ARGS…: of an answer, its body in $scratch/body
@@ -39,8 +40,20 @@ like "$(cat "$scratch/body")" 'nothing' "the answer names it"
 unlike "$(cat "$scratch/body")" "$scratch" "and not where the store lies"
 like "$(cat "$log")" "no template .*$scratch/home" "which is in the log"
 
+# parts of requests
+mkfifo "$scratch/hold"
+python3 "$top/tests/cli/hold.py" "127.0.0.1:$port" 300 "$key" <"$scratch/hold" >"$scratch/held" &
+holder=$!
+exec 7>"$scratch/hold"
+ok "300 clients hang up in the middle of a request, and 300 stay there" await 60 grep -q held "$scratch/held"
+is "$(status -H "X-API-Key: $key" "127.0.0.1:$port" GET /sandboxes)" 200 "another client is answered"
+ok "no descriptor of those who hung up is left" await 30 sh -c "[ \$(ls /proc/$daemon/fd | wc -l) -lt 340 ]"
 kill "$daemon"
 { wait "$daemon"; ended=$?; } 2>/dev/null
 daemon=
+exec 7>&-
+{ wait "$holder"; } 2>/dev/null
 is "$ended" 0 "the daemon ends when told to"
+like "$(cat "$log")" "SIGTERM: [0-9]+ requests are open" "it says that it does"
+unlike "$(cat "$log")" "not answered in time" "and waits for none of those that stay in the middle of a request"
 finish

@@ -137,6 +137,10 @@ static void handler(void *user, struct http_request *rq)
 		http_reply(rq, 204, NULL);
 	} else if (!strcmp(p, "/text")) {
 		http_reply_text(rq, 418, "text/plain", "short and stout\n");
+	} else if (!strcmp(p, "/key")) {
+		bool may = http_admit(rq, h);
+
+		http_reply(rq, may ? 200 : 429, json_pack("{s:b}", "admitted", may));
 	} else if (!strcmp(p, "/later")) {
 		at.waiting = rq;
 	} else if (!strcmp(p, "/wait")) {

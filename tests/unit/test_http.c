@@ -346,7 +346,7 @@ static void test_bodies(void)
 {
 	struct client c[3];
 
-	http_server_most(server, 8, 2 * 1024);
+	http_server_most(server, 8, 4 * 1024);
 	for (int i = 0; i < 3; i++) {
 		c[i] = enter();
 		say(&c[i], "POST /collect HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab");
