@@ -7,8 +7,8 @@
  * names yet, and an unlocked temporary file: what gc clears and the next try does not stumble
  * over.
  *
- * Renaming a blob, or finding it there already, is done under the store's lock and renews its
- * time stamp: gc, which takes the lock too, keeps what is young.
+ * Renaming a blob is done under the store's lock and makes it young, whether its content was there already or
+ * not: gc, which takes the lock too, keeps what is young.
  */
 #include <assert.h>
 #include <fcntl.h>
@@ -102,7 +102,10 @@ void store_blob_abort(struct store_blob *b)
 }
 DEFINE_CLEANUP(struct store_blob *, store_blob_abort)
 
-/* Give the synced file its digest's name, or keep the same content that is there. */
+/*
+ * Give the synced file its digest's name. What has that name already is replaced: it should be the same, and where it
+ * is not (a damaged disk), that is how it becomes so; who has it open keeps what he has.
+ */
 static int settle(struct store_blob *b, const struct store_layer *layer, struct err *err)
 {
 	struct store *s = b->store;
@@ -114,11 +117,6 @@ static int settle(struct store_blob *b, const struct store_layer *layer, struct 
 	r = fault_point("store.blob.before-rename");
 	if (r < 0)
 		return err_sys(err, -r, "name blob %s", layer->digest);
-	if (store_blob_has(s, layer->digest, layer->bytes)) {
-		if (utimensat(s->blobs, layer->digest + 7, NULL, AT_SYMLINK_NOFOLLOW) < 0)
-			return err_sys(err, errno, "renew blob %s", layer->digest);
-		return 0;
-	}
 	if (renameat(s->tmp, b->name, s->blobs, layer->digest + 7) < 0)
 		return err_sys(err, errno, "name blob %s", layer->digest);
 	b->name[0] = '\0';
