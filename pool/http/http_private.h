@@ -72,7 +72,7 @@ struct http_pair {
 };
 
 enum http_body { HTTP_DISCARD, HTTP_COLLECT, HTTP_UPLOAD, HTTP_FORM };
-enum http_answer { HTTP_NO_ANSWER, HTTP_WHOLE, HTTP_STREAM };
+enum http_answer { HTTP_NO_ANSWER, HTTP_WHOLE, HTTP_STREAM, HTTP_UPGRADE };
 enum http_part { HTTP_PART_NONE, HTTP_PART_FILE, HTTP_PART_OTHER };
 
 /* A part of a form that begins in the held bytes. */
@@ -88,6 +88,7 @@ struct http_request {
 		*conn; /* NULL: the client is gone; it waits for its handler's answer to be freed */
 	struct MHD_Connection *mhd;
 	char *method, *uri, *path; /* uri: query[] points into it */
+	char *target; /* as it came */
 	struct http_pair *query;
 	size_t n_query;
 	bool tcp;
@@ -138,6 +139,11 @@ struct http_request {
 	size_t whole_len;
 	char *ring;
 	size_t ring_at, ring_len, ring_size;
+	bool has_length; /* http_stream_length() */
+	uint64_t stream_length;
+	const struct http_upgrade_ops *upgrade;
+	void *upgrade_user;
+	struct MHD_UpgradeResponseHandle *upgraded; /* NULL: not yet, or closed */
 	bool stream_over, stream_cut; /* http_stream_end(), http_stream_abort() */
 	bool gone; /* the client hung up: nothing is worth sending */
 	bool want_room;
@@ -182,6 +188,10 @@ void http_share_leave(struct http_conn *c);
 /* @bytes more are collected for @rq; false: that is beyond the share of whose it is. */
 bool http_share_collect(struct http_request *rq, size_t bytes);
 void http_share_collected(struct http_request *rq); /* none any more */
+
+/* upgrade.c: the answer that begins it; the server stops. */
+struct MHD_Response *http_upgrade_response(struct http_request *rq);
+void http_upgrade_cut(struct http_request *rq);
 
 /* answer.c */
 void http_answer_error(struct http_request *rq, unsigned status, const char *why);
