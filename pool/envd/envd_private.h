@@ -2,6 +2,7 @@
 #ifndef PARBAKE_POOL_ENVD_ENVD_PRIVATE_H
 #define PARBAKE_POOL_ENVD_ENVD_PRIVATE_H
 
+#include "common/buffer.h"
 #include "common/limits.h"
 #include "pool/envd/envd.h"
 #include "pool/envd/text.h"
@@ -67,7 +68,7 @@ struct envd_call {
 	bool begun; /* the answer has */
 	bool answered; /* all of it has been given to HTTP, or waits in `pending` */
 	bool closed; /* HTTP has been told the end of a stream */
-	struct envd_buf pending; /* what HTTP had no room for */
+	struct buffer pending; /* what HTTP had no room for */
 	struct loop_timer *timer; /* envd_call_limit() */
 	struct loop_timer *keepalive;
 	int64_t keepalive_ns;

@@ -60,6 +60,7 @@ struct pager_machine {
 	struct uffd_msg queue[PAGER_QUEUE];
 	unsigned n_queue;
 	unsigned refusals; /* answers refused with EAGAIN, in this turn */
+	int64_t turn_ends; /* when others have theirs */
 	/* pages that it has for itself: pager_own.c */
 	struct memory_delta *own; /* NULL: none, or all are given */
 	uint64_t *own_pages; /* NULL: none */
