@@ -106,11 +106,11 @@ struct http_upload_ops {
 	void (*end)(void *user);
 };
 void http_upload(struct http_request *rq, const struct http_upload_ops *ops, void *user);
-/* The same of the first part with a file name of a multipart/form-data body, whose framing is taken
- * off; part() tells its field and file name before data(). A body that is no such: 400 is answered
- * here. */
+/* The same of all parts with a file name of a multipart/form-data body, whose framing is taken off. part() tells each
+ * one's field and file name before its data(); false: not yet, it is told again after http_upload_resume().
+ * Other parts are passed over. A body that is no such: 400 is answered here. */
 void http_upload_form(struct http_request *rq, const struct http_upload_ops *ops,
-	void (*part)(void *user, const char *field, const char *filename), void *user);
+	bool (*part)(void *user, const char *field, const char *filename), void *user);
 void http_upload_resume(struct http_request *rq);
 
 /* ---- its answer: one of these -------------------------------------------------------------- */

@@ -58,7 +58,8 @@ struct http_conn {
 	uid_t uid;
 	char *uri; /* as it came, of the request whose headers are being read */
 	struct http_request *rq; /* at hand */
-	struct http_holder *from, *key; /* whose it is: by where it comes from; by its key, NULL: none */
+	struct http_holder *from,
+		*key; /* whose it is: by where it comes from; by its key, NULL: none */
 	struct loop_watch *watch; /* for its client's hang-up; NULL: it has come */
 	bool known; /* http_admit() */
 	bool hung; /* the client sends no more */
@@ -72,7 +73,13 @@ struct http_pair {
 
 enum http_body { HTTP_DISCARD, HTTP_COLLECT, HTTP_UPLOAD, HTTP_FORM };
 enum http_answer { HTTP_NO_ANSWER, HTTP_WHOLE, HTTP_STREAM, HTTP_UPGRADE };
-enum http_part { HTTP_PART_NONE, HTTP_PART_FILE, HTTP_PART_OVER };
+enum http_part { HTTP_PART_NONE, HTTP_PART_FILE, HTTP_PART_OTHER };
+
+/* A part of a form that begins in the held bytes. */
+struct http_form_part {
+	size_t at; /* of its first byte in them */
+	char *field, *filename;
+};
 
 struct http_request {
 	struct http_server *s;
@@ -111,9 +118,11 @@ struct http_request {
 	void *body_user;
 	struct MHD_PostProcessor *form;
 	enum http_part part;
-	void (*on_part)(void *user, const char *field, const char *filename);
-	char *part_field, *part_name;
+	bool (*on_part)(void *user, const char *field, const char *filename);
+	char *part_field, *part_name; /* of the one at hand */
 	uint64_t part_bytes;
+	struct http_form_part *parts; /* not told yet, in their order */
+	size_t n_parts;
 	char *held; /* taken off the form, not yet taken by data() */
 	size_t held_at, held_len, held_size;
 
