@@ -62,6 +62,7 @@ static int parse_options(struct args *a, int argc, char **argv, struct err *err)
 		{"force", no_argument, NULL, 'f'},
 		{"from-stage", required_argument, NULL, 's'},
 		{"accel", required_argument, NULL, 'a'},
+		{"monitor", required_argument, NULL, 'm'},
 		{"json", no_argument, NULL, 'j'},
 		{"store", required_argument, NULL, 'S'},
 		{"help", no_argument, NULL, 'h'},
@@ -90,6 +91,9 @@ static int parse_options(struct args *a, int argc, char **argv, struct err *err)
 				return err_set(
 					err, EINVAL, "--accel %s: must be kvm or tcg", optarg);
 			accel = true;
+			break;
+		case 'm': /* checked where monitors are looked for */
+			setenv("PARBAKE_MONITOR", optarg, 1);
 			break;
 		case 'j':
 			a->json = true;

@@ -20,6 +20,7 @@
 
 #include "common/fault.h"
 #include "common/file.h"
+#include "common/rfc3339.h"
 #include "store/store_private.h"
 
 struct store_blob {
@@ -310,13 +311,11 @@ static int put_json(struct store *s, const json_t *value, const char *media, siz
 	return store_blob_put(s, text, strlen(text), ret, err);
 }
 
-static int format_time(int64_t seconds, char ret[static 32], struct err *err)
+static int format_time(int64_t seconds, char ret[static RFC3339_SIZE], struct err *err)
 {
-	time_t t = (time_t)seconds;
-	struct tm tm;
-
-	if (seconds < 0 || !gmtime_r(&t, &tm) || strftime(ret, 32, "%Y-%m-%dT%H:%M:%SZ", &tm) != 20)
+	if (seconds < 0 || seconds > INT64_MAX / 1000000000)
 		return err_set(err, EINVAL, "publish: %lld is not a time", (long long)seconds);
+	rfc3339_text(seconds * 1000000000, 0, ret);
 	return 0;
 }
 
@@ -324,7 +323,7 @@ static int format_time(int64_t seconds, char ret[static 32], struct err *err)
 struct parts {
 	struct store_ref ref;
 	struct store_layer all[STORE_LAYERS_MAX + 2]; /* layers, config, manifest */
-	char when[32];
+	char when[RFC3339_SIZE];
 };
 
 static int check_names(const char *name, const char *tag_name, unsigned n_layers, struct parts *ret,
