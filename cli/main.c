@@ -30,12 +30,14 @@ static const struct command {
 	const char *options; /* lines of the help page */
 } commands[] = {
 	{"bake", cmd_bake,
-		"RECIPE… [--tag TAG] [--force] [--from-stage STAGE] [--accel tcg|kvm] [--monitor kvm|qemu] "
+		"RECIPE… [--tag TAG] [--force] [--from-stage STAGE] [--until root] [--accel tcg|kvm] [--monitor kvm|qemu] "
 		"[--json] [--store DIR]",
 		"make snapshots from recipes",
 		"  --tag TAG          publish under NAME:TAG (latest)\n"
 		"  --force            do every stage anew, whatever is cached\n"
 		"  --from-stage S     do stage S and those after it anew: source, root, guest\n"
+		"  --until root       make the root disk, into the cache, and no more: needs no guest "
+		"kernel\n"
 		"  --accel A          bake for kvm or tcg (what this host has)\n"
 		"  --monitor M        bake with parbake-vmm (kvm) or QEMU (qemu; what works best)\n"
 		"  --json             events, one JSON object a line\n"},

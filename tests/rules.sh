@@ -32,6 +32,8 @@ done <<-'END'
 END
 like "$(wrong_include common/err.h common/file.h)" "headers go in a circle" "headers that include each other are found"
 
+ok "the picture of the tree is drawn from its rules" cmp docs/architecture.svg <(python3 docs/architecture.py)
+
 # library: the files that may include its headers
 library() { # HEADER-PATTERN FILE-PATTERN NAME
 	is "$(git grep -lE "^#include <($1)" -- '*.c' '*.h' ':!tests' ':!vmm/qemu/trimmed' | grep -vE "^($2)" | tr '\n' ' ')" "" \
@@ -49,6 +51,8 @@ library 'microhttpd' 'pool/http/' libmicrohttpd
 library 'openssl/' 'common/digest' libcrypto
 library 'linux/userfaultfd' 'restore/pager/|vmm/qemu/preload_uffd|vmm/kvm/program/pager' userfaultfd
 
+like "$(env -u MAKELEVEL -u MAKEFLAGS -u MFLAGS make -pnq help 2>/dev/null | grep '^MAKEFLAGS')" "-j$(nproc)( |\$)" \
+	"make uses all cores by itself"
 is "$(git ls-files '*.c' | grep -v '^tests/' | xargs grep -hoE '\b(fault_)?point\("[a-z.-]+"|"store\.open\.[a-z-]+"' | grep -oE '"[^"]+"' | sort -u |
 	while read -r name; do grep -qF "	$name," common/fault.c || echo "$name"; done | tr '\n' ' ')" "" \
 	"every fault point stands in the table of common/fault.c"
