@@ -93,7 +93,7 @@ enum proto_type {
 				 * T_BUSY */
 	PROTO_PORT = 42,        /* TCP to guest loopback: T_PORT; data both ways, channel 0 in, 1 out */
 	PROTO_IDENTITY = 43,    /* clock, entropy, names: before anything else in a clone */
-	PROTO_CLOCK = 44,       /* T_REALTIME_NS */
+	PROTO_CLOCK = 44,       /* T_REALTIME_NS, T_OFFSET_NS or neither; the REPLY has T_REALTIME_NS, as IDENTITY's */
 	PROTO_SYNCFS = 45,
 	PROTO_FREEZE = 46,      /* freeze the root's file system; T_TIMEOUT_MS: thaws by itself after it */
 	PROTO_THAW = 47,
@@ -154,6 +154,7 @@ enum proto_tag {
 	PROTO_T_LANGUAGE = 32,     /* [string] CODE, CONTEXT: of the interpreter, where one is started (default
 				    * Python); in replies: its name. A CODE without T_CONTEXT is for the
 				    * language's own: "default" is Python's, others have its name */
+	PROTO_T_OFFSET_NS = 33,    /* [i64] CLOCK: how far the guest's wall clock is behind (negative: ahead) */
 
 	/* replies */
 	PROTO_T_ERROR = 64,        /* [u32 errno, string ≤ PROTO_ERROR_MAX]: the request itself failed */

@@ -128,6 +128,8 @@ static void change_captured(
 	(void)reply;
 	for (unsigned i = 0; i < n_fds; i++)
 		close(fds[i]);
+	if (m->sb && m->sb->guest) /* it was paused for that, and goes on */
+		guest_clock_doubt(m->sb->guest);
 	/* where the connection broke its end is about to be told, and says more */
 	if (c && error != ECONNRESET)
 		c->captured(c, error, text ? text : "");
