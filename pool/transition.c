@@ -39,6 +39,7 @@
 #include "pool/transition_private.h"
 #include "pool/version_private.h"
 #include "pool/work_private.h"
+#include "vmm/guest/guest.h"
 
 /* ---- what changes share ------------------------------------------------------------------------ */
 
