@@ -15,7 +15,9 @@
 #define CLOCK_EVERY_NS 60000000000ll
 #define CLOCK_LEAST_NS 200000ll /* nobody needs better */
 #define CLOCK_SHORT_NS 1500000ll /* a round trip that is short enough not to try again */
-#define CLOCK_TRIES 5
+#define CLOCK_TRIES 20
+#define CLOCK_FAR_NS 5000000ll /* surely off by so much it is corrected at once, and then better */
+#define CLOCK_GOOD_NS 4000000ll /* a round trip whose middle is good enough to be believed */
 
 struct clock_query {
 	struct guest *g;
@@ -56,22 +58,39 @@ static void shift(struct guest *g, int64_t offset_ns)
 
 static void ask(struct clock_query *q);
 
+/* The least that a clock is off by, when a round trip of @took_ns says @off_ns. */
+static int64_t surely_off(int64_t off_ns, int64_t took_ns)
+{
+	if (llabs(off_ns) <= took_ns / 2)
+		return 0;
+	return off_ns > 0 ? off_ns - took_ns / 2 : off_ns + took_ns / 2;
+}
+
 static void told(void *user, const struct guest_reply *reply)
 {
 	struct clock_query *q = user;
 	int64_t there = reply_realtime(reply), took = clock_now_ns() - q->asked_ns;
+	int64_t off = q->asked_realtime_ns + took / 2 - there;
 
-	if (there && (q->tries == 0 || took < q->best_ns)) {
+	/* the first may have waited for the guest to say hello: its middle means little */
+	if (there && !q->tries && llabs(surely_off(off, took)) > CLOCK_FAR_NS) {
+		shift(q->g, surely_off(off, took));
+		q->tries = 1;
+		ask(q); /* behind the correction, so it tells what is left */
+		return;
+	}
+	if (there && took < q->best_ns) {
 		q->best_ns = took;
-		q->off_ns = q->asked_realtime_ns + took / 2 - there;
+		q->off_ns = off;
 	}
 	if (there && took > CLOCK_SHORT_NS && ++q->tries < CLOCK_TRIES) {
 		ask(q);
 		return;
 	}
 	/* an agent of before knows no such question */
-	if (there && llabs(q->off_ns) > q->best_ns / 2 && llabs(q->off_ns) > CLOCK_LEAST_NS)
-		shift(q->g, q->off_ns);
+	off = surely_off(q->off_ns, q->best_ns);
+	if (there && llabs(off) > CLOCK_LEAST_NS)
+		shift(q->g, q->best_ns <= CLOCK_GOOD_NS ? q->off_ns : off);
 	free(q);
 }
 
@@ -96,6 +115,7 @@ void guest_clock_check(struct guest *g)
 	if (!q)
 		return;
 	q->g = g;
+	q->best_ns = INT64_MAX;
 	g->clock_asked_at = now;
 	ask(q);
 }
