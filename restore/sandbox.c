@@ -443,6 +443,9 @@ void sandbox_explain(struct sandbox *sb, struct err *err)
 	else
 		ended = sb->machine && machine_end_signal(sb->machine);
 	template_explain(sb->t, ended, err);
+	if (ended)
+		err_append(err, "\n`parbake verify %s` reads what it is made of, in the cache too",
+			template_label(sb->t));
 	/* of a machine that has ended the error has them already */
 	if (!sb->machine || strstr(err->text, " said last:"))
 		return;

@@ -206,6 +206,7 @@ static int load_wset(
 	const struct store_layer *l = store_layer(m, STORE_MEDIA_WSET);
 	cleanup_json json_t *obj = NULL;
 	cleanup_free char *buf = NULL;
+	char digest[DIGEST_TEXT_SIZE];
 	cleanup_fd int fd = -1;
 	int r;
 
@@ -223,6 +224,12 @@ static int load_wset(
 	r = file_pread_full(fd, buf, l->bytes, 0);
 	if (r < 0)
 		return err_sys(err, -r, "%s: read the working set", t->label);
+	digest_buffer(buf, l->bytes, digest);
+	if (strcmp(digest, l->digest) != 0)
+		return err_set(err, EBADMSG,
+			"%s: the working set in the store is damaged: rebake it with "
+			"`parbake bake --force`",
+			t->label);
 	r = json_parse("the working set", buf, l->bytes, &obj, err);
 	return r < 0 ? r : snapshot_ranges_from_json(obj, t->config.memory_bytes, &t->wset, err);
 }
