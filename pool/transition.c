@@ -39,6 +39,7 @@
 #include "pool/transition_private.h"
 #include "pool/version_private.h"
 #include "pool/work_private.h"
+#include "vmm/guest/guest.h"
 
 /* ---- what changes share ------------------------------------------------------------------------ */
 
@@ -128,6 +129,8 @@ static void change_captured(
 	(void)reply;
 	for (unsigned i = 0; i < n_fds; i++)
 		close(fds[i]);
+	if (m->sb && m->sb->guest) /* it was paused for that, and goes on */
+		guest_clock_doubt(m->sb->guest);
 	/* where the connection broke its end is about to be told, and says more */
 	if (c && error != ECONNRESET)
 		c->captured(c, error, text ? text : "");

@@ -72,6 +72,7 @@ struct guest {
 	/* synchronising */
 	bool synced;
 	int64_t synced_at; /* CLOCK_MONOTONIC ns */
+	int64_t clock_asked_at; /* the same; 0: never */
 	bool hold; /* SYNC may have to be sent again: keep requests back until HELLO */
 	bool sync_begun;
 	uint8_t nonce[PROTO_NONCE_LEN];
