@@ -68,7 +68,8 @@ static const struct command {
 		"  --keep-cache T     keep what was used within T (24h; 0: none)\n"
 		"  --dry-run          only say what would go\n"},
 	{"bench", cmd_bench,
-		"create|boot|exec|load|density|fault|image|ab|compare|report [OPTIONS] …",
+		"create|boot|exec|load|density|fault|image|ab|compare|history|bisect|report "
+		"[OPTIONS] …",
 		"measure creates and what they are made of; compare, report, gate",
 		"  create TEMPLATE    create latency by mode: n, p50, p90, p99, max and the parts\n"
 		"    -n N             creates per mode (100)\n"
@@ -126,6 +127,19 @@ static const struct command {
 		"--across "
 		"host,accel,\n"
 		"                     template,parbake, --strict, --only TEXT\n"
+		"  history add DIR DOC.json   keep a measurement by commit; --commit, --branch, "
+		"--time "
+		"(else git's),\n"
+		"                     --release NAME, --note TEXT\n"
+		"  history show DIR   a table; trend DIR --report PAGE: charts with steps marked; "
+		"--branch B\n"
+		"  history gate DIR   is the newest slower than branch main's since the last "
+		"release? "
+		"as compare\n"
+		"  bisect GOOD BAD    git bisect run by bench ab; --template T, --build CMD, "
+		"--program "
+		"PATH,\n"
+		"                     -- OPTIONS of ab\n"
 		"  report DOC…        several documents as one\n"
 		"  each but compare:  --json (everything, raw samples too), --save DOC.json, "
 		"--report PAGE.html,\n"
