@@ -50,14 +50,15 @@ static void say_value(struct report *rep, const char *value)
 	size_t n = json_array_size(rep->list);
 
 	if (n)
-		json_object_set_new(
-			json_array_get(rep->list, n - 1), "value", json_string(value));
+		json_object_set_new(json_array_get(rep->list, n - 1), "value", json_string(value));
 }
 
 static const char *monitor_why(const struct monitor_facts *facts)
 {
 	if (!strcmp(facts->origin, "PARBAKE_QEMU"))
 		return "PARBAKE_QEMU names it";
+	if (!facts->emulates)
+		return "parbake's own, for hosts with KVM: nothing in it but what a machine needs";
 	return facts->hands_over ? "the trimmed build of `make monitor`: starts fastest"
 				 : "the distribution's, in PATH";
 }
