@@ -296,7 +296,7 @@ static int need_pager(struct template *t, struct err *err)
 	return connect_pager(t, err);
 }
 
-/* Without userfaultfd: the template's memory with the difference over it, in a file of the machine's own. */
+/* Without userfaultfd: the template's memory with the delta over it, in a file of the machine's own. */
 static int private_memory(struct template *t, struct memory_delta *own, int *ret, struct err *err)
 {
 	cleanup_fd int fd = memfd_create("parbake-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -329,7 +329,7 @@ int template_memory(struct template *t, const struct template_own *own, int *ret
 		r = pager_client_attach(t->pager, own ? own->image_fd : -1,
 			own ? own->ranges : NULL, &sock, &own_in, err);
 	if (r == 0 && own && sock < 0) {
-		r = private_memory(t, own->difference, &memory, err);
+		r = private_memory(t, own->delta, &memory, err);
 	} else if (r == 0) {
 		memory = fcntl(pager_client_memory_fd(t->pager), F_DUPFD_CLOEXEC, 3);
 		if (memory < 0)
