@@ -4,6 +4,10 @@
 # shows the commands. SAN=address|thread|undefined builds into a directory of its own.
 
 MAKEFLAGS += --no-builtin-rules
+# all cores, unless the command line has a -j of its own, which wins
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc)
+endif
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -32,11 +36,11 @@ BASE_CFLAGS = -std=gnu11 $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -I. \
 	-DPARBAKE_VERSION='"$(VERSION)"' -DPARBAKE_LIBDIR='"$(LIBDIR)"' \
 	-fstack-protector-strong -fno-strict-aliasing -MMD -MP \
 	$(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
-LIBS := -larchive -lext2fs -lcom_err -lzstd -lcurl -linih -ljansson -lcrypto -lmicrohttpd -lpthread -lm
+LIBS := -larchive -lext2fs -lcom_err -lzstd -lcurl -linih -ljansson -lcrypto -lmicrohttpd -lz -lpthread -lm
 LDFLAGS += $(if $(SAN),-fsanitize=$(SAN))
 
 LIB_PARTS := common store vmm vmm/guest vmm/qemu vmm/kvm egress restore restore/pager bake bake/plan bake/ext4 bake/fetch bake/recipe \
-	bake/source pool pool/http pool/envd pool/api pool/keeper pool/daemon benches
+	bake/source pool pool/http pool/relay pool/envd pool/api pool/keeper pool/daemon benches
 LIB_SRC := $(filter-out vmm/qemu/preload_%.c,$(wildcard $(LIB_PARTS:%=%/*.c)))
 CLI_SRC := $(wildcard cli/*.c)
 AGENT_SRC := $(wildcard agent/*.c)
@@ -254,9 +258,16 @@ lint:
 .PHONY: demo
 demo: setup
 	@$(MAKE) --no-print-directory all
-	@$(MAKE) --no-print-directory kernel
-	@$(MAKE) --no-print-directory monitor || echo "demo: going on with the QEMU in PATH" >&2
+	@$(MAKE) --no-print-directory kernel demo-monitor demo-roots
 	@bash benches/demo.sh
+
+# Beside the compilers: much of what these do is waiting for an archive or a disk.
+.PHONY: demo-monitor demo-roots
+demo-monitor:
+	@$(MAKE) --no-print-directory monitor || echo "demo: going on with the QEMU in PATH" >&2
+
+demo-roots: $(PARBAKE)
+	@for name in base code-interpreter; do ./$(PARBAKE) bake $$name --until root || exit; done
 
 .PHONY: bench
 bench: all kernel monitor $(PEERS)
@@ -304,5 +315,9 @@ install: all kernel
 .PHONY: clean
 clean:
 	rm -rf build build-* parbake
+
+# `make setup all kernel`, `make clean all`: first the one, then the others
+FIRST := $(filter setup clean,$(MAKECMDGOALS))
+$(LIB_OBJ) $(CLI_OBJ) $(PEERS_OBJ) $(GATE_OBJ) $(AGENT_OBJ) $(VMM_OBJ) $(PRELOAD) kernel monitor: | $(FIRST)
 
 -include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(PEERS_OBJ:.o=.d) $(GATE_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d) $(DRIVE_BIN:%=%.d) $(B)/preload.d $(VMM_OBJ:.o=.d)

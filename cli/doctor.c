@@ -50,19 +50,20 @@ static void say_value(struct report *rep, const char *value)
 	size_t n = json_array_size(rep->list);
 
 	if (n)
-		json_object_set_new(
-			json_array_get(rep->list, n - 1), "value", json_string(value));
+		json_object_set_new(json_array_get(rep->list, n - 1), "value", json_string(value));
 }
 
 static const char *monitor_why(const struct monitor_facts *facts)
 {
 	if (!strcmp(facts->origin, "PARBAKE_QEMU"))
 		return "PARBAKE_QEMU names it";
+	if (!facts->emulates)
+		return "parbake's own, for hosts with KVM: nothing in it but what a machine needs";
 	return facts->hands_over ? "the trimmed build of `make monitor`: starts fastest"
 				 : "the distribution's, in PATH";
 }
 
-/* What machines run with from here on; for programs as "value", too. */
+/* What machines run with from here on; for programs as "value", too. @facts NULL: there is no monitor. */
 static void check_accel(struct report *rep, const struct monitor_facts *facts)
 {
 	enum machine_accel accel;
@@ -73,6 +74,8 @@ static void check_accel(struct report *rep, const struct monitor_facts *facts)
 		say(rep, BAD, "accelerator", "%s", err.text);
 		return;
 	}
+	if (!facts)
+		return;
 	why = monitor_accel_reason(facts, accel);
 	say(rep, accel == MACHINE_KVM ? GOOD : WORSE, "accelerator", "%s", why);
 	say_value(rep, machine_accel_name(accel));
@@ -87,6 +90,7 @@ static void check_monitor(struct report *rep)
 	monitor_forget();
 	if (monitor_probe(&first, &err) < 0) {
 		say(rep, BAD, "monitor", "%s", err.text);
+		check_accel(rep, NULL); /* it may be for want of what was asked for */
 		return;
 	}
 	say(rep, GOOD, "monitor", "%s %s, %s (%s)", first->name, first->version, first->program,

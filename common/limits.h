@@ -105,6 +105,7 @@
 #define LIMIT_LEASE_MS 31536000000LL /* a year */
 #define LIMIT_KILL_MS 10000 /* a machine that is not gone by then after SIGKILL is told as such */
 #define LIMIT_CAPTURE_MS 600000
+#define LIMIT_CAPTURE_HANG_MS 30000 /* beyond that: a keeper that hangs in the kernel is killed */
 #define LIMIT_CAPTURE_RANGES                                                                       \
 	400000 /* of memory in a capture: half of what LIMIT_JSON_BYTES holds */
 #define LIMIT_DRAIN_MS 15000 /* that a daemon told to end waits for its open requests */
@@ -117,7 +118,10 @@
 #define LIMIT_HTTP_BUFFER (256 * KIB) /* of an answer, kept for a client that reads slowly */
 #define LIMIT_HTTP_DISCARD                                                                         \
 	(1 * MIB) /* of a body that nobody asked for; more of it ends the connection */
-#define LIMIT_HTTP_ANSWER_HEADERS 32 /* that a handler adds */
+#define LIMIT_HTTP_ANSWER_HEADERS 68 /* that a handler adds */
+#define LIMIT_RELAY_HEADERS 64 /* of the answer of a server in a sandbox */
+#define LIMIT_RELAY_HEAD (64 * KIB) /* of its head */
+#define LIMIT_RELAY_SANDBOX 64 /* requests at once for one sandbox's servers; its agent has 128 streams */
 #define LIMIT_HTTP_IDLE_S                                                                          \
 	60 /* for a request to come, its body included; an upload to get on, an answer to go */
 #define LIMIT_HTTP_STALL_S                                                                         \

@@ -5,6 +5,7 @@
  * output as text, or, with "stream": true, a line of JSON for each piece of output, in base64, and
  * one for the end.
  */
+#include "common/buffer.h"
 #include "pool/envd/envd_private.h"
 
 #include <stdlib.h>
@@ -18,7 +19,7 @@ struct exec_call {
 	struct envd_call call;
 	struct envd_process *p; /* NULL: it has ended */
 	bool stream;
-	struct envd_buf out, err;
+	struct buffer out, err;
 };
 
 static void exec_started(struct envd_call *c, uint32_t pid)
@@ -39,7 +40,7 @@ static void exec_data(
 
 	(void)pty;
 	if (!e->stream) {
-		envd_buf_append(channel == PROTO_OUT ? &e->out : &e->err, bytes, len);
+		buffer_append(channel == PROTO_OUT ? &e->out : &e->err, bytes, len);
 		return;
 	}
 	text = base64_encode(bytes, len);
@@ -65,7 +66,7 @@ static json_t *exec_result(const struct envd_end *end)
 	return r;
 }
 
-static json_t *exec_text(const struct envd_buf *b)
+static json_t *exec_text(const struct buffer *b)
 {
 	return json_lossy(b->bytes + b->head, b->len);
 }
@@ -116,8 +117,8 @@ static void exec_destroy(struct envd_call *c)
 {
 	struct exec_call *e = (struct exec_call *)c;
 
-	envd_buf_free(&e->out);
-	envd_buf_free(&e->err);
+	buffer_free(&e->out);
+	buffer_free(&e->err);
 }
 
 static void exec_keepalive(struct envd_call *c)

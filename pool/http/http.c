@@ -13,7 +13,7 @@
  * its request must have come, its upload have got on, its answer have gone. One that is late is
  * shut down, which MHD sees as a hang-up. Suspended ones wait for us and are not late.
  *
- * Requests outlive their connection where they must: http_request.c.
+ * Requests outlive their connection where they must: request.c.
  */
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -330,7 +330,7 @@ static void *saw_uri(void *cls, const char *uri, struct MHD_Connection *mhd)
 	return NULL;
 }
 
-/* Decoding is ours (http_request.c). */
+/* Decoding is ours (request.c). */
 static size_t unescape_nothing(void *cls, struct MHD_Connection *mhd, char *text)
 {
 	(void)cls;
@@ -475,7 +475,7 @@ int http_server_new(
 	s->max_bodies = LIMIT_HTTP_BODIES;
 	s->idle_ns = LIMIT_HTTP_IDLE_S * SECOND;
 	s->stall_ns = LIMIT_HTTP_STALL_S * SECOND;
-	s->mhd = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME |
+	s->mhd = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_ALLOW_UPGRADE |
 			MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG,
 		0, NULL, NULL, handle, s, MHD_OPTION_EXTERNAL_LOGGER, said, NULL,
 		MHD_OPTION_CONNECTION_LIMIT, (unsigned)LIMIT_HTTP_CONNECTIONS + 8,
@@ -529,8 +529,9 @@ void http_server_quiesce(struct http_server *s)
 	}
 	for (struct http_conn *c = s->conns; c; c = c->next) {
 		/* what has not come whole has not begun; an upload has */
-		bool begun = c->rq && (c->rq->whole || c->rq->body == HTTP_UPLOAD ||
-			c->rq->body == HTTP_FORM || c->rq->queued);
+		bool begun = c->rq &&
+			(c->rq->whole || c->rq->body == HTTP_UPLOAD || c->rq->body == HTTP_FORM ||
+				c->rq->queued);
 
 		if (!begun)
 			http_conn_cut(c);
@@ -562,9 +563,11 @@ void http_server_stop(struct http_server *s)
 	loop_timer_cancel(s->breath);
 	loop_remove(s->watch);
 	/* MHD refuses to stop with suspended connections; their handlers see that we stop */
-	for (struct http_request *rq = s->requests; rq; rq = rq->next)
+	for (struct http_request *rq = s->requests; rq; rq = rq->next) {
+		http_upgrade_cut(rq);
 		if (rq->conn)
 			http_resume(rq);
+	}
 	if (s->mhd)
 		MHD_stop_daemon(s->mhd);
 }

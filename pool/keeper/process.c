@@ -4,7 +4,7 @@
  *
  * It owns one sandbox and does one thing at a time: while it waits for its monitor it hears nothing else,
  * since whoever waits is waiting for just that. What must not wait (a kill) does not go through it but
- * through pidfds; what it hears late (a lease that ended while a capture was written) it does then.
+ * through pidfds; what it hears late (a lease that ended while a checkpoint was written) it does then.
  *
  * It ends in one place, keeper_process_end(): the machine first, then the name, then the word to the daemon, so that
  * who hears of the end finds nothing left. Should it be killed, the machine dies with it (machine_start()),
@@ -23,6 +23,7 @@
 #include "common/fault.h"
 #include "common/log.h"
 #include "common/str.h"
+#include "common/watchdog.h"
 #include "pool/keeper/process_private.h"
 
 /* ---- the end ------------------------------------------------------------------------------- */
@@ -111,6 +112,18 @@ static bool stays(int r)
 	return r == -ETIMEDOUT || r == -ECONNABORTED || r == -EPERM || r == -ENOTSUP;
 }
 
+int keeper_process_capture(struct keeper_process *k, const char *dir, bool go_on,
+	struct checkpoint_info *ret, struct err *err)
+{
+	struct watchdog w;
+	int r;
+
+	watchdog_start(&w, LIMIT_CAPTURE_MS + LIMIT_CAPTURE_HANG_MS, NULL);
+	r = sandbox_capture(k->sb, dir, go_on, clock_deadline(LIMIT_CAPTURE_MS), ret, err);
+	watchdog_stop(&w);
+	return r;
+}
+
 static void lease_ended(void *user)
 {
 	struct keeper_process *k = user;
@@ -121,8 +134,7 @@ static void lease_ended(void *user)
 	k->on_lease = NULL;
 	if (!k->pause_dir)
 		keeper_process_end(k, 0, "its lease has ended");
-	r = sandbox_capture(
-		k->sb, k->pause_dir, false, clock_deadline(LIMIT_CAPTURE_MS), &info, &err);
+	r = keeper_process_capture(k, k->pause_dir, false, &info, &err);
 	if (r == 0)
 		keeper_process_end(k, 0, "its lease has ended: it is paused");
 	err_prefix(&err, "its lease has ended, and it could not be paused");
@@ -331,8 +343,8 @@ static int make_shell(struct keeper_process *k, const struct keeper_start *start
 		k->l, machine_pidfd(sandbox_machine(k->sb)), POLLIN, machine_ended, k, err);
 	if (!k->on_machine)
 		return -EIO;
-	k->on_monitor = loop_add(k->l, machine_event_fd(sandbox_machine(k->sb)), POLLIN,
-		monitor_said, k, err);
+	k->on_monitor = loop_add(
+		k->l, machine_event_fd(sandbox_machine(k->sb)), POLLIN, monitor_said, k, err);
 	return k->on_monitor ? 0 : -EIO;
 }
 

@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "common/clock.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/sock.h"
@@ -27,6 +28,7 @@
 #include "restore/pager/uffd.h"
 
 #define BATCHES 8 /* read in one turn before others have theirs */
+#define TURN_NS 10000000 /* to take in a removal of all memory takes a tenth of that */
 #define AGAINS                                                                                     \
 	64 /* answers refused with EAGAIN in one turn, before its faults are sent round again */
 
@@ -391,7 +393,7 @@ static void serve_fault(struct pager *p, struct pager_worker *w, struct pager_ma
 			/* one that goes on removing pages must not keep us from its siblings */
 			if (n == 0)
 				sched_yield();
-			if (n >= 0 && ++m->refusals < AGAINS)
+			if (n >= 0 && ++m->refusals < AGAINS && clock_now_ns() < m->turn_ends)
 				continue;
 		}
 		/* not now: it is woken, faults again, and comes back in its turn */
@@ -415,12 +417,18 @@ static void serve_queue(struct pager *p, struct pager_worker *w, struct pager_ma
 	}
 }
 
+static void turn_begin(struct pager_machine *m)
+{
+	m->refusals = 0;
+	m->turn_ends = clock_now_ns() + TURN_NS;
+}
+
 bool pager_machine_faults(struct pager *p, struct pager_worker *w, struct pager_machine *m)
 {
 	bool again;
 
 	pthread_mutex_lock(&m->turn);
-	m->refusals = 0;
+	turn_begin(m);
 	for (int i = 0; i < BATCHES && !m->ended; i++) {
 		ssize_t n = pager_machine_read(m);
 
@@ -429,7 +437,7 @@ bool pager_machine_faults(struct pager *p, struct pager_worker *w, struct pager_
 		if (n <= 0 && m->n_queue == 0)
 			break;
 		serve_queue(p, w, m);
-		if (n < PAGER_MSGS)
+		if (n < PAGER_MSGS || clock_now_ns() >= m->turn_ends)
 			break;
 	}
 	again = !m->ended;
@@ -469,7 +477,7 @@ bool pager_machine_between(struct pager *p, struct pager_worker *w, struct pager
 {
 	if (pager_machine_read(m) < 0)
 		return false;
-	m->refusals = 0;
+	turn_begin(m);
 	serve_queue(p, w, m);
 	return !m->ended;
 }

@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "common/buffer.h"
 #include "common/clock.h"
 #include "common/sock.h"
 #include "pool/envd/envd.h"
@@ -284,7 +285,7 @@ __attribute__((unused)) static int with_pid(const char *method, unsigned pid, co
 /* The messages of a stream of envelopes, one a line; the last one's flags in *@ret_flags. */
 static char *messages(const struct answer *a, unsigned *ret_flags)
 {
-	struct envd_buf b = {0};
+	struct buffer b = {0};
 	const uint8_t *p = (const uint8_t *)a->body;
 
 	*ret_flags = 99;
@@ -296,18 +297,18 @@ static char *messages(const struct answer *a, unsigned *ret_flags)
 		at += ENVD_ENVELOPE_HEAD;
 		if (n > a->len - at)
 			break;
-		envd_buf_append(&b, p + at, n);
-		envd_buf_append(&b, "\n", 1);
+		buffer_append(&b, p + at, n);
+		buffer_append(&b, "\n", 1);
 		at += n;
 	}
-	envd_buf_append(&b, "", 1);
+	buffer_append(&b, "", 1);
 	return (char *)b.bytes;
 }
 
 /* What events carry, put together: of {"event":{"data":{@key: …}}} or {"type": @key, "data": …}. */
-static struct envd_buf carried(const char *lines, const char *key)
+static struct buffer carried(const char *lines, const char *key)
 {
-	struct envd_buf b = {0};
+	struct buffer b = {0};
 
 	for (const char *line = lines; *line;) {
 		const char *end = strchrnul(line, '\n');
@@ -322,7 +323,7 @@ static struct envd_buf carried(const char *lines, const char *key)
 		if (d &&
 			envd_base64_decode(
 				json_string_value(d), json_string_length(d), &bytes, &len)) {
-			envd_buf_append(&b, bytes, len);
+			buffer_append(&b, bytes, len);
 			free(bytes);
 		}
 		json_decref(v);

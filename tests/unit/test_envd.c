@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Using a sandbox over HTTP: commands, against the real agent. */
+#include "common/buffer.h"
 #include "tests/unit/envd_rig.h"
 
 #include <signal.h>
@@ -120,7 +121,7 @@ static void test_exec_stream(void)
 	struct answer a = post("/exec",
 		"{\"cmd\":\"head -c 3000000 /dev/urandom | tee /tmp/parbake-wire-random; "
 		"exit 3\",\"stream\":true}");
-	struct envd_buf out = carried(a.body, "stdout");
+	struct buffer out = carried(a.body, "stdout");
 	cleanup_free char *file = NULL;
 	size_t len = 0;
 
@@ -133,7 +134,7 @@ static void test_exec_stream(void)
 	ok(len == 3000000 && out.len == len && !memcmp(out.bytes + out.head, file, len),
 		"byte for byte");
 	unlink("/tmp/parbake-wire-random");
-	envd_buf_free(&out);
+	buffer_free(&out);
 	answer_free(&a);
 }
 
@@ -255,7 +256,7 @@ static char *start_lines(const char *headers, const char *body, struct answer *r
 static void test_start(void)
 {
 	struct answer a;
-	struct envd_buf out;
+	struct buffer out;
 	char *lines = start_lines(CONNECT,
 		"{\"process\":{\"cmd\":\"/bin/sh\",\"args\":[\"-c\",\"echo $A $E; echo err >&2; "
 		"exit 5\"],"
@@ -266,10 +267,10 @@ static void test_start(void)
 	ok(!strncmp(lines, "{\"event\":{\"start\":{\"pid\":", 25), "its first event");
 	out = carried(lines, "stdout");
 	ok(out.len == 11 && !memcmp(out.bytes + out.head, "template e\n", 11), "its output");
-	envd_buf_free(&out);
+	buffer_free(&out);
 	out = carried(lines, "stderr");
 	ok(out.len == 4 && !memcmp(out.bytes + out.head, "err\n", 4), "its standard error");
-	envd_buf_free(&out);
+	buffer_free(&out);
 	has_str(lines,
 		"\"end\":{\"error\":\"exit status "
 		"5\",\"exitCode\":5,\"exited\":true,\"status\":\"exit status 5\"}",
@@ -305,7 +306,7 @@ static void test_start(void)
 		&a);
 	out = carried(lines, "pty");
 	ok(out.len == 7 && !memcmp(out.bytes + out.head, "11 22\r\n", 7), "a terminal");
-	envd_buf_free(&out);
+	buffer_free(&out);
 	free(lines);
 	answer_free(&a);
 }
@@ -329,6 +330,9 @@ static void test_start_wrong(void)
 	a = call("POST", "/process.Process/List", "Content-Type: application/proto\r\n", "");
 	is_int(a.status, 415, "nor in plain requests");
 	answer_free(&a);
+	a = call("POST", "/exec", JSON "Content-Encoding: gzip\r\n", "{\"cmd\":\"true\"}");
+	is_int(a.status, 415, "a request in gzip");
+	answer_free(&a);
 	a = post("/process.Process/SendSignal",
 		"{\"process\":{\"pid\":4000000},\"signal\":\"SIGNAL_SIGKILL\"}");
 	is_int(a.status, 404, "a number that is none");
@@ -345,7 +349,7 @@ static void test_input(void)
 		ask_stream("/process.Process/Start", CONNECT, "{\"process\":{\"cmd\":\"cat\"}}");
 	unsigned pid = pid_of(&c), bad = 0, flags;
 	uint8_t *bytes = malloc(INPUT);
-	struct envd_buf out;
+	struct buffer out;
 	struct answer a;
 	char *lines;
 
@@ -374,7 +378,7 @@ static void test_input(void)
 	out = carried(lines, "stdout");
 	ok(out.len == INPUT && !memcmp(out.bytes + out.head, bytes, INPUT), "all of it came back");
 	has_str(lines, "\"exitCode\":0", "and it ended well");
-	envd_buf_free(&out);
+	buffer_free(&out);
 	free(lines);
 	free(bytes);
 	answer_free(&a);
@@ -413,11 +417,11 @@ static void test_control(void)
 	{
 		unsigned flags;
 		char *lines = messages(&a, &flags);
-		struct envd_buf out = carried(lines, "pty");
+		struct buffer out = carried(lines, "pty");
 
 		ok(memmem(out.bytes + out.head, out.len, "30 40", 5), "it had the new size");
 		has_str(lines, "\"exitCode\":4", "and ended by the signal's handler");
-		envd_buf_free(&out);
+		buffer_free(&out);
 		free(lines);
 	}
 	answer_free(&a);

@@ -7,8 +7,9 @@
  * The setup is sent before the process has started; what comes back first says that it is ready, or its end does that
  * it is not. The monitor hands its memory to the pager by itself, before it says so.
  */
-#include "vmm/kvm/control.h"
+#include "vmm/kvm/kvm.h"
 
+#include <assert.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -29,7 +30,24 @@
 struct kvm {
 	int control_fd;
 	bool ready;
+	unsigned stale; /* answers to come that nobody waits for any more */
+	uint32_t steps[KVM_STEPS];
 };
+
+const char *const kvm_step_names[] = {
+	[KVM_STEP_MEMORY] = "memory",
+	[KVM_STEP_VM] = "machine",
+	[KVM_STEP_IRQCHIP] = "irqchip",
+	[KVM_STEP_SLOTS] = "slots",
+	[KVM_STEP_VCPUS] = "vcpus",
+	[KVM_STEP_CPUID] = "cpuid",
+	[KVM_STEP_DEVICES] = "devices",
+	[KVM_STEP_THREADS] = "threads",
+	[KVM_STEP_FILTER] = "filter",
+	[KVM_STEP_READ] = "read",
+	[KVM_STEP_LOAD] = "load",
+};
+static_assert(sizeof(kvm_step_names) / sizeof(kvm_step_names[0]) == KVM_STEPS, "all named");
 
 /* What the process gets, by its numbers there; -1: not needed. Owned but for what the machine's spec lends. */
 struct child_fds {
@@ -208,11 +226,15 @@ static int take(struct machine *m, struct kvm_reply *ret, struct err *err)
 		if ((size_t)n < offsetof(struct kvm_reply, text))
 			return err_set(err, EPROTO, "the monitor says what makes no sense");
 		((char *)ret)[n] = '\0';
+		for (int i = 0; i < KVM_STEPS; i++)
+			k->steps[i] = ret->steps[i] ? ret->steps[i] : k->steps[i];
 		if (ret->command == KVM_READY)
 			k->ready = true;
 		else if (ret->command == KVM_DISK_ERROR)
 			snprintf(m->disk_error, sizeof(m->disk_error), "%.*s",
 				(int)sizeof(m->disk_error) - 1, ret->text);
+		else if (k->stale)
+			k->stale--;
 		else
 			return 1;
 	}
@@ -272,7 +294,10 @@ static int request(
 
 	if (r < 0 && r != -EPIPE)
 		return err_sys(err, -r, "ask the monitor");
-	return take_reply(m, (enum kvm_command)req->command, deadline, err);
+	r = take_reply(m, (enum kvm_command)req->command, deadline, err);
+	if (r == -ETIMEDOUT)
+		k->stale++;
+	return r;
 }
 
 static int kvm_restore(struct machine *m, int state_fd, int64_t deadline, struct err *err)
@@ -296,9 +321,14 @@ static int kvm_resume(struct machine *m, int64_t deadline, struct err *err)
 
 static int kvm_pause(struct machine *m, int64_t deadline, struct err *err)
 {
-	const struct kvm_request req = {.command = KVM_PAUSE};
+	const struct kvm_request req = {.command = KVM_PAUSE}, undo = {.command = KVM_RESUME};
+	struct kvm *k = m->driver;
+	int r = request(m, &req, -1, deadline, err);
 
-	return request(m, &req, -1, deadline, err);
+	/* should it come round to it, it is to go on at once */
+	if (r == -ETIMEDOUT && sock_send_fds(k->control_fd, &undo, sizeof(undo), NULL, 0) == 0)
+		k->stale++;
+	return r;
 }
 
 static int kvm_capture(struct machine *m, int state_fd, int64_t deadline, struct err *err)
@@ -314,6 +344,13 @@ static int kvm_read_memory(
 	const struct kvm_request req = {.command = KVM_READ_MEMORY, .offset = offset, .len = len};
 
 	return request(m, &req, fd, deadline, err);
+}
+
+void kvm_get_steps(const struct machine *m, uint32_t ret[static KVM_STEPS])
+{
+	const struct kvm *k = m->driver;
+
+	memcpy(ret, k->steps, sizeof(k->steps));
 }
 
 /* It translates nothing: a machine with KVM is not asked (monitor.c). */
