@@ -165,11 +165,12 @@ int vm_make(struct vm *vm, const struct kvm_setup *s, uint32_t *steps, struct er
 	vm_step(steps, KVM_STEP_VM, &t);
 	if (ioctl(vm->fd, KVM_SET_TSS_ADDR, TSS_AT) < 0)
 		return err_sys(err, errno, "KVM: a machine's own pages");
-	if (ioctl(vm->fd, KVM_CREATE_IRQCHIP, 0) < 0)
-		return err_sys(err, errno, "KVM: make the interrupt controllers");
-	vm_step(steps, KVM_STEP_IRQCHIP, &t);
+	/* memory before the controllers: in the other order it waits for a grace period of KVM's, 6 ms instead of 0.2 */
 	r = make_slots(vm, err);
 	vm_step(steps, KVM_STEP_SLOTS, &t);
+	if (r == 0 && ioctl(vm->fd, KVM_CREATE_IRQCHIP, 0) < 0)
+		return err_sys(err, errno, "KVM: make the interrupt controllers");
+	vm_step(steps, KVM_STEP_IRQCHIP, &t);
 	if (r == 0)
 		r = make_vcpus(vm, err);
 	vm_step(steps, KVM_STEP_VCPUS, &t);
