@@ -3,10 +3,16 @@
  * One epoll set and a sorted list of timers. A watch removed while a batch of
  * events is being handled may still be named by a later event of that batch, so it
  * is only marked, and freed when the batch is done.
+ *
+ * The kernel may refuse a watch for want of memory, or because a user's number of them is bounded
+ * (fs.epoll.max_user_watches): a guest can bring both about, and must not end its agent so. A watch that is
+ * refused is asked for by poll(2), again and again, until epoll takes it.
  */
 #include "agent/loop.h"
 
+#include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 
@@ -16,14 +22,23 @@ struct watch {
 	int fd;
 	watch_fn *fn;
 	void *user;
+	uint32_t events;
 	bool dead;
 	struct watch *next_dead;
+	bool refused; /* epoll does not have it */
+	struct watch *next_refused;
 };
 
 #define LOOP_BATCH 64
+#define LOOP_REFUSED_MS 10 /* between two looks at what epoll refuses */
+
+static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI && EPOLLERR == POLLERR &&
+		EPOLLHUP == POLLHUP,
+	"both speak of events alike");
 
 static int loop_fd = -1;
 static struct watch *loop_dead;
+static struct watch *loop_refused;
 static struct timer *loop_timers;
 static bool loop_stop;
 
@@ -38,26 +53,76 @@ struct watch *watch_add(int fd, uint32_t events, watch_fn *fn, void *user)
 	struct watch *w = agent_alloc(sizeof(*w));
 	struct epoll_event ev = {.events = events, .data.ptr = w};
 
-	*w = (struct watch){.fd = fd, .fn = fn, .user = user};
-	if (epoll_ctl(loop_fd, EPOLL_CTL_ADD, fd, &ev) < 0) {
+	*w = (struct watch){.fd = fd, .fn = fn, .user = user, .events = events};
+	if (epoll_ctl(loop_fd, EPOLL_CTL_ADD, fd, &ev) == 0)
+		return w;
+	if (errno != ENOMEM && errno != ENOSPC) {
 		free(w);
 		return NULL;
 	}
+	w->refused = true;
+	w->next_refused = loop_refused;
+	loop_refused = w;
 	return w;
+}
+
+static void refused_unlink(struct watch *w)
+{
+	for (struct watch **p = &loop_refused; *p; p = &(*p)->next_refused) {
+		if (*p == w) {
+			*p = w->next_refused; /* its own stays, for who stands at it */
+			break;
+		}
+	}
+	w->refused = false;
+}
+
+/* Will epoll have it now? */
+static bool refused_retry(struct watch *w)
+{
+	struct epoll_event ev = {.events = w->events, .data.ptr = w};
+
+	if (epoll_ctl(loop_fd, EPOLL_CTL_ADD, w->fd, &ev) < 0)
+		return false;
+	refused_unlink(w);
+	return true;
+}
+
+/* What epoll would have said of them. A callback may add and remove watches. */
+static void refused_look(void)
+{
+	for (struct watch *w = loop_refused; w; w = w->next_refused) {
+		struct pollfd p = {.fd = w->fd, .events = (short)(w->events & 0xfff)};
+
+		/* one that has fired and is not armed again is not asked for at all */
+		if (w->dead || !w->refused || w->events == EPOLLONESHOT || refused_retry(w) ||
+			poll(&p, 1, 0) <= 0)
+			continue;
+		if (w->events & EPOLLONESHOT)
+			w->events = EPOLLONESHOT;
+		w->fn(w->user, (uint32_t)p.revents);
+	}
 }
 
 void watch_set(struct watch *w, uint32_t events)
 {
 	struct epoll_event ev = {.events = events, .data.ptr = w};
 
-	epoll_ctl(loop_fd, EPOLL_CTL_MOD, w->fd, &ev);
+	if (!w) /* of what cannot be watched: it is always ready, and its owner has been told so */
+		return;
+	w->events = events;
+	if (!w->refused)
+		epoll_ctl(loop_fd, EPOLL_CTL_MOD, w->fd, &ev);
 }
 
 void watch_remove(struct watch *w)
 {
 	if (!w)
 		return;
-	epoll_ctl(loop_fd, EPOLL_CTL_DEL, w->fd, NULL);
+	if (w->refused)
+		refused_unlink(w);
+	else
+		epoll_ctl(loop_fd, EPOLL_CTL_DEL, w->fd, NULL);
 	w->dead = true;
 	w->next_dead = loop_dead;
 	loop_dead = w;
@@ -112,6 +177,8 @@ static int loop_timeout_ms(void)
 {
 	int64_t left;
 
+	if (loop_refused)
+		return LOOP_REFUSED_MS;
 	if (!loop_timers)
 		return -1;
 	left = loop_timers->at - agent_now();
@@ -153,6 +220,7 @@ void loop_run(bool (*turn)(void))
 			if (!w->dead)
 				w->fn(w->user, events[i].events);
 		}
+		refused_look();
 		loop_expire();
 		loop_bury();
 	}

@@ -15,9 +15,9 @@ typedef void watch_fn(void *user, uint32_t events);
 /* Set up; once. -errno. */
 int loop_init(void);
 
-/* Watch @fd (borrowed) for epoll's @events. NULL where the kernel refuses. */
+/* Watch @fd (borrowed) for epoll's @events. NULL where it is of a kind that cannot be watched, or is none. */
 struct watch *watch_add(int fd, uint32_t events, watch_fn *fn, void *user);
-/* Change what is waited for; arms an EPOLLONESHOT watch again. */
+/* Change what is waited for; arms an EPOLLONESHOT watch again. NULL: nothing. */
 void watch_set(struct watch *w, uint32_t events);
 /* Stop (NULL: nothing). @w is gone; its function is not called again, not even for an event
  * already collected. Call it before closing the descriptor. */

@@ -319,8 +319,9 @@ static void say_row(struct sum *sum, const struct pair *p, enum compare_verdict 
 			p->id, p->name, text_of(row, "quantity"), change,
 			json_number_value(see) * 100, needs);
 	} else if (verdict == COMPARE_UNDECIDED || verdict == COMPARE_UNTESTED) {
-		note(sum->why, "%s %s: %s takes %lld runs or samples", p->id, p->name,
-			text_of(row, "quantity"), needs);
+		note(sum->why, "%s %s: %s takes %lld %s each", p->id, p->name,
+			text_of(row, "quantity"), needs,
+			verdict == COMPARE_UNTESTED ? "samples" : "runs");
 	}
 }
 
@@ -420,7 +421,8 @@ int compare_documents(const json_t *old, const json_t *new, const struct compare
 				"as a "
 				"change (METHOD.md says how often); `parbake bench ab` measures in "
 				"turn");
-		heed_host(&sum, new);
+		if (!rq->any_load)
+			heed_host(&sum, new);
 		verdict = sum.slower    ? "slower"
 			: sum.undecided ? "undecided"
 			: sum.faster    ? "faster"

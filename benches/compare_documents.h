@@ -24,6 +24,7 @@ struct compare_request {
 	size_t n_limits;
 	double detect; /* change of the median that has to be found: 0.05 */
 	unsigned across;
+	bool any_load; /* judge as if the host had been idle */
 };
 
 /* What a comparison ends with; the values are exit statuses. */

@@ -43,6 +43,9 @@ bool bench_take_judging(int opt, struct bench_judging *j, int *ret, struct err *
 	case 's':
 		j->strict = true;
 		return true;
+	case 'y':
+		j->request.any_load = true;
+		return true;
 	case 'x':
 		*ret = compare_across_parse(optarg, &j->request.across, err);
 		if (*ret < 0)
@@ -77,6 +80,10 @@ int bench_fail_incomparable(const struct err *err)
 	return OUTCOME_INCOMPARABLE;
 }
 
+/*
+ * A document of `bench ab` is judged by its own standards: no change is accepted, and all that was measured in turn
+ * counts.
+ */
 int bench_compare_main(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -89,7 +96,6 @@ int bench_compare_main(int argc, char **argv)
 	struct err err = {0};
 	int opt, r;
 
-	judging.request.limits = bench_default_limits(&judging.request.n_limits);
 	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		if (opt == 'j')
 			judging.json = true;
@@ -98,11 +104,25 @@ int bench_compare_main(int argc, char **argv)
 		else if (r < 0)
 			return cli_usage("bench", "%s", err.text);
 	}
-	if (argc - optind != 2)
-		return cli_usage("bench", "write `bench compare OLD.json NEW.json`");
-	if ((r = bench_document_read(argv[optind], &old, &err)) < 0 ||
-		(r = bench_document_read(argv[optind + 1], &new, &err)) < 0 ||
-		(r = compare_documents(old, new, &judging.request, &result, &err)) < 0)
+	if (argc - optind != 1 && argc - optind != 2)
+		return cli_usage("bench",
+			"write `bench compare OLD.json NEW.json`, or one document of `bench ab`");
+	if ((r = bench_document_read(argv[optind], &old, &err)) < 0)
+		return bench_fail_incomparable(&err);
+	if (argc - optind == 2)
+		r = bench_document_read(argv[optind + 1], &new, &err);
+	else if (!json_object_get(old, "ab"))
+		r = err_set(
+			&err, EINVAL, "%s is not of `bench ab`: name two documents", argv[optind]);
+	if (!judging.request.limits && new) {
+		judging.request.limits = bench_default_limits(&judging.request.n_limits);
+	} else if (!judging.request.limits) {
+		judging.request.limits = plan_limits;
+		judging.request.n_limits = PLAN_LIMITS;
+	}
+	if (r == 0)
+		r = compare_documents(old, new ?: old, &judging.request, &result, &err);
+	if (r < 0)
 		return bench_fail_incomparable(&err);
 	return bench_say_verdict(result, &judging);
 }

@@ -16,7 +16,8 @@ struct bench_judging {
 
 #define BENCH_JUDGING_OPTIONS                                                                      \
 	{"max-regress", required_argument, NULL, 'm'}, {"only", required_argument, NULL, 'o'},     \
-		{"strict", no_argument, NULL, 's'}, {"across", required_argument, NULL, 'x'},      \
+		{"strict", no_argument, NULL, 's'}, {"any-load", no_argument, NULL, 'y'},          \
+		{"across", required_argument, NULL, 'x'},                                          \
 	{                                                                                          \
 		"detect", required_argument, NULL, 'd'                                             \
 	}

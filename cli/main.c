@@ -67,7 +67,8 @@ static const struct command {
 		"  --keep T           keep blobs younger than T (10m; 0: none)\n"
 		"  --keep-cache T     keep what was used within T (24h; 0: none)\n"
 		"  --dry-run          only say what would go\n"},
-	{"bench", cmd_bench, "create|boot|exec|load|density|fault|image|compare|report [OPTIONS] …",
+	{"bench", cmd_bench,
+		"create|boot|exec|load|density|fault|image|ab|compare|report [OPTIONS] …",
 		"measure creates and what they are made of; compare, report, gate",
 		"  create TEMPLATE    create latency by mode: n, p50, p90, p99, max and the parts\n"
 		"    -n N             creates per mode (100)\n"
@@ -104,9 +105,25 @@ static const struct command {
 		"[--memory MIB]\n"
 		"                     [--data MIB] [--from DIR]; --frame KIB,…, --level N,…, "
 		"--disk, -n N\n"
-		"  compare OLD NEW    documents: exit status 0 same or faster, 1 slower, 2 not to be "
+		"  ab OLD NEW         two builds measured in turn, and the verdict; each is words: "
+		"a "
+		"program (with a\n"
+		"                     slash), a template, VARIABLE=VALUE, options of create; exit "
+		"status as compare\n"
+		"    --template T     where neither names one\n"
+		"    --mode M         cold (default), shell or spare; repeat; --result R; -n N "
+		"creates "
+		"a run (25)\n"
+		"    --detect 5%      the change of p50 that must be seen; rounds go on until it "
+		"is\n"
+		"    --time-limit T   at most so long (170s); --rounds N: so many, exactly\n"
+		"    --any-load       judge as if the host were idle; --max-regress, --strict, "
+		"--only\n"
+		"  compare OLD NEW    documents: exit status 0 same or faster, 1 slower, 2 not to "
+		"be "
 		"compared,\n"
-		"                     3 undecided; --max-regress p50=5%,p99=10%, --detect 5%, --across "
+		"                     3 undecided; --max-regress p50=5%,p99=10%, --detect 5%, "
+		"--across "
 		"host,accel,\n"
 		"                     template,parbake, --strict, --only TEXT\n"
 		"  report DOC…        several documents as one\n"

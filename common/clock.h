@@ -15,6 +15,18 @@ static inline int64_t clock_now_ns(void)
 	return ts.tv_sec * 1000000000LL + ts.tv_nsec;
 }
 
+/*
+ * Now on CLOCK_BOOTTIME, in nanoseconds: as CLOCK_MONOTONIC, but it goes on while the host sleeps. For what was promised
+ * in time, leases above all; a deadline for work stands still with the work.
+ */
+static inline int64_t clock_boot_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_BOOTTIME, &ts);
+	return ts.tv_sec * 1000000000LL + ts.tv_nsec;
+}
+
 /* Now on CLOCK_REALTIME, in nanoseconds since 1970. */
 static inline int64_t clock_realtime_ns(void)
 {
@@ -31,14 +43,25 @@ static inline int64_t clock_realtime_ns(void)
  */
 #define CLOCK_NEVER INT64_MAX
 
-static inline int64_t clock_deadline(int64_t in_ms)
+static inline int64_t clock_after(int64_t now_ns, int64_t in_ms)
 {
 	int64_t at;
 
 	if (in_ms < 0 || __builtin_mul_overflow(in_ms, 1000000, &at) ||
-		__builtin_add_overflow(at, clock_now_ns(), &at))
+		__builtin_add_overflow(at, now_ns, &at))
 		return CLOCK_NEVER;
 	return at;
+}
+
+static inline int64_t clock_deadline(int64_t in_ms)
+{
+	return clock_after(clock_now_ns(), in_ms);
+}
+
+/* The same on CLOCK_BOOTTIME, for loop_timer_boot(). */
+static inline int64_t clock_boot_deadline(int64_t in_ms)
+{
+	return clock_after(clock_boot_ns(), in_ms);
 }
 
 /* What is left until @deadline for poll(2): -1 never, 0 passed, rounded up. */

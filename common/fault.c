@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/nearest.h"
+
 enum fault_mode { FAULT_UNREAD, FAULT_NONE, FAULT_TRACE, FAULT_ARMED };
 
 static _Atomic int fault_mode;
@@ -37,12 +39,68 @@ static const struct {
 	{"EOPNOTSUPP", EOPNOTSUPP},
 };
 
+/* Every point there is, so that a name that is mistyped is an error and not a test of nothing (tests/rules.sh). */
+static const char *const fault_names[] = {
+	"file.unnamed",
+	"image.expand.write",
+	"image.write.out",
+	"keeper.begin",
+	"keeper.hand-out.answered",
+	"keeper.hand-out.named",
+	"pool.create.hand-out",
+	"pool.create.handed-out",
+	"pool.fork.captured",
+	"pool.kill.gone",
+	"pool.pause.captured",
+	"pool.pause.gone",
+	"pool.rest.noted",
+	"pool.resume.running",
+	"pool.snapshot.captured",
+	"restore.activate.begin",
+	"restore.capture.before-publish",
+	"restore.capture.compress",
+	"restore.capture.disk",
+	"restore.capture.memory",
+	"restore.capture.state",
+	"restore.create.begin",
+	"restore.disk.before-publish",
+	"restore.pager.own",
+	"restore.publish.before-manifest",
+	"store.blob.after-rename",
+	"store.blob.before-rename",
+	"store.blob.before-sync",
+	"store.blob.begin",
+	"store.blob.write",
+	"store.gc.before-unlink",
+	"store.index.after-rename",
+	"store.index.before-rename",
+	"store.open.before-index",
+	"store.open.before-layout",
+	"store.publish.before-index",
+	"zygote.fork",
+};
+
 static void bad_value(const char *text)
 {
 	dprintf(STDERR_FILENO,
 		"PARBAKE_FAULT=%s: write "
 		"NAME[:N][=ENOSPC|EIO|ENOMEM|EINTR|EMFILE|EOPNOTSUPP|20ms]\n",
 		text);
+	_exit(2);
+}
+
+static void check_name(const char *text)
+{
+	const size_t n = sizeof(fault_names) / sizeof(fault_names[0]);
+	const char *near;
+
+	for (size_t i = 0; i < n; i++) {
+		if (!strcmp(fault_name, fault_names[i]))
+			return;
+	}
+	near = nearest_name(fault_name, fault_names, n);
+	dprintf(STDERR_FILENO, "PARBAKE_FAULT=%s: there is no point \"%s\"%s%s%s\n", text,
+		fault_name, near ? ", do you mean \"" : "", near ?: "", near ? "\"?" : "");
 	_exit(2);
 }
 
@@ -63,6 +121,7 @@ static void parse(const char *text)
 	if (len == 0 || len >= sizeof(fault_name))
 		bad_value(text);
 	memcpy(fault_name, text, len);
+	check_name(text);
 	if (*rest == ':') {
 		char *end;
 

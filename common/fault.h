@@ -17,7 +17,8 @@
  *                                   reached, one a line ("fault NAME"): how a test finds them all
  *
  * NAME is area.verb.place ("store.publish.before-index"). The variable is read once a process
- * and ignored in set-id programs; a value that cannot be understood ends the process with 2.
+ * and ignored in set-id programs; a value that cannot be understood, or a name that is none of the table in
+ * fault.c, ends the process with 2.
  */
 
 /* Returns 0 (go on) or -errno (fail as if the next step had). Any thread. */

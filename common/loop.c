@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * epoll, and a heap of timers from which it takes its patience.
+ * epoll, and two heaps of timers: from one it takes its patience; the other's, by a clock that goes on while the
+ * host sleeps, has a timerfd, since waiting does not.
  *
  * A round is: wait, call the watches whose events came, call the timers that were due when waiting
  * ended. Callbacks add and remove as they like, so what a round holds must outlive that: a removed
@@ -14,6 +15,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
 
 #include "common/clock.h"
 
@@ -30,6 +32,7 @@ struct loop_watch {
 
 struct loop_timer {
 	struct loop *l;
+	struct heap *heap;
 	int64_t at;
 	uint64_t number; /* of two at one time the older goes first */
 	void (*fn)(void *user);
@@ -40,12 +43,18 @@ struct loop_timer {
 
 #define NOWHERE SIZE_MAX
 
+struct heap {
+	struct loop_timer **at;
+	size_t n, cap;
+};
+
 struct loop {
 	int epoll;
 	bool stopped, in_round;
 	struct loop_watch *watches, *removed;
-	struct loop_timer **heap;
-	size_t n_heap, cap_heap;
+	struct heap now, boot; /* on CLOCK_MONOTONIC, on CLOCK_BOOTTIME */
+	int boot_fd; /* timerfd, set to the first of boot; -1: there was none yet */
+	int64_t boot_set; /* what it is set to; CLOCK_NEVER: nothing */
 	struct loop_timer *due, *due_last;
 	uint64_t made; /* timers, ever */
 };
@@ -56,6 +65,8 @@ int loop_new(struct loop **ret, struct err *err)
 
 	if (!l)
 		return err_set(err, ENOMEM, "no memory for an event loop");
+	l->boot_fd = -1;
+	l->boot_set = CLOCK_NEVER;
 	l->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (l->epoll < 0) {
 		free(l);
@@ -84,9 +95,13 @@ void loop_free(struct loop *l)
 	bury(l);
 	while (l->due)
 		loop_timer_cancel(l->due);
-	while (l->n_heap)
-		loop_timer_cancel(l->heap[l->n_heap - 1]);
-	free(l->heap);
+	while (l->now.n)
+		loop_timer_cancel(l->now.at[l->now.n - 1]);
+	while (l->boot.n)
+		loop_timer_cancel(l->boot.at[l->boot.n - 1]);
+	free(l->now.at);
+	free(l->boot.at);
+	close_fd(&l->boot_fd);
 	close_fd(&l->epoll);
 	free(l);
 }
@@ -163,70 +178,86 @@ static bool before(const struct loop_timer *a, const struct loop_timer *b)
 	return a->at != b->at ? a->at < b->at : a->number < b->number;
 }
 
-static void put(struct loop *l, size_t place, struct loop_timer *t)
+static void put(struct heap *h, size_t place, struct loop_timer *t)
 {
-	l->heap[place] = t;
+	h->at[place] = t;
 	t->place = place;
 }
 
 /* @t belongs at @place or above it. */
-static void rise(struct loop *l, size_t place, struct loop_timer *t)
+static void rise(struct heap *h, size_t place, struct loop_timer *t)
 {
-	while (place && before(t, l->heap[(place - 1) / 2])) {
-		put(l, place, l->heap[(place - 1) / 2]);
+	while (place && before(t, h->at[(place - 1) / 2])) {
+		put(h, place, h->at[(place - 1) / 2]);
 		place = (place - 1) / 2;
 	}
-	put(l, place, t);
+	put(h, place, t);
 }
 
 /* @t belongs at @place or below it. */
-static void sink(struct loop *l, size_t place, struct loop_timer *t)
+static void sink(struct heap *h, size_t place, struct loop_timer *t)
 {
 	for (;;) {
 		size_t child = 2 * place + 1;
 
-		if (child >= l->n_heap)
+		if (child >= h->n)
 			break;
-		if (child + 1 < l->n_heap && before(l->heap[child + 1], l->heap[child]))
+		if (child + 1 < h->n && before(h->at[child + 1], h->at[child]))
 			child++;
-		if (!before(l->heap[child], t))
+		if (!before(h->at[child], t))
 			break;
-		put(l, place, l->heap[child]);
+		put(h, place, h->at[child]);
 		place = child;
 	}
-	put(l, place, t);
+	put(h, place, t);
 }
 
-static void heap_remove(struct loop *l, struct loop_timer *t)
+static void heap_remove(struct loop_timer *t)
 {
-	struct loop_timer *last = l->heap[--l->n_heap];
+	struct heap *h = t->heap;
+	struct loop_timer *last = h->at[--h->n];
 	size_t place = t->place;
 
 	t->place = NOWHERE;
 	if (last == t)
 		return;
-	if (place && before(last, l->heap[(place - 1) / 2]))
-		rise(l, place, last);
+	if (place && before(last, h->at[(place - 1) / 2]))
+		rise(h, place, last);
 	else
-		sink(l, place, last);
+		sink(h, place, last);
 }
 
-struct loop_timer *loop_timer(struct loop *l, int64_t at, void (*fn)(void *user), void *user)
+static struct loop_timer *add_timer(
+	struct loop *l, struct heap *h, int64_t at, void (*fn)(void *user), void *user)
 {
 	struct loop_timer *t = calloc(1, sizeof(*t));
 
 	if (!t)
 		abort();
-	if (l->n_heap == l->cap_heap) {
-		l->cap_heap = l->cap_heap ? 2 * l->cap_heap : 16;
-		l->heap = reallocarray(l->heap, l->cap_heap, sizeof(struct loop_timer *));
-		if (!l->heap)
+	if (h->n == h->cap) {
+		h->cap = h->cap ? 2 * h->cap : 16;
+		h->at = reallocarray(h->at, h->cap, sizeof(struct loop_timer *));
+		if (!h->at)
 			abort();
 	}
-	*t = (struct loop_timer){
-		.l = l, .at = at > 0 ? at : 0, .number = l->made++, .fn = fn, .user = user};
-	rise(l, l->n_heap++, t);
+	*t = (struct loop_timer){.l = l,
+		.heap = h,
+		.at = at > 0 ? at : 0,
+		.number = l->made++,
+		.fn = fn,
+		.user = user};
+	rise(h, h->n++, t);
 	return t;
+}
+
+struct loop_timer *loop_timer(struct loop *l, int64_t at, void (*fn)(void *user), void *user)
+{
+	return add_timer(l, &l->now, at, fn, user);
+}
+
+struct loop_timer *loop_timer_boot(struct loop *l, int64_t at, void (*fn)(void *user), void *user)
+{
+	return add_timer(l, &l->boot, at, fn, user);
 }
 
 struct loop_timer *loop_defer(struct loop *l, void (*fn)(void *user), void *user)
@@ -253,19 +284,17 @@ void loop_timer_cancel(struct loop_timer *t)
 	if (t->place == NOWHERE)
 		due_remove(t->l, t);
 	else
-		heap_remove(t->l, t);
+		heap_remove(t);
 	free(t);
 }
 
 /* Those whose time has come move from the heap to the list. */
-static void collect_due(struct loop *l)
+static void collect_due(struct loop *l, struct heap *h, int64_t now)
 {
-	int64_t now = l->n_heap ? clock_now_ns() : 0;
+	while (h->n && h->at[0]->at <= now) {
+		struct loop_timer *t = h->at[0];
 
-	while (l->n_heap && l->heap[0]->at <= now) {
-		struct loop_timer *t = l->heap[0];
-
-		heap_remove(l, t);
+		heap_remove(t);
 		t->next = NULL;
 		t->prev = l->due_last;
 		if (t->prev)
@@ -274,6 +303,37 @@ static void collect_due(struct loop *l)
 			l->due = t;
 		l->due_last = t;
 	}
+}
+
+/*
+ * The timerfd rings when the first of boot is due. It is in epoll without a watch: that it rang is enough. -errno
+ * where there can be none: then such a timer is late by what the host sleeps.
+ */
+static int set_boot(struct loop *l)
+{
+	struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+	int64_t at = l->boot.n ? l->boot.at[0]->at : CLOCK_NEVER;
+	struct itimerspec t = {0};
+
+	if (at == l->boot_set)
+		return 0;
+	if (l->boot_fd < 0) {
+		l->boot_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+		if (l->boot_fd < 0)
+			return -errno;
+		if (epoll_ctl(l->epoll, EPOLL_CTL_ADD, l->boot_fd, &event) < 0) {
+			close_fd(&l->boot_fd);
+			return -errno;
+		}
+	}
+	if (at != CLOCK_NEVER) {
+		at = at > 0 ? at : 1; /* 0 would disarm it */
+		t.it_value = (struct timespec){at / 1000000000, at % 1000000000};
+	}
+	if (timerfd_settime(l->boot_fd, TFD_TIMER_ABSTIME, &t, NULL) < 0)
+		return -errno;
+	l->boot_set = l->boot.n ? l->boot.at[0]->at : CLOCK_NEVER;
+	return 0;
 }
 
 static void run_due(struct loop *l)
@@ -298,18 +358,25 @@ int loop_once(struct loop *l, int64_t deadline, struct err *err)
 
 	assert(!l->in_round);
 	do {
-		int64_t until = l->n_heap && l->heap[0]->at < deadline ? l->heap[0]->at : deadline;
+		int64_t until = l->now.n && l->now.at[0]->at < deadline ? l->now.at[0]->at : deadline;
 
+		if (set_boot(l) < 0) {
+			int64_t left = l->boot.at[0]->at - clock_boot_ns();
+			int64_t first = clock_now_ns() + (left > 0 ? left : 0);
+
+			until = first < until ? first : until;
+		}
 		n = epoll_wait(l->epoll, events, EVENTS_MAX, clock_left_ms(until));
 	} while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return err_sys(err, errno, "wait for events");
-	collect_due(l);
+	collect_due(l, &l->now, l->now.n ? clock_now_ns() : 0);
+	collect_due(l, &l->boot, l->boot.n ? clock_boot_ns() : 0);
 	l->in_round = true;
 	for (int i = 0; i < n; i++) {
 		struct loop_watch *w = events[i].data.ptr;
 
-		if (w->fn)
+		if (w && w->fn)
 			w->fn(w->user, (short)events[i].events);
 	}
 	run_due(l);

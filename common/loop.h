@@ -40,7 +40,9 @@ void loop_remove(struct loop_watch *w); /* NULL is allowed */
 /* Call @fn once at @at (CLOCK_MONOTONIC ns; in the past: in the next round). The timer is gone when
  * @fn runs. */
 struct loop_timer *loop_timer(struct loop *l, int64_t at, void (*fn)(void *user), void *user);
-/* Before it has run; NULL is allowed. */
+/* The same at a time on CLOCK_BOOTTIME: it comes in time also where the host slept meanwhile. */
+struct loop_timer *loop_timer_boot(struct loop *l, int64_t at, void (*fn)(void *user), void *user);
+/* Of either kind. Before it has run; NULL is allowed. */
 void loop_timer_cancel(struct loop_timer *t);
 /* Call @fn once, in the next round: to leave a callback before something is freed. Cancelled as a timer. */
 struct loop_timer *loop_defer(struct loop *l, void (*fn)(void *user), void *user);

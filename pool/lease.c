@@ -68,15 +68,15 @@ static void lease_ended(void *user)
 		pool_guest_close(sb, false);
 	}
 	sb->lease_timer =
-		loop_timer(sb->pool->loop, sb->end_ns + grace_ms * 1000000, lease_overdue, sb);
+		loop_timer_boot(sb->pool->loop, sb->end_ns + grace_ms * 1000000, lease_overdue, sb);
 }
 
 void pool_lease_set(struct pool_sandbox *sb, int64_t end_ns)
 {
 	loop_timer_cancel(sb->lease_timer);
 	sb->end_ns = end_ns;
-	sb->end_ms = (clock_realtime_ns() + (end_ns - clock_now_ns())) / 1000000;
-	sb->lease_timer = loop_timer(sb->pool->loop, end_ns, lease_ended, sb);
+	sb->end_ms = (clock_realtime_ns() + (end_ns - clock_boot_ns())) / 1000000;
+	sb->lease_timer = loop_timer_boot(sb->pool->loop, end_ns, lease_ended, sb);
 }
 
 /* ---- renewing --------------------------------------------------------------------------------- */
@@ -155,7 +155,7 @@ void pool_renew(struct pool *p, const char *id, uint64_t timeout_ms, bool only_l
 		abort();
 	*r = (struct renewing){.pool = p, .fn = fn, .user = user};
 	memcpy(r->id, sb->notes.id, sizeof(r->id));
-	if (only_longer && clock_deadline((int64_t)timeout_ms) <= sb->end_ns) {
+	if (only_longer && clock_boot_deadline((int64_t)timeout_ms) <= sb->end_ns) {
 		pool_later(p, renew_same, r, 0, "");
 		return;
 	}

@@ -36,7 +36,7 @@ struct pool_sandbox {
 	struct pool_record notes;
 	struct pool_version *version; /* NULL: paused, and its template is not looked at yet */
 	struct pool_machine *machine;
-	int64_t end_ns; /* of the lease, CLOCK_MONOTONIC */
+	int64_t end_ns; /* of the lease, CLOCK_BOOTTIME */
 	int64_t end_ms; /* the same since 1970 */
 	int64_t paused_ms; /* since 1970 */
 	unsigned

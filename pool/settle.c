@@ -133,7 +133,7 @@ bool pool_settle_ended(struct pool_sandbox *sb)
 		"before it was resumed";
 
 	/* with a lease that does not pause it, what it held was given up */
-	if (!sb->capture || (!sb->notes.auto_pause && clock_now_ns() >= sb->end_ns) ||
+	if (!sb->capture || (!sb->notes.auto_pause && clock_boot_ns() >= sb->end_ns) ||
 		!pool_capture_whole(capture))
 		return false;
 	log_warn("sandbox %s: %s", sb->notes.id, why);

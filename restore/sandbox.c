@@ -314,8 +314,11 @@ int sandbox_create(struct template *t, const char *hostname, int64_t deadline, s
 	struct err *err)
 {
 	cleanup_sandbox struct sandbox *sb = NULL;
-	int r = sandbox_shell(t, &sb, err);
+	int r = fault_point("restore.create.begin");
 
+	if (r < 0)
+		return err_sys(err, -r, "create a sandbox");
+	r = sandbox_shell(t, &sb, err);
 	if (r == 0)
 		r = sandbox_restore(sb, hostname, deadline, err);
 	if (r < 0) {

@@ -49,6 +49,9 @@ library 'microhttpd' 'pool/http/' libmicrohttpd
 library 'openssl/' 'common/digest' libcrypto
 library 'linux/userfaultfd' 'restore/pager/|vmm/qemu/preload_uffd' userfaultfd
 
+is "$(git ls-files '*.c' | grep -v '^tests/' | xargs grep -hoE '\b(fault_)?point\("[a-z.-]+"|"store\.open\.[a-z-]+"' | grep -oE '"[^"]+"' | sort -u |
+	while read -r name; do grep -qF "	$name," common/fault.c || echo "$name"; done | tr '\n' ' ')" "" \
+	"every fault point stands in the table of common/fault.c"
 ok "headers compile alone" make --no-print-directory headercheck
 is "$(grep -LE 'SPDX-License-Identifier: Apache-2.0' $(git ls-files '*.c' '*.h' '*.sh' '*.py') | tr '\n' ' ')" "" \
 	"every source file names its licence"

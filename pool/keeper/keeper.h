@@ -98,7 +98,7 @@ void keeper_ready(struct keeper *k, keeper_fn *fn, void *user);
 void keeper_prepare(struct keeper *k, keeper_fn *fn, void *user);
 /*
  * Shell or spare → running under @lease: {"trace":{part: ns since the request was read}, "end_ns":
- * lease's end (CLOCK_MONOTONIC), "monitor_pid":, "faults": of the monitor's process so far}; fds: machine's
+ * lease's end (CLOCK_BOOTTIME ns), "monitor_pid":, "faults": of the monitor's process so far}; fds: machine's
  * pidfd, channel. @hostname may be NULL.
  */
 void keeper_hand_out(struct keeper *k, const struct keeper_lease *lease, const char *hostname,

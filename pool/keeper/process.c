@@ -102,7 +102,7 @@ static void lease_ended(void *user);
 static void arm(struct keeper_process *k, int64_t at)
 {
 	loop_timer_cancel(k->on_lease);
-	k->on_lease = loop_timer(k->l, at, lease_ended, k);
+	k->on_lease = loop_timer_boot(k->l, at, lease_ended, k);
 }
 
 /* A failure that another try would meet again: a stuck monitor, rights. */
@@ -130,14 +130,14 @@ static void lease_ended(void *user)
 	if (++k->pause_tries == LIMIT_PAUSE_TRIES || stays(r))
 		keeper_process_end(k, -r, err.text);
 	log_warn("%s: %s", k->id, err.text);
-	arm(k, clock_deadline(LIMIT_PAUSE_RETRY_MS));
+	arm(k, clock_boot_deadline(LIMIT_PAUSE_RETRY_MS));
 }
 
 void keeper_process_lease(struct keeper_process *k, uint64_t lease_ms, const char *pause_dir)
 {
 	free(k->pause_dir);
 	k->pause_dir = str_dup(pause_dir);
-	k->end_ns = clock_deadline((int64_t)lease_ms);
+	k->end_ns = clock_boot_deadline((int64_t)lease_ms);
 	k->pause_tries = 0;
 	arm(k, k->end_ns);
 }

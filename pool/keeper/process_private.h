@@ -23,7 +23,7 @@ struct keeper_process {
 	char id[KEEPER_ID + 1]; /* "": none */
 	json_t *record;
 	char *pause_dir;
-	int64_t end_ns; /* CLOCK_MONOTONIC */
+	int64_t end_ns; /* CLOCK_BOOTTIME */
 	struct loop_timer *on_lease;
 	unsigned pause_tries;
 	json_t *handed; /* what handing it out was answered with */

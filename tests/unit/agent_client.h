@@ -60,6 +60,7 @@ static int synced;
 static uint8_t in_buf[4 << 20];
 static size_t in_len;
 static char agent_path[4096], cgroup_dir[4096], root_dir[64];
+static void (*agent_prepare)(void); /* in the agent's process, before it is the agent */
 
 static int64_t now_ms(void)
 {
@@ -258,6 +259,8 @@ static void agent_start(void)
 	setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 	agent_pid = fork();
 	if (agent_pid == 0) {
+		if (agent_prepare)
+			agent_prepare();
 		snprintf(fd, sizeof(fd), "%d", pair[1]);
 		fcntl(pair[1], F_SETFD, 0);
 		if (cgroup_dir[0])

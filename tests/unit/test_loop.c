@@ -151,6 +151,57 @@ static void watch(struct end *e, int fd, short events)
 	e->watch = loop_add(l, fd, events, on_end, e, &err);
 }
 
+/* Is there a timerfd of this clock (timerfd_create(2), proc(5)) in this process, and set? */
+static bool has_timerfd(int clock)
+{
+	char path[64], line[128];
+	int id = -1, found = 0;
+	long long s, ns;
+
+	for (int fd = 3; fd < 64; fd++) {
+		FILE *f;
+
+		snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+		f = fopen(path, "re");
+		while (f && fgets(line, sizeof(line), f)) {
+			sscanf(line, "clockid: %d", &id);
+			if (sscanf(line, "it_value: (%lld, %lld)", &s, &ns) == 2 && id == clock)
+				found |= s > 0 || ns > 0;
+		}
+		if (f)
+			fclose(f);
+		id = -1;
+	}
+	return found;
+}
+
+/* Nobody can put the host to sleep here; that the kernel wakes us by the clock that goes on then can be seen. */
+static void test_boot_timers(void)
+{
+	int64_t now = clock_boot_ns();
+	struct loop_timer *gone, *far;
+
+	order[0] = '\0';
+	far = loop_timer_boot(l, now + 3600000000000, note, "f");
+	is_int(loop_once(l, clock_deadline(0), &err), 0, "a round with a timer that is far");
+	ok(has_timerfd(CLOCK_BOOTTIME), "the kernel has been asked to wake us, by CLOCK_BOOTTIME");
+	loop_timer_boot(l, now + 3000000, note, "b");
+	loop_timer_boot(l, now + 1000000, note, "a");
+	gone = loop_timer_boot(l, now + 2000000, note, "x");
+	loop_timer_boot(l, now + 4000000, stop, NULL);
+	loop_timer_cancel(gone);
+	is_int(loop_run(l, &err), 0, "timers by that clock run without another event");
+	is_str(order, "ab", "in order, and not those that were cancelled");
+	order[0] = '\0';
+	loop_timer_boot(l, 0, note, "p");
+	loop_timer(l, 0, note, "q");
+	is_int(loop_once(l, clock_deadline(0), &err), 0, "of both clocks");
+	is_str(order, "qp", "what is due comes in one round");
+	loop_timer_cancel(far);
+	is_int(loop_once(l, clock_deadline(0), &err), 0, "a round with none");
+	ok(!has_timerfd(CLOCK_BOOTTIME), "and nothing is asked for any more");
+}
+
 static void test_watch(void)
 {
 	struct end e;
@@ -251,6 +302,7 @@ int main(void)
 		abort();
 	test_timers();
 	test_heap();
+	test_boot_timers();
 	test_watch();
 	test_removal();
 	test_refused();

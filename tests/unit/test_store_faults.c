@@ -338,13 +338,14 @@ static void test_full_disk(void)
 
 static void test_bad_faults(void)
 {
-	static const char *const wrong[] = {":", "=EIO", "a:0", "a:x", "a=EWHAT", "a:1b"};
+	static const char *const wrong[] = {":", "=EIO", "keeper.begin:0", "keeper.begin:x",
+		"keeper.begin=EWHAT", "keeper.begin:1b", "no.such.point", "store.blob.beginn=20ms"};
 	cleanup_free char *dir = str_printf("%s/s", top);
 
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
 		is_int(run_child("bake", dir, wrong[i], NULL, 0), 2, "PARBAKE_FAULT=%s is refused",
 			wrong[i]);
-	is_int(run_child("bake", dir, "no.such.point", NULL, 0), 0,
+	is_int(run_child("bake", dir, "keeper.begin", NULL, 0), 0,
 		"a point that is never reached");
 }
 
