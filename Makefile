@@ -35,7 +35,7 @@ BASE_CFLAGS = -std=gnu11 $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -I. \
 LIBS := -larchive -lext2fs -lcom_err -lzstd -lcurl -linih -ljansson -lcrypto -lmicrohttpd -lpthread -lm
 LDFLAGS += $(if $(SAN),-fsanitize=$(SAN))
 
-LIB_PARTS := common store vmm vmm/guest vmm/qemu egress restore restore/pager bake bake/plan bake/ext4 bake/fetch bake/recipe \
+LIB_PARTS := common store vmm vmm/guest vmm/qemu vmm/kvm egress restore restore/pager bake bake/plan bake/ext4 bake/fetch bake/recipe \
 	bake/source pool pool/http pool/envd pool/api pool/keeper pool/daemon benches
 LIB_SRC := $(filter-out vmm/qemu/preload_%.c,$(wildcard $(LIB_PARTS:%=%/*.c)))
 CLI_SRC := $(wildcard cli/*.c)
@@ -45,7 +45,8 @@ PEERS_SRC := $(wildcard benches/peers/*.c)
 GATE_SRC := $(wildcard benches/gate/*.c)
 DRIVE_SRC := $(wildcard tests/e2e/*_driver.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
-HEADERS := $(wildcard $(LIB_PARTS:%=%/*.h) agent/*.h benches/peers/*.h benches/gate/*.h cli/*.h)
+VMM_SRC := $(wildcard vmm/kvm/program/*.c)
+HEADERS := $(wildcard $(LIB_PARTS:%=%/*.h) vmm/kvm/program/*.h agent/*.h benches/peers/*.h benches/gate/*.h cli/*.h)
 
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o)
@@ -61,9 +62,10 @@ GATE := $(B)/bench_gate
 PRELOAD := $(B)/libparbake-uffd.so
 AGENT := $(B)/agent/parbake-agent
 INITRD := $(B)/initramfs.cpio
+VMM := $(B)/parbake-vmm
 
 .PHONY: all
-all: $(PARBAKE) $(PRELOAD) $(INITRD)
+all: $(PARBAKE) $(PRELOAD) $(INITRD) $(VMM)
 
 .PHONY: help
 help:
@@ -108,6 +110,21 @@ $(PRELOAD): vmm/qemu/preload_uffd.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(filter-out -fsanitize=%,$(BASE_CFLAGS)) -O2 -g -fPIC -shared -MF $(B)/preload.d -o $@ $< -ldl -lpthread
 
+# The monitor for KVM is static, with nothing but libc: it starts for each machine. What it shares with parbake is compiled for it.
+VMM_CFLAGS = $(filter-out -fsanitize=%,$(BASE_CFLAGS)) -O2 -g -fPIE -ffunction-sections -fdata-sections
+VMM_SHARED := common/err.c common/fault.c common/file.c common/nearest.c common/sock.c common/str.c
+VMM_OBJ := $(patsubst %.c,$(B)/static/%.o,$(VMM_SRC) $(VMM_SHARED))
+
+$(B)/static/%.o: %.c
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(VMM_CFLAGS) -c -o $@ $<
+
+$(VMM): $(VMM_OBJ)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(VMM_CFLAGS) -static-pie -Wl,--gc-sections,-z,relro,-z,now,--build-id=none -o $@.debug $^ -lpthread
+	$(Q)objcopy --strip-all $@.debug $@
+
 # The agent is static and runs in the guest: no sanitizer, no host library.
 AGENT_CFLAGS = $(filter-out -fsanitize=%,$(BASE_CFLAGS)) -O2 -g -static
 AGENT_OBJ := $(AGENT_SRC:%.c=$(B)/guest/%.o)
@@ -117,7 +134,7 @@ $(B)/guest/agent/%.o: agent/%.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(AGENT_CFLAGS) -c -o $@ $<
 
-$(B)/guest/agent/embed.o: agent/context.py
+$(B)/guest/agent/embed.o: $(wildcard agent/python/*.py)
 
 $(AGENT): $(AGENT_OBJ)
 	$(call say,LD,$@)
@@ -147,6 +164,18 @@ $(B)/tests/%: tests/unit/%.c $(LIB_OBJ) tests/unit/tap.h
 	$(call say,TEST,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< $(LIB_OBJ) $(LIBS)
+
+# The KVM monitor's own parts: compiled for tests, with the sanitizers of this build, and without what is parbake's.
+VMM_PARTS_OBJ := $(patsubst %.c,$(B)/%.o,$(filter-out %/main.c,$(VMM_SRC)) vmm/overlay.c $(VMM_SHARED))
+$(B)/tests/test_kvm_devices: tests/unit/test_kvm_devices.c $(VMM_PARTS_OBJ) tests/unit/tap.h
+	$(call say,TEST,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< $(VMM_PARTS_OBJ) -lpthread
+
+$(B)/fuzz/fuzz_kvm_%: tests/fuzz/fuzz_kvm_%.c tests/fuzz/replay.c $(VMM_PARTS_OBJ)
+	$(call say,FUZZ,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< tests/fuzz/replay.c $(VMM_PARTS_OBJ) -lpthread
 
 # Programs that end-to-end tests drive the library with.
 $(B)/e2e/%: tests/e2e/%.c $(LIB_OBJ) tests/unit/tap.h
@@ -255,7 +284,7 @@ bench-gate: $(GATE)
 install: all kernel
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/templates
 	install -m 755 parbake $(DESTDIR)$(PREFIX)/bin/parbake
-	install -m 755 $(PRELOAD) $(DESTDIR)$(LIBDIR)/
+	install -m 755 $(PRELOAD) $(VMM) $(DESTDIR)$(LIBDIR)/
 	install -m 644 $(INITRD) $(DESTDIR)$(LIBDIR)/
 	install -m 644 $(B)/vmlinux $(DESTDIR)$(LIBDIR)/vmlinux
 	if [ -x $(B)/parbake-qemu ]; then dir=$$(dirname "$$(readlink -f $(B)/parbake-qemu)") && \
@@ -275,4 +304,4 @@ install: all kernel
 clean:
 	rm -rf build build-* parbake
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(PEERS_OBJ:.o=.d) $(GATE_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d) $(DRIVE_BIN:%=%.d) $(B)/preload.d
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(PEERS_OBJ:.o=.d) $(GATE_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d) $(DRIVE_BIN:%=%.d) $(B)/preload.d $(VMM_OBJ:.o=.d)

@@ -18,7 +18,7 @@
 
 /* Bounds of the agent. Nothing grows past them, whatever the host or the guest's programs do. */
 #define AGENT_ARGS_MAX 4096u /* T_ARG and T_ENV of one request, each */
-#define AGENT_CONTEXTS_MAX 8u
+#define AGENT_CONTEXTS_MAX 16u
 #define AGENT_CONTEXT_NAME_MAX 63u
 #define AGENT_CODE_QUEUE_MAX 64u /* CODE waiting for one context */
 #define AGENT_PROXY_MAX 64u /* proxy connections at once */
@@ -30,9 +30,11 @@
 #define AGENT_FREEZE_MS_DEFAULT 30000u
 #define AGENT_RESEED_MS 20000u /* contexts answer a reseed within this, on the busiest host too */
 #define AGENT_QUIESCE_MS 10000u
+#define AGENT_PREPARE_MS 60000u /* contexts are prepared within this, on the busiest host too */
 #define AGENT_GRACE_MS 50u /* what an exec left behind may still write */
 #define AGENT_DRAIN_MS 500u /* a killed exec's output waits this long for credit */
-#define AGENT_INTERRUPT_MS 1000u /* from SIGINT to killing a context */
+#define AGENT_INTERRUPT_MS 1000u /* from SIGINT to killing a context, of time in which it ran */
+#define AGENT_RUN_MAX_MS 30000u /* by the clock, however little the machine runs */
 #define AGENT_SHUTDOWN_MS 10000u
 
 struct agent {

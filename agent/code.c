@@ -6,7 +6,7 @@
  * so the reply waits until these have been read empty.
  *
  * A timeout or cancel is a SIGINT first (the variables stay), and kills the context
- * if the code has not stopped AGENT_INTERRUPT_MS later.
+ * if the code has not stopped AGENT_INTERRUPT_MS of the machine's own time later (run_timer.h).
  */
 #include <errno.h>
 #include <signal.h>
@@ -17,8 +17,20 @@
 
 #define CODE_REPLY_ROOM 1024u /* of a reply, beside what D has: totals, or why it is gone */
 
+static void timers_stop(struct context *c)
+{
+	timer_stop(&c->timer);
+	run_timer_stop(&c->grace);
+}
+
 static void cell_free(struct cell *l)
 {
+	for (unsigned i = 0; i < l->nenv; i++)
+		free(l->env[i]);
+	for (unsigned i = 0; i < l->nsandbox_env; i++)
+		free(l->sandbox_env[i]);
+	free(l->env);
+	free(l->sandbox_env);
 	free(l->code);
 	free(l);
 }
@@ -75,7 +87,7 @@ static void cell_reply(struct context *c, bool gone)
 	struct cell *l = c->cell;
 	struct proto_out o = {.max = CODE_REPLY_ROOM + c->done_len};
 
-	timer_stop(&c->timer);
+	timers_stop(c);
 	if (l->stream) {
 		o.buf = agent_alloc(o.max);
 		if (gone)
@@ -123,9 +135,11 @@ static void cell_overdue(void *user)
 
 static void cell_interrupt(struct context *c)
 {
+	context_send(c, 'I', NULL, 0); /* first: the signal may come before the cell has begun */
 	if (c->tree.main)
 		kill(-c->tree.main, SIGINT); /* it leads the process group of what it runs */
-	timer_arm(&c->timer, AGENT_INTERRUPT_MS, cell_overdue, c);
+	timer_stop(&c->timer);
+	run_timer_arm(&c->grace, AGENT_INTERRUPT_MS, AGENT_RUN_MAX_MS, cell_overdue, c);
 }
 
 static void cell_timeout(void *user)
@@ -149,6 +163,47 @@ static void cell_drop(void *user)
 	}
 }
 
+static uint8_t *put_string(uint8_t *at, const char *text)
+{
+	uint32_t len = (uint32_t)strlen(text);
+
+	memcpy(at, &len, 4);
+	memcpy(at + 4, text, len);
+	return at + 4 + len;
+}
+
+static uint8_t *put_list(uint8_t *at, char *const *list, uint32_t n)
+{
+	memcpy(at, &n, 4);
+	at += 4;
+	for (uint32_t i = 0; i < n; i++)
+		at = put_string(at, list[i]);
+	return at;
+}
+
+static size_t list_size(char *const *list, unsigned n)
+{
+	size_t size = 4;
+
+	for (unsigned i = 0; i < n; i++)
+		size += 4 + strlen(list[i]);
+	return size;
+}
+
+/* Give the cell to the driver: its code, the sandbox's variables and its own. */
+static void cell_send(struct context *c, const struct cell *l)
+{
+	size_t size = 4 + strlen(l->code) + list_size(l->sandbox_env, l->nsandbox_env) +
+		list_size(l->env, l->nenv);
+	uint8_t *body = agent_alloc(size), *at = put_string(body, l->code);
+
+	at = put_list(at, l->sandbox_env, l->nsandbox_env);
+	put_list(at, l->env, l->nenv);
+	context_send(c, 'C', body, (uint32_t)size);
+	explicit_bzero(body, size);
+	free(body);
+}
+
 void code_next(struct context *c)
 {
 	struct cell *l = c->queue;
@@ -164,7 +219,7 @@ void code_next(struct context *c)
 	source_attach(&c->out, l->stream, PROTO_OUT, l->limit_out);
 	source_attach(&c->err, l->stream, PROTO_ERR, l->limit_err);
 	source_attach(&c->results, l->stream, PROTO_RESULT, UINT64_MAX);
-	context_send(c, 'C', l->code, (uint32_t)strlen(l->code));
+	cell_send(c, l);
 	if (l->timeout_ms)
 		timer_arm(&c->timer, l->timeout_ms, cell_timeout, c);
 }
@@ -222,7 +277,7 @@ bool code_done(struct context *c, const uint8_t *body, uint32_t len)
 	memcpy(c->done, body, len);
 	c->done_len = len;
 	c->state = CONTEXT_EMPTYING;
-	timer_stop(&c->timer);
+	timers_stop(c);
 	if (c->cell->timed_out || c->cell->canceled)
 		timer_arm(&c->timer, AGENT_DRAIN_MS, cell_drop, c);
 	c->emptying = 1;
@@ -244,7 +299,7 @@ void code_gone(struct context *c)
 
 	code_queue_gone(c);
 	c->told = told;
-	timer_stop(&c->timer);
+	timers_stop(c);
 	if (l)
 		timer_arm(&c->timer, AGENT_DRAIN_MS, cell_drop, c);
 	c->emptying = 1;
@@ -348,9 +403,39 @@ static void code_was_gone(struct stream *s, struct context *c)
 	c->told = true;
 }
 
+/*
+ * The cell of @r, which gives up its code and lists. What is left in @r is how to start an
+ * interpreter: with the sandbox's variables and without those of this cell.
+ */
+static struct cell *cell_take(struct stream *s, struct request *r)
+{
+	struct cell *l = agent_alloc(sizeof(*l));
+
+	*l = (struct cell){.stream = s,
+		.code = r->code,
+		.env = r->env,
+		.nenv = r->nenv,
+		.sandbox_env = r->sandbox_env,
+		.nsandbox_env = r->nsandbox_env,
+		.timeout_ms = r->timeout_ms,
+		.limit_out = r->limit_out,
+		.limit_err = r->limit_err};
+	r->code = NULL;
+	r->env = r->sandbox_env = NULL;
+	r->nenv = r->nsandbox_env = 0;
+	if (l->nsandbox_env)
+		r->env = agent_alloc((l->nsandbox_env + 1) * sizeof(*r->env));
+	for (; r->nenv < l->nsandbox_env; r->nenv++) {
+		r->env[r->nenv] = strdup(l->sandbox_env[r->nenv]);
+		if (!r->env[r->nenv])
+			abort();
+	}
+	return l;
+}
+
 void code_request(struct stream *s, unsigned type, struct request *r)
 {
-	struct context *c = context_find(r);
+	struct context *c;
 	struct cell *l, **end;
 	struct fail f;
 
@@ -359,7 +444,16 @@ void code_request(struct stream *s, unsigned type, struct request *r)
 		stream_reply_error(s, EINVAL, "CODE without code");
 		return;
 	}
+	if (!context_language(s, r))
+		return;
+	c = context_find(r);
+	if (!c && r->existing) {
+		stream_reply_error(s, ENOENT, "there is no such context");
+		return;
+	}
+	l = cell_take(s, r);
 	if (c && c->state == CONTEXT_DEAD && !c->told) {
+		cell_free(l);
 		code_was_gone(s, c);
 		return;
 	}
@@ -371,17 +465,11 @@ void code_request(struct stream *s, unsigned type, struct request *r)
 		fail_set(&f, EBUSY, "this context is being stopped");
 	if (!c || c->queued >= AGENT_CODE_QUEUE_MAX ||
 		((c->stopping || c->state == CONTEXT_DYING) && !c->restart)) {
+		cell_free(l);
 		stream_reply_error(s, f.err, f.text);
 		return;
 	}
-	l = agent_alloc(sizeof(*l));
-	*l = (struct cell){.stream = s,
-		.context = c,
-		.code = r->code,
-		.timeout_ms = r->timeout_ms,
-		.limit_out = r->limit_out,
-		.limit_err = r->limit_err};
-	r->code = NULL;
+	l->context = c;
 	for (end = &c->queue; *end; end = &(*end)->next)
 		continue;
 	*end = l;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The processes of contexts. Each is a Python interpreter with our driver (context.py)
+ * The processes of contexts. Each is an interpreter with our driver for it (language.c)
  * in a tree of its own. The end of the process is what ends a context, in whatever way it came
  * about: its cells are told, its tree is killed, and it goes, starts again, or stays as
  * dead: then a CODE is told so, and the one after starts it anew as it was started before.
@@ -13,16 +13,16 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
 #include "agent/context_private.h"
-#include "agent/embed.h"
+#include "agent/language.h"
 #include "agent/spawn.h"
 
 #define MESSAGE_HEAD 5u
 #define MESSAGE_MAX (256u << 10)
+#define CONTEXT_LIST_ROOM (PROTO_PATH_MAX + AGENT_CONTEXT_NAME_MAX + 160u) /* of one in a list */
 
 /* A CONTEXT request that waits for a start or a stop. */
 struct waiter {
@@ -33,16 +33,37 @@ struct waiter {
 };
 
 struct context *contexts;
-static int context_driver = -1; /* a memfd of context.py */
 
 bool context_alive(const struct context *c)
 {
 	return c->state != CONTEXT_DYING && c->state != CONTEXT_DEAD;
 }
 
+/* A language's own context: "default" is Python's. */
+static const char *context_name(const struct request *r)
+{
+	const struct language *l = language_find(r->language);
+
+	if (r->context)
+		return r->context;
+	return l == language_find(NULL) ? "default" : l->name;
+}
+
+bool context_language(struct stream *s, const struct request *r)
+{
+	char text[160];
+
+	if (language_find(r->language))
+		return true;
+	snprintf(text, sizeof(text), "language: %s does not run here; there are " LANGUAGE_NAMES,
+		r->language);
+	stream_reply_error(s, EINVAL, text);
+	return false;
+}
+
 struct context *context_find(const struct request *r)
 {
-	const char *name = r->context ? r->context : "default";
+	const char *name = context_name(r);
 	struct context *c = contexts;
 
 	while (c && strcmp(c->name, name) != 0)
@@ -111,6 +132,24 @@ void context_send(struct context *c, char kind, const void *body, uint32_t len)
 	context_flush(c);
 }
 
+/* How a context is told to the host. */
+static void put_context(const struct context *c, struct proto_out *o)
+{
+	proto_put_str(o, PROTO_T_CONTEXT, c->name);
+	proto_put_str(o, PROTO_T_LANGUAGE, c->language->name);
+	proto_put_str(o, PROTO_T_CWD, c->cwd ? c->cwd : c->user.home);
+	proto_put_bool(o, PROTO_T_BUSY, c->state == CONTEXT_BUSY);
+}
+
+static void reply_started(struct stream *s, const struct context *c)
+{
+	uint8_t buf[CONTEXT_LIST_ROOM];
+	struct proto_out o = {.buf = buf, .max = sizeof(buf)};
+
+	put_context(c, &o);
+	stream_reply(s, &o);
+}
+
 static void waiters_end(struct context *c, bool start, int err, const char *text)
 {
 	for (struct waiter **p = &c->waiters; *p;) {
@@ -123,6 +162,8 @@ static void waiters_end(struct context *c, bool start, int err, const char *text
 		*p = w->next;
 		if (err)
 			stream_reply_error(w->stream, err, text);
+		else if (start)
+			reply_started(w->stream, c);
 		else
 			stream_reply(w->stream, NULL);
 		free(w);
@@ -149,6 +190,7 @@ static bool context_message(struct context *c, char kind, const uint8_t *body, u
 	case CONTEXT_RESEED:
 	case CONTEXT_COLLECT:
 	case CONTEXT_EXERCISE:
+	case CONTEXT_PREPARE:
 		return context_answer(c, kind, NULL);
 	}
 	return false;
@@ -235,6 +277,7 @@ void context_over(struct context *c)
 	struct fail f;
 
 	timer_stop(&c->timer);
+	run_timer_stop(&c->grace);
 	waiters_end(c, false, 0, NULL);
 	if (c->restart) {
 		c->restart = c->stopping = false;
@@ -292,41 +335,21 @@ static void context_exited(void *user, int status)
 
 /* ---- the start ------------------------------------------------------------------------ */
 
-static int driver_fd(void)
-{
-	size_t len = (size_t)(embed_context_py_end - embed_context_py);
-	int fd;
-
-	if (context_driver >= 0)
-		return context_driver;
-	fd = memfd_create("context.py", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (fd < 0)
-		return -1;
-	if (write(fd, embed_context_py, len) != (ssize_t)len ||
-		fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL)) {
-		close(fd);
-		return -1;
-	}
-	context_driver = fd;
-	return fd;
-}
-
 static int context_spawn(struct context *c, const int theirs[4], struct fail *f)
 {
-	static char python[] = "python3", isolated[] = "-I", unbuffered[] = "-u",
-		    driver[] = "/proc/self/fd/5";
-	char *argv[] = {python, isolated, unbuffered, driver, NULL};
-	int null = open("/dev/null", O_RDONLY | O_CLOEXEC), res;
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC), n, res;
 	char **env;
-	struct spawn spec = {.argv = argv,
+	struct spawn spec = {.argv = c->language->argv,
 		.user = &c->user,
 		.cwd = c->cwd ? c->cwd : c->user.home,
 		.cwd_optional = !c->cwd,
-		.fds = {null, theirs[0], theirs[1], theirs[2], theirs[3], driver_fd()},
-		.nfds = 6};
+		.fds = {null, theirs[0], theirs[1], theirs[2], theirs[3]}};
 
-	if (null < 0 || spec.fds[5] < 0)
-		res = fail_set(f, errno, "cannot open the driver: %s", strerror(errno));
+	n = language_driver(c->language, spec.fds + 5);
+	spec.nfds = 5 + (n > 0 ? (unsigned)n : 0);
+	if (null < 0 || n < 0)
+		res = fail_set(f, n < 0 ? -n : errno, "cannot open the driver: %s",
+			strerror(n < 0 ? -n : errno));
 	else
 		res = tree_make(&c->tree, "context", NULL, f);
 	if (res == 0) {
@@ -419,7 +442,7 @@ static bool context_evict(void)
 
 struct context *context_make(struct request *r, struct fail *f)
 {
-	struct context *c = context_find(r);
+	struct context *c = context_find(r), **end;
 	unsigned n = 0;
 
 	for (struct context *other = contexts; other; other = other->next)
@@ -432,11 +455,13 @@ struct context *context_make(struct request *r, struct fail *f)
 		return NULL;
 	} else {
 		c = agent_alloc(sizeof(*c));
-		*c = (struct context){
-			.tree.fd = -1, .control = -1, .rx_max = 4096, .next = contexts};
+		*c = (struct context){.tree.fd = -1, .control = -1, .rx_max = 4096};
 		c->rx = agent_alloc(c->rx_max);
-		snprintf(c->name, sizeof(c->name), "%s", r->context ? r->context : "default");
-		contexts = c;
+		snprintf(c->name, sizeof(c->name), "%s", context_name(r));
+		c->language = language_find(r->language);
+		for (end = &contexts; *end; end = &(*end)->next)
+			continue;
+		*end = c;
 	}
 	if (context_settings(c, r, f) == 0 && context_start(c, f) == 0)
 		return c;
@@ -488,7 +513,7 @@ static void context_action_start(struct stream *s, struct context *c, struct req
 	struct fail f;
 
 	if (c && context_alive(c) && !c->stopping && c->state != CONTEXT_STARTING) {
-		stream_reply(s, NULL);
+		reply_started(s, c);
 		return;
 	}
 	if (!c || c->state == CONTEXT_DEAD)
@@ -501,21 +526,45 @@ static void context_action_start(struct stream *s, struct context *c, struct req
 		stream_reply_error(s, f.err, f.text);
 }
 
+/* Those that are there, a dead one too: its next CODE is told, or starts it anew. */
+static void context_list(struct stream *s)
+{
+	uint8_t *buf = agent_alloc(AGENT_CONTEXTS_MAX * CONTEXT_LIST_ROOM);
+	struct proto_out o = {.buf = buf, .max = AGENT_CONTEXTS_MAX * CONTEXT_LIST_ROOM};
+
+	for (struct context *c = contexts; c; c = c->next) {
+		if (c->stopping && !c->restart)
+			continue;
+		put_context(c, &o);
+	}
+	stream_reply(s, &o);
+	free(buf);
+}
+
 void context_request(struct stream *s, unsigned type, struct request *r)
 {
-	struct context *c = context_find(r);
+	struct context *c;
 	const char *action = r->action ? r->action : "start";
 	bool restart = !strcmp(action, "restart");
 	struct fail f;
 
 	(void)type;
+	if (!context_language(s, r))
+		return;
+	c = context_find(r);
 	if (!strcmp(action, "exercise")) {
-		context_exercise(s);
+		context_exercise(s, CONTEXT_EXERCISE);
+	} else if (!strcmp(action, "prepare")) {
+		context_exercise(s, CONTEXT_PREPARE);
+	} else if (!strcmp(action, "list")) {
+		context_list(s);
+	} else if (!c && r->existing) {
+		stream_reply_error(s, ENOENT, "there is no such context");
 	} else if (!strcmp(action, "start") || (restart && (!c || c->state == CONTEXT_DEAD))) {
 		context_action_start(s, c, r);
 	} else if (!restart && strcmp(action, "stop") != 0) {
-		stream_reply_error(
-			s, EINVAL, "a context can be told to start, restart, stop or exercise");
+		stream_reply_error(s, EINVAL,
+			"contexts can be told to start, restart, stop, list, exercise or prepare");
 	} else if (!c) {
 		stream_reply(s, NULL);
 	} else if (c->state == CONTEXT_DEAD) {

@@ -9,16 +9,21 @@ struct stream;
 
 /* Warm interpreters, as the rest of the agent sees them. */
 
-enum context_ask { CONTEXT_RESEED = 'S', CONTEXT_COLLECT = 'G', CONTEXT_EXERCISE = 'E' };
+enum context_ask {
+	CONTEXT_RESEED = 'S',
+	CONTEXT_COLLECT = 'G',
+	CONTEXT_EXERCISE = 'E',
+	CONTEXT_PREPARE = 'P',
+};
 
 /*
  * Ask every living context and call @done once: @late is NULL, or names one that has not
- * answered after @ms (or died); it is called at once where there are none.
+ * answered after @ms of the time in which the machine ran (or died); it is called at once where there are none.
  */
 void context_ask_all(
 	enum context_ask what, uint64_t ms, void (*done)(void *user, const char *late), void *user);
-/* CONTEXT with the action "exercise": all contexts, whatever its name. Replies, now or later. */
-void context_exercise(struct stream *s);
+/* CONTEXT with the action "exercise" or "prepare": all contexts, whatever its name. Replies, now or later. */
+void context_exercise(struct stream *s, enum context_ask what);
 unsigned context_count(void);
 /* Kill them all. */
 void context_kill_all(void);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Asking every context for something (to reseed, to collect garbage, to exercise) and waiting for all, but
+ * Asking every context for something (to reseed, to collect garbage, to exercise …) and waiting for all, but
  * not for ever. A driver answers its messages in order, so each context has a queue of
  * what it owes; an answer that comes too late still takes its place in it.
  */
@@ -14,7 +14,7 @@
 struct gather {
 	unsigned left;
 	bool over;
-	struct timer timer;
+	struct run_timer timer;
 	void (*done)(void *user, const char *late);
 	void *user;
 	char late[AGENT_CONTEXT_NAME_MAX + 1];
@@ -31,7 +31,7 @@ static void gather_end(struct gather *g, const char *late)
 	if (g->over)
 		return;
 	g->over = true;
-	timer_stop(&g->timer);
+	run_timer_stop(&g->timer);
 	g->done(g->user, late);
 }
 
@@ -63,7 +63,7 @@ void context_ask_all(
 	struct gather *g = agent_alloc(sizeof(*g));
 
 	*g = (struct gather){.left = 1, .done = done, .user = user};
-	timer_arm(&g->timer, ms, gather_late, g);
+	run_timer_arm(&g->timer, ms, ms + AGENT_RUN_MAX_MS, gather_late, g);
 	for (struct context *c = contexts; c; c = c->next) {
 		struct ask **end = &c->asks, *a;
 
@@ -118,11 +118,12 @@ static void exercise_abort(struct stream *s)
 
 static const struct stream_ops exercise_ops = {.abort = exercise_abort};
 
-void context_exercise(struct stream *s)
+void context_exercise(struct stream *s, enum context_ask what)
 {
 	struct stream **owner = agent_alloc(sizeof(struct stream *));
 
 	*owner = s;
 	stream_set(s, &exercise_ops, owner);
-	context_ask_all(CONTEXT_EXERCISE, AGENT_QUIESCE_MS, exercise_done, owner);
+	context_ask_all(what, what == CONTEXT_PREPARE ? AGENT_PREPARE_MS : AGENT_QUIESCE_MS,
+		exercise_done, owner);
 }

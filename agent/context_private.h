@@ -5,10 +5,12 @@
 /* A context from within: context.c has its process, code.c what runs in it. */
 #include "agent/agent.h"
 #include "agent/context.h"
+#include "agent/language.h"
 #include "agent/loop.h"
 #include "agent/pump.h"
 #include "agent/reap.h"
 #include "agent/request.h"
+#include "agent/run_timer.h"
 #include "agent/tree.h"
 #include "agent/user.h"
 
@@ -26,6 +28,8 @@ struct cell {
 	struct stream *stream; /* NULL: the connection has gone */
 	struct context *context;
 	char *code;
+	char **env, **sandbox_env; /* "K=V": its own, and those of all cells of the sandbox */
+	unsigned nenv, nsandbox_env;
 	uint64_t timeout_ms, limit_out, limit_err;
 	int64_t started;
 	bool timed_out, canceled;
@@ -47,13 +51,15 @@ struct context {
 	unsigned queued;
 	struct ask *asks;
 	struct waiter *waiters;
-	struct timer timer; /* of the cell: its timeout, then what follows an interrupt */
+	struct timer timer; /* of the cell: its timeout, then the wait for who reads its output */
+	struct run_timer grace; /* from its interrupt to its end by force */
 	char why[160]; /* it is killed, or ended */
 	bool stopping, restart;
 	bool told; /* DEAD: a CODE has learned of it; else the next must */
 	bool ready; /* H has come */
 	bool hung_up; /* its end of the socket was closed */
 	bool finished; /* the cell's D came before the process ended */
+	const struct language *language;
 	/* how it was asked to be started */
 	struct user user;
 	char **env, *cwd;
@@ -71,7 +77,9 @@ bool context_alive(const struct context *c);
 /* It has answered what it was asked first, by @kind; or (@late: its name) never will. False: it
  * was not asked that. */
 bool context_answer(struct context *c, char kind, const char *late);
-/* Find a context by the request's name. */
+/* Is the request's language one that we have? false: answered. */
+bool context_language(struct stream *s, const struct request *r);
+/* Find a context by the request's name, or its language's own. The language is known. */
 struct context *context_find(const struct request *r);
 /* Make and start one as @r asks (its lists are taken). NULL: *@f. */
 struct context *context_make(struct request *r, struct fail *f);

@@ -88,7 +88,9 @@ enum proto_type {
 	PROTO_FILE_REMOVE = 38,
 	PROTO_FILE_RENAME = 39,
 	PROTO_CODE = 40,        /* run code in a context; data: see below */
-	PROTO_CONTEXT = 41,     /* start, restart or stop a context (T_ACTION) */
+	PROTO_CONTEXT = 41,     /* start, restart or stop a context, list all … (T_ACTION). The REPLY to a start
+				 * and to a list has for each context T_CONTEXT, then T_LANGUAGE, T_CWD,
+				 * T_BUSY */
 	PROTO_PORT = 42,        /* TCP to guest loopback: T_PORT; data both ways, channel 0 in, 1 out */
 	PROTO_IDENTITY = 43,    /* clock, entropy, names: before anything else in a clone */
 	PROTO_CLOCK = 44,       /* T_REALTIME_NS */
@@ -136,7 +138,7 @@ enum proto_tag {
 	PROTO_T_RECURSIVE = 19,    /* [bool] REMOVE */
 	PROTO_T_CONTEXT = 20,      /* [string] CODE, CONTEXT: its name; default "default" */
 	PROTO_T_CODE = 21,         /* [string] the code */
-	PROTO_T_ACTION = 22,       /* [string] CONTEXT: "start", "restart", "stop", "exercise" */
+	PROTO_T_ACTION = 22,       /* [string] CONTEXT: "start", "restart", "stop", "list", "exercise", "prepare" */
 	PROTO_T_PORT = 23,         /* [u32] */
 	PROTO_T_REALTIME_NS = 24,  /* [i64] since 1970 */
 	PROTO_T_ENTROPY = 25,      /* [bytes] 32 to 512, fresh from the host's kernel */
@@ -145,6 +147,13 @@ enum proto_tag {
 	PROTO_T_OOM_GROUP = 28,    /* [bool] EXEC: an out-of-memory kill takes the whole cgroup */
 	PROTO_T_DETACH = 29,       /* [bool] EXEC: REPLY as soon as it runs; it lives on by itself, through
 				    * SYNCs and restores, without input, output or timeout (a service) */
+	PROTO_T_SANDBOX_ENV = 30,  /* [string] CODE: "K=V", repeated: the sandbox's own. They are set in the
+				    * interpreter, to stay, where they are others than those of the CODE
+				    * before; T_ENV is on top of them and of this CODE alone */
+	PROTO_T_EXISTING = 31,     /* [bool] CODE, CONTEXT: ENOENT where there is no such context */
+	PROTO_T_LANGUAGE = 32,     /* [string] CODE, CONTEXT: of the interpreter, where one is started (default
+				    * Python); in replies: its name. A CODE without T_CONTEXT is for the
+				    * language's own: "default" is Python's, others have its name */
 
 	/* replies */
 	PROTO_T_ERROR = 64,        /* [u32 errno, string ≤ PROTO_ERROR_MAX]: the request itself failed */
@@ -160,7 +169,7 @@ enum proto_tag {
 	PROTO_T_STAT = 74,         /* [struct proto_stat] */
 	PROTO_T_LINK = 75,         /* [string] target of a symbolic link (STAT) */
 	PROTO_T_BYTES = 76,        /* [u64] zeroed, transferred, … */
-	PROTO_T_EXECUTION = 77,    /* [u32] CODE: IPython's execution count */
+	PROTO_T_EXECUTION = 77,    /* [u32] CODE: the context's execution count */
 	PROTO_T_ENAME = 78,        /* [string] CODE raised: the exception's class … */
 	PROTO_T_EVALUE = 79,       /* [string] … its text … */
 	PROTO_T_TRACEBACK = 80,    /* [string] … and the traceback, plain text */
@@ -174,6 +183,7 @@ enum proto_tag {
 	PROTO_T_STREAMS = 88,      /* [u32] INFO: other streams open */
 	PROTO_T_KERNEL = 89,       /* [string] INFO: uname -r */
 	PROTO_T_CONTEXT_GONE = 90, /* [bool] CODE: the interpreter died while it ran */
+	PROTO_T_BUSY = 91,         /* [bool] CONTEXT, list: a cell runs in it */
 };
 /* clang-format on */
 

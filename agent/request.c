@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Parsing requests by a table of the known tags. A field given twice (but for
- * T_ARG and T_ENV) counts by its last; an unknown one is skipped; a known one of the wrong
+ * T_ARG, T_ENV and T_SANDBOX_ENV) counts by its last; an unknown one is skipped; a known one of the wrong
  * shape is a breach.
  */
 #include "agent/request.h"
@@ -26,6 +26,7 @@ struct tag_spec {
 static const struct tag_spec tag_specs[] = {
 	{PROTO_T_ARG, KIND_LIST, AT(args), PROTO_BODY_MAX, AT(nargs)},
 	{PROTO_T_ENV, KIND_LIST, AT(env), PROTO_BODY_MAX, AT(nenv)},
+	{PROTO_T_SANDBOX_ENV, KIND_LIST, AT(sandbox_env), PROTO_BODY_MAX, AT(nsandbox_env)},
 	{PROTO_T_SHELL, KIND_STRING, AT(shell), PROTO_BODY_MAX, 0},
 	{PROTO_T_CWD, KIND_STRING, AT(cwd), PROTO_PATH_MAX, 0},
 	{PROTO_T_USER, KIND_STRING, AT(user), 255, 0},
@@ -44,6 +45,7 @@ static const struct tag_spec tag_specs[] = {
 	{PROTO_T_RECURSIVE, KIND_BOOL, AT(recursive), 0, 0},
 	{PROTO_T_CONTEXT, KIND_STRING, AT(context), AGENT_CONTEXT_NAME_MAX, 0},
 	{PROTO_T_CODE, KIND_STRING, AT(code), PROTO_BODY_MAX, 0},
+	{PROTO_T_LANGUAGE, KIND_STRING, AT(language), 31, 0},
 	{PROTO_T_ACTION, KIND_STRING, AT(action), 16, 0},
 	{PROTO_T_PORT, KIND_U32, AT(port), 0, AT(has_port)},
 	{PROTO_T_REALTIME_NS, KIND_U64, AT(realtime_ns), 0, AT(has_realtime)},
@@ -51,6 +53,7 @@ static const struct tag_spec tag_specs[] = {
 	{PROTO_T_HOSTNAME, KIND_STRING, AT(hostname), 63, 0},
 	{PROTO_T_OOM_GROUP, KIND_BOOL, AT(oom_group), 0, 0},
 	{PROTO_T_DETACH, KIND_BOOL, AT(detach), 0, 0},
+	{PROTO_T_EXISTING, KIND_BOOL, AT(existing), 0, 0},
 };
 
 static char *field_string(const struct proto_field *f, uint32_t max)
@@ -177,6 +180,7 @@ void request_free(struct request *r)
 		return;
 	list_free(r->args, r->nargs);
 	list_free(r->env, r->nenv);
+	list_free(r->sandbox_env, r->nsandbox_env);
 	free(r->shell);
 	free(r->cwd);
 	free(r->user);
@@ -185,6 +189,7 @@ void request_free(struct request *r)
 	free(r->context);
 	free(r->code);
 	free(r->action);
+	free(r->language);
 	free(r->machine_id);
 	free(r->hostname);
 	explicit_bzero(r->entropy, sizeof(r->entropy));

@@ -10,9 +10,10 @@
  * handlers of all of them. Strings are owned by the request and live as long.
  */
 struct request {
-	char **args, **env; /* NULL-terminated */
-	unsigned nargs, nenv;
-	char *shell, *cwd, *user, *path, *path2, *context, *code, *action, *machine_id, *hostname;
+	char **args, **env, **sandbox_env; /* NULL-terminated */
+	unsigned nargs, nenv, nsandbox_env;
+	char *shell, *cwd, *user, *path, *path2, *context, *code, *action, *language, *machine_id,
+		*hostname;
 	uint8_t entropy[512];
 	uint32_t entropy_len;
 	uint64_t timeout_ms, limit_out, limit_err; /* limits: UINT64_MAX where absent */
@@ -21,7 +22,7 @@ struct request {
 	int64_t realtime_ns;
 	uint32_t mode, port;
 	uint16_t rows, cols;
-	int stdin_wanted, parents, recursive, oom_group, detach;
+	int stdin_wanted, parents, recursive, oom_group, detach, existing;
 	bool has_pty, has_mode, has_port, has_realtime;
 };
 

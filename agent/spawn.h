@@ -6,7 +6,7 @@
 #include "agent/tree.h"
 #include "agent/user.h"
 
-#define SPAWN_FDS_MAX 8
+#define SPAWN_FDS_MAX 10
 
 /* A program to start in a tree. */
 struct spawn {

@@ -71,13 +71,13 @@ static int prepare(struct baking *b, struct err *err)
 	if (!rc)
 		rc = sum_file(b->initrd, b->initrd_digest, err);
 	if (!rc)
-		rc = monitor_probe(&b->monitor, err);
-	if (rc)
+		rc = monitor_probe_for(b->opt->accel, &b->monitor, err);
+	if (rc) {
+		err_prefix(err, "accel %s", machine_accel_name(b->opt->accel));
 		return rc;
-	if (b->opt->accel == MACHINE_KVM && !b->monitor->has_kvm)
-		return err_set(err, ENODEV, "accel kvm: %s", b->monitor->why_not_kvm);
+	}
 	monitor = str_printf("%s\n%s\n%s\n%s", b->monitor->name, b->monitor->version,
-		b->monitor->machine, machine_cpu_model(b->opt->accel));
+		b->monitor->machine, monitor_cpu_model(b->monitor, b->opt->accel));
 	facts = (struct plan_facts){
 		.epoch = b->epoch,
 		.kernel_digest = b->kernel_digest,

@@ -171,7 +171,7 @@ static void describe(
 	copy_text(c->monitor, sizeof(c->monitor), spec->monitor->name);
 	copy_text(c->monitor_version, sizeof(c->monitor_version), spec->monitor->version);
 	copy_text(c->machine, sizeof(c->machine), spec->monitor->machine);
-	copy_text(c->cpu, sizeof(c->cpu), machine_cpu_model(o->shape.accel));
+	copy_text(c->cpu, sizeof(c->cpu), monitor_cpu_model(spec->monitor, o->shape.accel));
 	c->page_bytes = IMAGE_PAGE;
 	copy_text(c->kernel_digest, sizeof(c->kernel_digest), spec->kernel_digest);
 	copy_text(c->agent_digest, sizeof(c->agent_digest), spec->initrd_digest);

@@ -216,14 +216,17 @@ static int try_identity(struct oven *o, struct err *err)
 	return rc;
 }
 
-/* Whatever is made when a cell runs is made by now. An interpreter that is busy is the recipe's affair. */
-static int exercise_contexts(struct oven *o, struct err *err)
+/*
+ * Whatever is made when a cell runs, raises or is interrupted is made by now, and what a sandbox runs is
+ * counted from 1. An interpreter that is busy is the recipe's affair.
+ */
+static int prepare_contexts(struct oven *o, struct err *err)
 {
 	uint8_t buf[64];
 	struct proto_out body = {.buf = buf, .max = sizeof(buf)};
 	int rc;
 
-	proto_put_str(&body, PROTO_T_ACTION, "exercise");
+	proto_put_str(&body, PROTO_T_ACTION, "prepare");
 	rc = oven_call(o, PROTO_CONTEXT, &body, CALL_MS, err);
 	return rc == -EBUSY ? 0 : rc;
 }
@@ -261,7 +264,7 @@ int guest_quiesce(struct oven *o, const struct recipe *r, struct err *err)
 	progress_stage(o->progress, "quiesce", NULL, 0);
 	rc = try_identity(o, err);
 	if (!rc)
-		rc = exercise_contexts(o, err);
+		rc = prepare_contexts(o, err);
 	if (!rc)
 		rc = flush_channel(o, err);
 	if (rc)

@@ -26,7 +26,7 @@ static int take(struct client_parts *p, const char *text, size_t len, unsigned f
 
 	if (len == 0)
 		return 0;
-	r = json_parse("answer", text, len, &obj, &p->err);
+	r = json_parse_output("answer", text, len, &obj, &p->err);
 	if (r == 0 && !json_is_object(obj))
 		r = err_set(&p->err, EPROTO, "the answer has a part that is no object");
 	return r < 0 ? r : p->part(p->user, obj, flags, &p->err);

@@ -30,8 +30,8 @@ struct code {
 
 static int print_text(int fd, const json_t *obj, const char *key, const char *end, struct err *err)
 {
-	const char *text = client_string(obj, key);
-	int r = terminal_pass(fd, text, strlen(text));
+	const json_t *text = json_object_get(obj, key);
+	int r = terminal_pass(fd, client_string(obj, key), json_string_length(text));
 
 	if (r == 0)
 		r = terminal_pass(fd, end, strlen(end));

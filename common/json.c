@@ -13,7 +13,8 @@
 #include "common/limits.h"
 #include "common/utf8.h"
 
-int json_parse(const char *what, const void *text, size_t len, json_t **ret, struct err *err)
+static int parse(
+	const char *what, const void *text, size_t len, size_t flags, json_t **ret, struct err *err)
 {
 	json_error_t why;
 	json_t *value;
@@ -21,11 +22,21 @@ int json_parse(const char *what, const void *text, size_t len, json_t **ret, str
 	if (len > LIMIT_JSON_BYTES)
 		return err_set(
 			err, EFBIG, "%s: JSON longer than %lu bytes", what, LIMIT_JSON_BYTES);
-	value = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
+	value = json_loadb(text, len, JSON_REJECT_DUPLICATES | flags, &why);
 	if (!value)
 		return err_set(err, EINVAL, "%s:%d: not JSON: %s", what, why.line, why.text);
 	*ret = value;
 	return 0;
+}
+
+int json_parse(const char *what, const void *text, size_t len, json_t **ret, struct err *err)
+{
+	return parse(what, text, len, 0, ret, err);
+}
+
+int json_parse_output(const char *what, const void *text, size_t len, json_t **ret, struct err *err)
+{
+	return parse(what, text, len, JSON_ALLOW_NUL, ret, err);
 }
 
 int json_read_file(int dirfd, const char *path, json_t **ret, struct err *err)

@@ -24,7 +24,14 @@ DEFINE_CLEANUP(json_t *, json_decref)
  */
 int json_parse(const char *what, const void *text, size_t len, json_t **ret, struct err *err);
 
-/* The same of a file. -ENOENT where there is none. */
+/*
+ * The same where strings hold what a program has printed: NUL, too. So measure them by
+ * json_string_length().
+ */
+int json_parse_output(
+	const char *what, const void *text, size_t len, json_t **ret, struct err *err);
+
+/* json_parse() of a file. -ENOENT where there is none. */
 int json_read_file(int dirfd, const char *path, json_t **ret, struct err *err);
 
 /*

@@ -66,6 +66,7 @@
 #define LIMIT_EXEC_ARGS 4096 /* arguments, and variables, of one exec: the agent's own bound */
 #define LIMIT_USER 255 /* bytes of a user's name: the agent's own bound */
 #define LIMIT_CONTEXT_NAME 63
+#define LIMIT_LANGUAGE 31 /* bytes of the name of a context's language */
 #define LIMIT_EXEC_TIMEOUT_MS 300000 /* of one exec, unless asked otherwise */
 #define LIMIT_TIMEOUT_MS 31536000000LL /* that may be asked for: a year */
 #define LIMIT_CREATE_MS 30000 /* a restore that takes longer has failed */
@@ -138,16 +139,16 @@
 #define LIMIT_ENVD_INPUTS 16 /* requests with input that wait for one command */
 #define LIMIT_ENVD_INPUT (2 * MIB) /* bytes of them, beyond the one at hand */
 #define LIMIT_ENVD_CONFIG 4096 /* bytes of a command's words that are kept for who lists it */
-#define LIMIT_ENVD_CODES 64 /* executions that wait for one interpreter */
 #define LIMIT_ENVD_TAG 255 /* bytes of a command's tag */
 #define LIMIT_ENVD_ENTRIES 10000 /* of a directory's listing, those below it included */
 #define LIMIT_ENVD_DEPTH 64 /* of a listing */
-#define LIMIT_ENVD_CONTEXTS 64 /* of one sandbox, that are known */
 #define LIMIT_ENVD_RESULT (9 * MIB) /* of one result of code: the driver's own bound, and some */
 #define LIMIT_ENVD_HEALTH_MS 5000 /* from asking whether a sandbox is well to calling it not */
 #define LIMIT_ENVD_CALL_MS 60000 /* a file operation without data */
+#define LIMIT_ENVD_CONTEXT_MS 180000 /* the start of an interpreter, in an emulated machine of a busy host */
 #define LIMIT_ENVD_STALL_MS 60000 /* a transfer in which no byte moves */
 #define LIMIT_ENVD_GRACE_MS 10000 /* a command that outlives its timeout by so much is given up */
+#define LIMIT_ENVD_CODE_GRACE_MS 40000 /* the same of code: more than the agent gives an interpreter to stop */
 
 /* measuring */
 #define LIMIT_SAMPLES 1000000 /* of one series */

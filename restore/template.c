@@ -79,11 +79,11 @@ static int check_cpu(struct template *t, struct err *err)
 			"%s was baked for the accelerator %s, which this parbake lacks: "
 			"rebake it with `parbake bake`",
 			t->label, c->accel);
-	if (strcmp(c->cpu, machine_cpu_model(t->shape.accel)) != 0)
+	if (strcmp(c->cpu, monitor_cpu_model(t->monitor, t->shape.accel)) != 0)
 		return err_set(err, ENOEXEC,
 			"%s was baked for the CPU model %s, this parbake gives %s: rebake it with "
 			"`parbake bake`",
-			t->label, c->cpu, machine_cpu_model(t->shape.accel));
+			t->label, c->cpu, monitor_cpu_model(t->monitor, t->shape.accel));
 	if (t->shape.accel != MACHINE_KVM)
 		return 0;
 	if (!t->monitor->has_kvm)

@@ -22,6 +22,8 @@ MAY = {
     "vmm/guest": ["common", "agent/proto.h"],
     "vmm": ["common", "store", "vmm/guest"],
     "vmm/qemu": ["common", "vmm"],
+    "vmm/kvm": ["common", "vmm"],
+    "vmm/kvm/program": ["common", "vmm/kvm/control.h"],
     "egress": ["common", "vmm/guest"],
     "restore/pager": ["common", "store"],
     "restore": ["common", "store", "vmm", "vmm/guest", "restore/pager"],

@@ -47,7 +47,7 @@ library 'ini\.h' 'common/inifile' inih
 library 'jansson' 'common/json\.h' jansson
 library 'microhttpd' 'pool/http/' libmicrohttpd
 library 'openssl/' 'common/digest' libcrypto
-library 'linux/userfaultfd' 'restore/pager/|vmm/qemu/preload_uffd' userfaultfd
+library 'linux/userfaultfd' 'restore/pager/|vmm/qemu/preload_uffd|vmm/kvm/program/pager' userfaultfd
 
 is "$(git ls-files '*.c' | grep -v '^tests/' | xargs grep -hoE '\b(fault_)?point\("[a-z.-]+"|"store\.open\.[a-z-]+"' | grep -oE '"[^"]+"' | sort -u |
 	while read -r name; do grep -qF "	$name," common/fault.c || echo "$name"; done | tr '\n' ' ')" "" \

@@ -21,7 +21,7 @@ int kvm_try_device(struct err *err);
 int kvm_try_kernel_mode(struct err *err);
 /*
  * The real thing: the monitor of @facts boots @kernel with @initrd (paths) under KVM until the agent says hello,
- * beside the same boot under emulation. It works where KVM answers and has not used more processor time for it than
+ * beside the same boot under emulation, where that monitor emulates. It works where KVM answers and has not used more processor time for it than
  * emulation did. -EIO: the machine ended, with how; -ETIME: emulation is faster; others: nothing was learnt.
  */
 int kvm_try_boot(const struct monitor_facts *facts, const char *kernel, const char *initrd,

@@ -33,6 +33,9 @@ struct machine {
 void machine_tell_console(struct machine *m);
 
 /* The drivers. */
+extern const struct monitor_ops monitor_kvm;
 extern const struct monitor_ops monitor_qemu;
+/* The one whose facts these are. */
+const struct monitor_ops *monitor_ops_of(const struct monitor_facts *facts);
 
 #endif

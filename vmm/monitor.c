@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is the same for every monitor: which there are, what state a machine is in and
+ * What is the same for every monitor: what state a machine is in and
  * which calls that allows, how its end is told. The drivers do the rest.
  *
  * A machine's process is reaped only by machine_free(): until then its pidfd stays, and how
@@ -29,27 +29,11 @@
 #define LAST_WORDS_MONITOR 500
 #define LAST_WORDS_GUEST 1200
 
-static const struct monitor_ops *const monitors[] = {
-	&monitor_qemu,
-};
-
 static const char *const accel_names[] = {
 	[MACHINE_TCG] = "tcg",
 	[MACHINE_KVM] = "kvm",
 };
 static_assert(sizeof(accel_names) / sizeof(accel_names[0]) == MACHINE_KVM + 1, "all named");
-
-static const char *const cpu_models[] = {
-	/*
-	 * Under emulation `max` depends on the monitor's version alone. Without erms, which says that `rep stosb` is
-	 * the fast way to clear memory: emulated it is a loop of bytes, and kernel and libc have better ones. Nested
-	 * virtualisation is off here as below: a sandbox has no use for it, and less of the emulator is in its reach.
-	 */
-	[MACHINE_TCG] = "max,erms=off,svm=off",
-	/* no nested virtualisation: its state is large, and a sandbox has no use for it */
-	[MACHINE_KVM] = "host,migratable=on,vmx=off,svm=off",
-};
-static_assert(sizeof(cpu_models) / sizeof(cpu_models[0]) == MACHINE_KVM + 1, "all named");
 
 static const char *const state_names[] = {
 	[MACHINE_SHELL] = "a shell",
@@ -62,11 +46,6 @@ static_assert(sizeof(state_names) / sizeof(state_names[0]) == MACHINE_ENDED + 1,
 const char *machine_accel_name(enum machine_accel accel)
 {
 	return accel_names[accel];
-}
-
-const char *machine_cpu_model(enum machine_accel accel)
-{
-	return cpu_models[accel];
 }
 
 const char *machine_state_name(enum machine_state state)
@@ -83,158 +62,6 @@ int machine_accel_parse(const char *name, enum machine_accel *ret)
 		}
 	}
 	return -EINVAL;
-}
-
-/* ---- probing ---------------------------------------------------------------------------- */
-
-#define CANDIDATES_MAX 4
-
-static struct {
-	pthread_mutex_t lock;
-	struct {
-		bool done;
-		struct monitor_facts facts;
-	} at[CANDIDATES_MAX];
-} probed = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-void monitor_forget(void)
-{
-	for (size_t i = 0; i < sizeof(monitors) / sizeof(monitors[0]); i++)
-		monitors[i]->forget();
-}
-
-static int choose_accel(const struct monitor_facts *facts, enum machine_accel *ret, struct err *err)
-{
-	const char *asked = getenv("PARBAKE_ACCEL");
-
-	if (!asked || !*asked) {
-		*ret = facts->has_kvm ? MACHINE_KVM : MACHINE_TCG;
-		return 0;
-	}
-	if (machine_accel_parse(asked, ret) < 0)
-		return err_set(
-			err, EINVAL, "PARBAKE_ACCEL=%s: not an accelerator; use tcg or kvm", asked);
-	if (*ret == MACHINE_KVM && !facts->has_kvm)
-		return err_set(err, ENODEV, "PARBAKE_ACCEL=kvm, but KVM does not work here: %s",
-			facts->why_not_kvm);
-	return 0;
-}
-
-int monitor_candidate(unsigned i, const struct monitor_facts **ret, struct err *err)
-{
-	int r = 0;
-
-	if (i >= CANDIDATES_MAX)
-		return err_set(err, ERANGE, "there are no more monitors");
-	pthread_mutex_lock(&probed.lock);
-	if (!probed.at[i].done) {
-		struct monitor_facts facts = {0};
-		enum machine_accel accel;
-
-		r = monitors[0]->probe(i, &facts, err);
-		if (r == 0) {
-			if (choose_accel(&facts, &accel, NULL) < 0)
-				accel = facts.has_kvm ? MACHINE_KVM : MACHINE_TCG;
-			snprintf(facts.cpu, sizeof(facts.cpu), "%s", machine_cpu_model(accel));
-			probed.at[i].facts = facts;
-			probed.at[i].done = true;
-		}
-	}
-	pthread_mutex_unlock(&probed.lock);
-	if (r == 0)
-		*ret = &probed.at[i].facts;
-	return r;
-}
-
-int monitor_probe(const struct monitor_facts **ret, struct err *err)
-{
-	struct err one, why = {0};
-	int r, bad = 0;
-
-	for (unsigned i = 0; (r = monitor_candidate(i, ret, &one)) < 0 && r != -ERANGE; i++) {
-		/* one that does not work is a better story than one that is not here */
-		if (!bad || bad == -ENOENT) {
-			bad = r;
-			why = one;
-		}
-	}
-	if (r < 0)
-		return err_set(err, -bad, "%s", why.text);
-	if (bad && bad != -ENOENT)
-		log_warn("%s", why.text);
-	return 0;
-}
-
-int monitor_find(
-	const char *name, const char *version, const struct monitor_facts **ret, struct err *err)
-{
-	const struct monitor_facts *facts = NULL;
-	struct err there = {0};
-	int r;
-
-	for (unsigned i = 0; (r = monitor_candidate(i, &facts, NULL)) != -ERANGE; i++) {
-		if (r < 0)
-			continue;
-		assert(facts);
-		if (!strcmp(facts->name, name) && !strcmp(facts->version, version)) {
-			*ret = facts;
-			return 0;
-		}
-		err_append(&there, "%s%s is %s %s", there.text[0] ? ", " : "", facts->program,
-			facts->name, facts->version);
-	}
-	return err_set(err, ENOENT, "%s", there.text[0] ? there.text : "there is no monitor here");
-}
-
-int monitor_default_accel(enum machine_accel *ret, struct err *err)
-{
-	const struct monitor_facts *facts = NULL;
-	int r = monitor_probe(&facts, err);
-
-	if (r < 0)
-		return r;
-	assert(facts);
-	return choose_accel(facts, ret, err);
-}
-
-char *monitor_accel_reason(const struct monitor_facts *facts, enum machine_accel accel)
-{
-	if (accel == MACHINE_KVM)
-		return str_dup("kvm works");
-	if (facts->has_kvm)
-		return str_dup("tcg: machines are emulated, as was asked for, though kvm works");
-	return str_printf("tcg: machines are emulated, since %s", facts->why_not_kvm);
-}
-
-int monitor_prepare(const struct monitor_facts *facts, struct err *err)
-{
-	return monitors[0]->prepare(facts, err);
-}
-
-int monitor_confinement(char ret[static 256], struct err *err)
-{
-	const struct confine_host *h = confine_host();
-	int r;
-
-	if (h->off) {
-		snprintf(ret, 256, "PARBAKE_CONFINE=off: machines run as you, with all you may do");
-		return 1;
-	}
-	r = monitors[0]->confined(err);
-	if (r < 0) {
-		err_prefix(err, "start a confined %s", monitors[0]->name);
-		return r;
-	}
-	if (h->users)
-		snprintf(ret, 256,
-			"each machine runs as a user of its own (from %u on), without "
-			"capabilities, with seccomp%s%s%s%s",
-			h->first, h->files ? ", Landlock" : "", h->namespaces ? ", no network" : "",
-			h->why[0] ? "; " : "", h->why);
-	else
-		snprintf(ret, 256, "machines run as you, with seccomp%s: %s",
-			h->files ? " and Landlock" : "", h->why);
-	return h->users && h->namespaces && h->files ? 0 : 1;
 }
 
 /* ---- a machine's life ------------------------------------------------------------------- */
@@ -272,15 +99,20 @@ static int check_spec(const struct machine_spec *spec, struct err *err)
 
 int machine_start(const struct machine_spec *spec, struct machine **ret, struct err *err)
 {
+	struct machine_spec whole = *spec;
 	struct machine *m;
 	int r = check_spec(spec, err);
 
+	if (r == 0 && !whole.monitor)
+		r = monitor_probe_for(spec->shape.accel, &whole.monitor, err);
+	if (r == 0 && spec->shape.accel == MACHINE_KVM && !whole.monitor->has_kvm)
+		r = err_set(err, ENODEV, "KVM does not work here: %s", whole.monitor->why_not_kvm);
 	if (r < 0)
 		return r;
 	m = calloc(1, sizeof(*m));
 	if (!m)
 		return err_set(err, ENOMEM, "out of memory");
-	m->ops = monitors[0];
+	m->ops = monitor_ops_of(whole.monitor);
 	m->state = spec->kernel ? MACHINE_RUNNING : MACHINE_SHELL;
 	m->booted = spec->kernel != NULL;
 	m->shape = spec->shape;
@@ -288,7 +120,7 @@ int machine_start(const struct machine_spec *spec, struct machine **ret, struct 
 	m->channel_fd = -1;
 	m->on_console = spec->console;
 	m->user = spec->user;
-	r = m->ops->start(m, spec, err);
+	r = m->ops->start(m, &whole, err);
 	if (r < 0) {
 		err_prefix(err, "start %s", m->ops->name);
 		machine_free(m);

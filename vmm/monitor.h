@@ -41,7 +41,7 @@ struct machine_spec {
 	/* restore only: connected unix socket over which the monitor hands its userfaultfd and
 	 * regions to the pager (restore/pager/pager.h); -1: no userfaultfd, plain private mapping. Borrowed. */
 	int pager_fd;
-	/* which monitor; NULL: the one that monitor_probe() tells. Borrowed during start. */
+	/* which monitor; NULL: the one that monitor_probe_for() tells. Borrowed during start. */
 	const struct monitor_facts *monitor;
 	/* the disk: an immutable raw file and the machine's own qcow2 overlay over it. Borrowed. */
 	int disk_fd; /* opened read-only */
@@ -59,12 +59,12 @@ struct machine_spec {
 
 /* What a monitor is; part of a snapshot's config, compared at restore. */
 struct monitor_facts {
-	char name[32]; /* "qemu" */
+	char name[32]; /* its driver: "qemu", "kvm" */
 	char version[64]; /* its own version with the package's, as --version prints it */
 	char machine[64]; /* machine type, versioned */
-	char cpu[64]; /* CPU model given to the guest */
 	char program[4096];
 	char origin[32]; /* where it was found: "PARBAKE_QEMU", "make monitor", "PATH" */
+	bool emulates; /* runs machines without KVM */
 	bool hands_over; /* gives its memory to a pager by itself: needs no preload library */
 	bool has_kvm; /* KVM was tried, with this monitor and our kernel (vmm/kvm_try.h), and works */
 	char why_not_kvm[256];
@@ -74,14 +74,17 @@ struct machine;
 
 /*
  * A host may have several monitors, and a snapshot belongs to the one that made it. In order of
- * preference: what PARBAKE_QEMU names (then there are no others); the trimmed one of `make monitor`,
- * where it is built; qemu-system-x86_64 in PATH. Each is probed once a process, its answers cached on
+ * preference: parbake-vmm, which runs with KVM alone; what PARBAKE_QEMU names (then there are no others); the
+ * trimmed QEMU of `make monitor`, where it is built; qemu-system-x86_64 in PATH. PARBAKE_MONITOR=kvm|qemu leaves
+ * the others out. Each is probed once a process, its answers cached on
  * disk by the program's identity (size, mtime, inode); the facts stay valid for ever. Any thread.
  */
 /* The @i-th, from 0: -ERANGE beyond the last, -ENOENT where it is not here, others where it does not
  * work, with why. */
 int monitor_candidate(unsigned i, const struct monitor_facts **ret, struct err *err);
-/* The first that works: it bakes. */
+/* The first that works with @accel, and with the default accelerator: it bakes. */
+int monitor_probe_for(
+	enum machine_accel accel, const struct monitor_facts **ret, struct err *err);
 int monitor_probe(const struct monitor_facts **ret, struct err *err);
 /* The one that is @name in @version. -ENOENT: none is; then the error tells which there are. */
 int monitor_find(
@@ -89,7 +92,7 @@ int monitor_find(
 /* Forget what earlier processes found out about the monitors of this host, so that this one tries anew. Before the
  * first of the calls above. */
 void monitor_forget(void);
-/* KVM where it works, else TCG; PARBAKE_ACCEL=tcg|kvm decides. -ENODEV with the reason. */
+/* KVM where a monitor works with it, else TCG; PARBAKE_ACCEL=tcg|kvm decides. -ENODEV with the reason. */
 int monitor_default_accel(enum machine_accel *ret, struct err *err);
 /* Why machines of @facts run with @accel: a sentence for people. Caller frees. */
 char *monitor_accel_reason(const struct monitor_facts *facts, enum machine_accel accel);
@@ -107,8 +110,8 @@ int monitor_prepare(const struct monitor_facts *facts, struct err *err);
  */
 int monitor_confinement(char ret[static 256], struct err *err);
 
-/* The CPU model a guest gets with @accel: facts.cpu is that of the default accelerator. */
-const char *machine_cpu_model(enum machine_accel accel);
+/* The CPU model that guests of this monitor get with @accel. */
+const char *monitor_cpu_model(const struct monitor_facts *facts, enum machine_accel accel);
 
 /* Start a machine. With spec->kernel it boots at once (RUNNING), without it is a SHELL.
  * Returns as soon as the process runs; its monitor socket is waited for by the next call. */
@@ -195,10 +198,13 @@ int machine_overlay_walk(int fd, uint64_t disk_bytes,
 
 struct monitor_ops {
 	const char *name;
+	unsigned candidates; /* that it may find at most */
+	const char *(*cpu_model)(enum machine_accel accel); /* as monitor_cpu_model() */
 	int (*probe)(unsigned i, struct monitor_facts *ret,
 		struct err *err); /* as monitor_candidate() */
 	void (*forget)(void); /* as monitor_forget() */
-	int (*confined)(struct err *err); /* try whether the monitor starts with all given up */
+	/* try whether the monitor starts with all given up */
+	int (*confined)(const struct monitor_facts *facts, struct err *err);
 	int (*prepare)(const struct monitor_facts *facts, struct err *err); /* monitor_prepare() */
 	int (*start)(struct machine *m, const struct machine_spec *spec, struct err *err);
 	int (*ready)(struct machine *m, int64_t deadline, struct err *err);

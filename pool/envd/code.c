@@ -4,12 +4,8 @@
  * does: a line of JSON for each piece of output, for each result, for an error; the last is
  * "end_of_execution". A client that goes away interrupts its code.
  *
- * Variables. An interpreter that was warm before its sandbox was made knows nothing of the
- * sandbox's variables, and a request may bring its own. So where there are any, the code runs
- * between two cells that set them and put back what was there; these take their number off the
- * interpreter's count again. Calls that need this have their turn one after the other (wire.codes),
- * and the code is sent only when the variables are set: an interpreter that has died in between is
- * told as such, and does not come back fresh to run it.
+ * Variables are fields of the request to the agent: the sandbox's (an interpreter that was warm before
+ * its sandbox was made knows nothing of them), and those of this call alone.
  *
  * Output may be cut in the middle of a character: what is no whole one yet waits for the next
  * piece.
@@ -25,16 +21,11 @@
 #include "pool/envd/context_private.h"
 
 #define KEEPALIVE_MS 5000
-#define HIDDEN_OUTPUT 4096 /* of the cells around the code, which print nothing */
 
 struct code_call {
 	struct envd_call call;
-	struct guest_stream *before, *s; /* NULL: none, or it is done */
+	struct guest_stream *s; /* NULL: it is done */
 	char context[LIMIT_CONTEXT_NAME + 1];
-	char *code;
-	json_t *env;
-	bool listed, begun; /* in wire.codes; the code has been sent */
-	struct code_call *next;
 	struct envd_buf rest[PROTO_CHANNELS]; /* of a character; of a result's line */
 	bool skip; /* the line at hand is too long */
 	bool stalled, cut[PROTO_CHANNELS];
@@ -83,15 +74,17 @@ static void code_output(
 	envd_buf_consume(rest, n);
 }
 
-/* A line of the results' channel. What is none (the code may write there itself) is left out. */
+/* A line of the results' channel. What is none (the code may write there itself) is marked as cut. */
 static void code_result(struct code_call *k, const uint8_t *line, size_t len)
 {
-	cleanup_json json_t *value = json_loadb((const char *)line, len, 0, NULL);
+	cleanup_json json_t *value = json_loadb((const char *)line, len, JSON_ALLOW_NUL, NULL);
 	const char *type = json_string_value(json_object_get(value, "type"));
 	const json_t *data = json_object_get(value, "data");
 
 	if (type && json_is_object(data))
 		code_line(&k->call, envd_result(data, !strcmp(type, "result")));
+	else
+		k->cut[PROTO_RESULT] = true;
 }
 
 static void code_results(struct code_call *k, const uint8_t *bytes, size_t len)
@@ -312,189 +305,12 @@ static void code_done(void *user, const struct guest_reply *reply)
 	envd_call_release(c);
 }
 
-/* ---- cells -------------------------------------------------------------------------------- */
+/* ---- the request -------------------------------------------------------------------------- */
 
-static struct guest_stream *code_queue(
-	struct code_call *k, const char *code, uint64_t limit, const struct guest_stream_ops *ops)
-{
-	cleanup_free uint8_t *buf = malloc(PROTO_BODY_MAX);
-	struct proto_out o = {.buf = buf, .max = PROTO_BODY_MAX};
-
-	if (!buf)
-		abort();
-	proto_put_str(&o, PROTO_T_CONTEXT, k->context);
-	proto_put_str(&o, PROTO_T_CODE, code);
-	proto_put_u64(&o, PROTO_T_TIMEOUT_MS, k->timeout_ms);
-	proto_put_u64(&o, PROTO_T_LIMIT_OUT, limit);
-	proto_put_u64(&o, PROTO_T_LIMIT_ERR, limit);
-	return envd_request(&k->call, PROTO_CODE, &o, ops, k);
-}
-
-/*
- * The cells that set the variables and put the former ones back. They show nothing (None). The
- * variables go as JSON in a string of Python's, which JSON's is where all of it is ASCII.
- */
-static char *env_cell_set(const json_t *env)
-{
-	cleanup_free char *text = json_dumps(env, JSON_COMPACT | JSON_ENSURE_ASCII);
-	cleanup_json json_t *string = json_string(text);
-	cleanup_free char *literal = json_dumps(string, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
-	char *cell;
-
-	if (!literal ||
-		asprintf(&cell,
-			"(lambda e, n, i: (i.__dict__.__setitem__('_parbake_env', {k: e.get(k) for "
-			"k "
-			"in n}), e.update(n), setattr(i, 'execution_count', i.execution_count - "
-			"1), "
-			"None)[3])(__import__('os').environ, __import__('json').loads(%s), "
-			"get_ipython())",
-			literal) < 0)
-		abort();
-	return cell;
-}
-
-static char *env_cell_reset(void)
-{
-	char *cell = strdup("(lambda e, i: ([e.pop(k, None) if v is None else e.__setitem__(k, v) "
-			    "for k, v in i.__dict__.pop('_parbake_env', {}).items()], setattr(i, "
-			    "'execution_count', i.execution_count - 1), None)[2])"
-			    "(__import__('os').environ, get_ipython())");
-
-	if (!cell)
-		abort();
-	return cell;
-}
-
-static void code_late(struct envd_call *c);
-
-/* The code itself. */
-static void code_run(struct code_call *k)
-{
-	static const struct guest_stream_ops ops = {.data = code_data, .done = code_done};
-
-	k->begun = true;
-	k->s = code_queue(k, k->code, k->limit, &ops);
-	if (k->s)
-		envd_call_limit(&k->call, k->timeout_ms + LIMIT_ENVD_GRACE_MS, code_late);
-}
-
-/* ---- variables around it ------------------------------------------------------------------ */
-
-static bool code_same_place(const struct code_call *a, const struct code_call *b)
-{
-	return !strcmp(a->call.id, b->call.id) && !strcmp(a->context, b->context);
-}
-
-/* Is it @k's turn: does nobody before it in the list use the same interpreter? */
-static bool code_turn(const struct code_call *k)
-{
-	for (const struct code_call *o = k->call.w->codes; o != k; o = o->next) {
-		if (code_same_place(o, k))
-			return false;
-	}
-	return true;
-}
-
-static unsigned code_waiting(const struct code_call *k)
-{
-	unsigned n = 0;
-
-	for (const struct code_call *o = k->call.w->codes; o; o = o->next)
-		n += code_same_place(o, k);
-	return n;
-}
-
-static void code_before(struct code_call *k);
-
-/* Out of the list; the next that waits for the same interpreter may have its turn. */
-static void code_unlist(struct code_call *k)
-{
-	struct code_call **at = &k->call.w->codes, *o;
-
-	if (!k->listed)
-		return;
-	while (*at != k)
-		at = &(*at)->next;
-	*at = k->next;
-	k->listed = false;
-	for (o = *at; o; o = o->next) {
-		if (code_same_place(o, k))
-			break;
-	}
-	if (o && !o->before && !o->begun && code_turn(o))
-		code_before(o);
-	envd_call_release(&k->call);
-}
-
-static void code_list(struct code_call *k)
-{
-	struct code_call **at = &k->call.w->codes;
-
-	while (*at)
-		at = &(*at)->next;
-	*at = k;
-	k->listed = true;
-	envd_call_hold(&k->call);
-}
-
-static void after_done(void *user, const struct guest_reply *reply)
-{
-	struct code_call *k = user;
-
-	(void)reply;
-	code_unlist(k);
-	envd_call_release(&k->call);
-}
-
-/* The variables are set: the code, where its client is there, and behind it what resets them. */
-static void before_done(void *user, const struct guest_reply *reply)
-{
-	static const struct guest_stream_ops after = {.done = after_done};
-	struct code_call *k = user;
-	struct code_end e = {0};
-	bool good = end_parse(reply, &e) && !reply->error && !e.name;
-
-	k->before = NULL;
-	if (!good) { /* its interpreter is gone, or will not have it: the code has not run */
-		if (reply->error && envd_call_open(&k->call)) {
-			code_failed(k, reply, &e);
-			if (envd_call_open(&k->call))
-				code_finish(k, &e);
-		} else {
-			envd_fail(&k->call, ENVD_INTERNAL, "the variables could not be set: %s",
-				e.value ? e.value : "the agent's answer is broken");
-		}
-		code_unlist(k);
-	} else {
-		cleanup_free char *cell = env_cell_reset();
-
-		if (envd_call_open(&k->call))
-			code_run(k);
-		if (!code_queue(k, cell, HIDDEN_OUTPUT, &after))
-			code_unlist(k);
-	}
-	code_end_free(&e);
-	envd_call_release(&k->call);
-}
-
-static void code_before(struct code_call *k)
-{
-	static const struct guest_stream_ops ops = {.done = before_done};
-	cleanup_free char *cell = env_cell_set(k->env);
-
-	k->before = code_queue(k, cell, HIDDEN_OUTPUT, &ops);
-	if (!k->before)
-		code_unlist(k);
-}
-
-/* A cell that runs or waits is interrupted; the one behind it still puts the variables back. */
 static void code_cancel(struct code_call *k)
 {
 	if (k->s)
 		guest_stream_cancel(k->s);
-	else if (k->listed && !k->before && !k->begun)
-		code_unlist(k);
 	envd_kick(k->call.w, k->call.id);
 }
 
@@ -512,7 +328,7 @@ static void code_late(struct envd_call *c)
 
 	if (k->moved != k->moved_then) {
 		k->moved_then = k->moved;
-		envd_call_limit(c, LIMIT_ENVD_GRACE_MS, code_late);
+		envd_call_limit(c, LIMIT_ENVD_CODE_GRACE_MS, code_late);
 		return;
 	}
 	code_cancel(k);
@@ -526,16 +342,41 @@ static void code_keepalive(struct envd_call *c)
 	code_line(c, json_pack("{s:s}", "type", "keepalive"));
 }
 
-/* ---- the request -------------------------------------------------------------------------- */
+/* Send the code to the agent. A context that is named (but "default") must be there. */
+static void code_send(struct code_call *k, const char *context, const char *language,
+	const char *code, const json_t *sandbox_env, const json_t *own_env)
+{
+	static const struct guest_stream_ops ops = {.data = code_data, .done = code_done};
+	cleanup_free uint8_t *buf = malloc(PROTO_BODY_MAX);
+	struct proto_out o = {.buf = buf, .max = PROTO_BODY_MAX};
+
+	if (!buf)
+		abort();
+	if (*context)
+		proto_put_str(&o, PROTO_T_CONTEXT, context);
+	if (*language)
+		proto_put_str(&o, PROTO_T_LANGUAGE, language);
+	proto_put_bool(&o, PROTO_T_EXISTING, *context && strcmp(context, CONTEXT_DEFAULT) != 0);
+	proto_put_str(&o, PROTO_T_CODE, code);
+	proto_put_u64(&o, PROTO_T_TIMEOUT_MS, k->timeout_ms);
+	proto_put_u64(&o, PROTO_T_LIMIT_OUT, k->limit);
+	proto_put_u64(&o, PROTO_T_LIMIT_ERR, k->limit);
+	envd_put_env(&o, PROTO_T_SANDBOX_ENV, sandbox_env);
+	envd_put_env(&o, PROTO_T_ENV, own_env);
+	k->s = envd_request(&k->call, PROTO_CODE, &o, &ops, k);
+	if (k->s)
+		envd_call_limit(&k->call, k->timeout_ms + LIMIT_ENVD_CODE_GRACE_MS, code_late);
+}
 
 static void execute_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
 	struct code_call *k = (struct code_call *)c;
 	const json_t *own = json_object_get(body, "env_vars"),
 		     *timeout = json_object_get(body, "timeout_ms");
-	struct envd_target bare = {.env = t->env};
+	/* the template's are in the interpreter since its start */
+	const struct envd_target sandbox = {.env = t->env}, none = {0};
 	const char *code, *context, *language;
-	cleanup_json json_t *env = NULL;
+	cleanup_json json_t *sandbox_env = NULL, *own_env = NULL;
 
 	if (envd_string(c, body, "code", &code) < 0 ||
 		envd_string(c, body, "context_id", &context) < 0 ||
@@ -549,35 +390,23 @@ static void execute_start(struct envd_call *c, const struct envd_target *t, cons
 		envd_fail(c, ENVD_INVALID, "context_id and language: one of them, not both");
 		return;
 	}
-	if (!envd_language(c, language) || !envd_context_known(c, *context ? context : "default"))
+	if (strlen(context) > LIMIT_CONTEXT_NAME || strlen(language) > LIMIT_LANGUAGE) {
+		envd_fail(c, ENVD_NOT_FOUND, "no context and no language has so long a name");
 		return;
+	}
 	if (timeout && (!json_is_integer(timeout) || json_integer_value(timeout) < 0)) {
 		envd_fail(c, ENVD_INVALID, "timeout_ms: must be a whole number of ms");
 		return;
 	}
-	env = envd_env(c, &bare, own);
-	if (!env)
+	sandbox_env = envd_env(c, &sandbox, NULL);
+	own_env = sandbox_env ? envd_env(c, &none, own) : NULL;
+	if (!own_env)
 		return;
 	k->timeout_ms =
 		envd_timeout(t, timeout ? (uint64_t)json_integer_value(timeout) : UINT64_MAX);
 	k->limit = t->output_bytes ? t->output_bytes : LIMIT_OUTPUT_BYTES;
-	k->code = strdup(code);
-	k->env = json_incref(env);
-	snprintf(k->context, sizeof(k->context), "%s", *context ? context : "default");
 	envd_keepalive(c, KEEPALIVE_MS, code_keepalive);
-	if (!json_object_size(env)) {
-		code_run(k);
-		return;
-	}
-	if (code_waiting(k) >= LIMIT_ENVD_CODES) {
-		envd_fail(c, ENVD_EXHAUSTED, "%d executions wait for this context already",
-			LIMIT_ENVD_CODES);
-		return;
-	}
-	envd_call_limit(c, k->timeout_ms + LIMIT_ENVD_GRACE_MS, code_late);
-	code_list(k);
-	if (code_turn(k))
-		code_before(k);
+	code_send(k, context, language, code, sandbox_env, own_env);
 }
 
 static void code_destroy(struct envd_call *c)
@@ -586,8 +415,6 @@ static void code_destroy(struct envd_call *c)
 
 	for (int i = 0; i < PROTO_CHANNELS; i++)
 		envd_buf_free(&k->rest[i]);
-	free(k->code);
-	json_decref(k->env);
 }
 
 const struct envd_route envd_routes_code[] = {

@@ -1,131 +1,100 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * /contexts: more interpreters in a sandbox beside the one that was warm when it was made
- * ("default"), each with its own variables. The agent knows them by name and would make one for any
- * name it is given; so which there are is kept here, for as long as this daemon and the sandbox
- * live. (After a restart of the daemon, and in a fork, only "default" is known.)
+ * ("default"), each with its own variables and in one of the template's languages. Which there are is
+ * asked of the agent each time: they live in the machine, so a fork has its own, and they outlive a pause
+ * and this daemon.
  */
 #include "pool/envd/context_private.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/random.h>
-
-struct envd_context {
-	char sandbox[LIMIT_NAME_SIZE], id[40];
-	char *cwd;
-	struct envd_context *next;
-};
 
 struct context_call {
 	struct envd_call call;
 	struct guest_stream *s;
-	struct envd_context *made; /* not in the list yet */
+	json_t *(*answer)(const struct guest_reply *reply);
 	char id[LIMIT_CONTEXT_NAME + 1];
-	bool stop;
 };
 
-/* ---- the list ----------------------------------------------------------------------------- */
+/* ---- what the agent says ------------------------------------------------------------------ */
 
-static void context_free(struct envd_context *x)
+static void set_text(json_t *object, const char *key, const struct proto_field *f)
 {
-	free(x->cwd);
-	free(x);
+	if (object)
+		json_object_set_new(object, key, json_lossy(f->data, f->len));
 }
 
-void envd_contexts_free(struct envd *w)
+/* The contexts of a reply, as an array. NULL: it is broken. */
+static json_t *reply_contexts(const struct guest_reply *reply)
 {
-	while (w->contexts) {
-		struct envd_context *x = w->contexts;
+	struct proto_in in = {.buf = reply->body, .len = reply->body_len};
+	json_t *list = json_array(), *at = NULL;
+	struct proto_field f;
+	int rc;
 
-		w->contexts = x->next;
-		context_free(x);
-	}
-}
-
-/* Forget those of sandboxes that are no more. */
-static void contexts_sweep(struct envd *w)
-{
-	for (struct envd_context **at = &w->contexts; *at;) {
-		struct envd_context *x = *at;
-		struct envd_target t;
-
-		if (envd_find(w, x->sandbox, &t)) {
-			at = &x->next;
-			continue;
+	if (!list)
+		abort();
+	while ((rc = proto_next(&in, &f)) == 1) {
+		if (f.tag == PROTO_T_CONTEXT) {
+			at = json_pack("{s:s,s:s}", "language", "python", "cwd", "");
+			set_text(at, "id", &f);
+			json_array_append_new(list, at);
+		} else if (f.tag == PROTO_T_LANGUAGE) {
+			set_text(at, "language", &f);
+		} else if (f.tag == PROTO_T_CWD) {
+			set_text(at, "cwd", &f);
 		}
-		*at = x->next;
-		context_free(x);
 	}
+	if (rc == 0)
+		return list;
+	json_decref(list);
+	return NULL;
 }
 
-static struct envd_context **context_at(struct envd *w, const char *sandbox, const char *id)
+static json_t *answer_one(const struct guest_reply *reply)
 {
-	struct envd_context **at = &w->contexts;
+	cleanup_json json_t *list = reply_contexts(reply);
 
-	while (*at && (strcmp((*at)->sandbox, sandbox) != 0 || strcmp((*at)->id, id) != 0))
-		at = &(*at)->next;
-	return at;
+	return json_incref(json_array_get(list, 0));
 }
 
-static unsigned contexts_count(const struct envd *w, const char *sandbox)
+/* "default" is always there for clients: it starts with its first code. */
+static json_t *answer_list(const struct guest_reply *reply)
 {
-	unsigned n = 0;
+	json_t *list = reply_contexts(reply), *one;
+	size_t i;
 
-	for (const struct envd_context *x = w->contexts; x; x = x->next)
-		n += !strcmp(x->sandbox, sandbox);
-	return n;
-}
-
-bool envd_language(struct envd_call *c, const char *language)
-{
-	if (!*language || !strcasecmp(language, "python") || !strcasecmp(language, "python3"))
-		return true;
-	envd_fail(c, ENVD_INVALID, "language: %.60s does not run here; python does", language);
-	return false;
-}
-
-bool envd_context_known(struct envd_call *c, const char *id)
-{
-	if (!strcmp(id, "default") || *context_at(c->w, c->id, id))
-		return true;
-	envd_fail(c, ENVD_NOT_FOUND, "context %.100s not found; POST /contexts makes one", id);
-	return false;
-}
-
-/* ---- asking the agent --------------------------------------------------------------------- */
-
-static json_t *context_json(const char *id, const char *cwd)
-{
-	return json_pack("{s:s,s:s,s:o}", "id", id, "language", "python", "cwd",
-		json_lossy(cwd, strlen(cwd)));
+	json_array_foreach(list, i, one)
+	{
+		if (!strcmp(json_string_value(json_object_get(one, "id")), CONTEXT_DEFAULT))
+			return list;
+	}
+	if (list)
+		json_array_insert_new(list, 0,
+			json_pack("{s:s,s:s,s:s}", "id", CONTEXT_DEFAULT, "language", "python",
+				"cwd", ""));
+	return list;
 }
 
 static void context_done(void *user, const struct guest_reply *reply)
 {
 	struct context_call *x = user;
 	struct envd_call *c = &x->call;
+	json_t *answer = NULL;
 
 	x->s = NULL;
-	if (reply->error) {
+	if (reply->error == ENOENT)
+		envd_fail(c, ENVD_NOT_FOUND, "context %.100s not found; POST /contexts makes one",
+			x->id);
+	else if (reply->error)
 		envd_fail_errno(c, reply->error, reply->text);
-	} else if (x->made) {
-		/* also where the client has gone: the interpreter is there */
-		x->made->next = c->w->contexts;
-		c->w->contexts = x->made;
-		envd_reply(c, 200, context_json(x->made->id, x->made->cwd));
-		x->made = NULL;
-	} else {
-		struct envd_context **at = context_at(c->w, c->id, x->id), *gone = *at;
-
-		if (gone && x->stop) {
-			*at = gone->next;
-			context_free(gone);
-		}
-		envd_reply(c, 200, NULL);
-	}
+	else if (x->answer && !(answer = x->answer(reply)))
+		envd_fail(c, ENVD_INTERNAL, "the agent's answer is broken");
+	else
+		envd_reply(c, 200, answer);
 	envd_call_release(c);
 }
 
@@ -137,27 +106,19 @@ static void context_late(struct envd_call *c)
 		guest_stream_cancel(x->s);
 	envd_kick(c->w, c->id);
 	envd_fail(c, ENVD_DEADLINE, "the interpreter did not answer in %d s",
-		LIMIT_ENVD_CALL_MS / 1000);
+		LIMIT_ENVD_CONTEXT_MS / 1000);
 }
 
-static void context_ask(struct context_call *x, const char *action, const char *id, const char *cwd,
-	const json_t *env)
+static void context_ask(struct context_call *x, const char *action, struct proto_out *o)
 {
 	static const struct guest_stream_ops ops = {.done = context_done};
-	cleanup_free uint8_t *buf = malloc(PROTO_BODY_MAX);
-	struct proto_out o = {.buf = buf, .max = PROTO_BODY_MAX};
 
-	if (!buf)
-		abort();
-	proto_put_str(&o, PROTO_T_CONTEXT, id);
-	proto_put_str(&o, PROTO_T_ACTION, action);
-	if (cwd && *cwd)
-		proto_put_str(&o, PROTO_T_CWD, cwd);
-	if (env)
-		envd_put_env(&o, env);
-	x->s = envd_request(&x->call, PROTO_CONTEXT, &o, &ops, x);
+	proto_put_str(o, PROTO_T_ACTION, action);
+	if (*x->id)
+		proto_put_str(o, PROTO_T_CONTEXT, x->id);
+	x->s = envd_request(&x->call, PROTO_CONTEXT, o, &ops, x);
 	if (x->s)
-		envd_call_limit(&x->call, LIMIT_ENVD_CALL_MS, context_late);
+		envd_call_limit(&x->call, LIMIT_ENVD_CONTEXT_MS, context_late);
 }
 
 /* ---- the requests ------------------------------------------------------------------------- */
@@ -168,90 +129,78 @@ static void make_start(struct envd_call *c, const struct envd_target *t, const j
 	char path[PROTO_PATH_MAX + 1] = "", user[LIMIT_USER + 1];
 	const char *language, *cwd;
 	cleanup_json json_t *env = NULL;
+	cleanup_free uint8_t *buf = malloc(PROTO_BODY_MAX);
+	struct proto_out o = {.buf = buf, .max = PROTO_BODY_MAX};
 	uint32_t r[4];
 
-	contexts_sweep(c->w);
-	if (envd_string(c, body, "language", &language) < 0 || !envd_language(c, language) ||
+	if (!buf || getrandom(r, sizeof(r), 0) != sizeof(r))
+		abort();
+	if (envd_string(c, body, "language", &language) < 0 ||
 		envd_string(c, body, "cwd", &cwd) < 0 || envd_user(c, user) < 0 ||
 		(*cwd && envd_path(c, cwd, user, path) < 0))
 		return;
-	if (contexts_count(c->w, c->id) >= LIMIT_ENVD_CONTEXTS) {
-		envd_fail(c, ENVD_EXHAUSTED, "%d contexts are there; remove one first",
-			LIMIT_ENVD_CONTEXTS);
+	if (strlen(language) > LIMIT_LANGUAGE) {
+		envd_fail(c, ENVD_INVALID, "language: none has so long a name");
 		return;
 	}
 	env = envd_env(c, t, NULL);
 	if (!env)
 		return;
-	x->made = calloc(1, sizeof(*x->made));
-	if (!x->made || getrandom(r, sizeof(r), 0) != sizeof(r))
-		abort();
-	snprintf(x->made->sandbox, sizeof(x->made->sandbox), "%s", c->id);
-	snprintf(x->made->id, sizeof(x->made->id), "%08x%08x%08x%08x", r[0], r[1], r[2], r[3]);
-	x->made->cwd = strdup(path);
-	context_ask(x, "start", x->made->id, path, env);
+	snprintf(x->id, sizeof(x->id), "%08x%08x%08x%08x", r[0], r[1], r[2], r[3]);
+	if (*path)
+		proto_put_str(&o, PROTO_T_CWD, path);
+	if (*language)
+		proto_put_str(&o, PROTO_T_LANGUAGE, language);
+	envd_put_env(&o, PROTO_T_ENV, env);
+	x->answer = answer_one;
+	context_ask(x, "start", &o);
 }
 
 static void list_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
-	json_t *list = json_array();
+	struct context_call *x = (struct context_call *)c;
+	uint8_t buf[64];
+	struct proto_out o = {.buf = buf, .max = sizeof(buf)};
 
 	(void)t;
 	(void)body;
-	json_array_append_new(list, context_json("default", ""));
-	for (const struct envd_context *x = c->w->contexts; x; x = x->next) {
-		if (!strcmp(x->sandbox, c->id))
-			json_array_append_new(list, context_json(x->id, x->cwd));
-	}
-	envd_reply(c, 200, list);
+	x->answer = answer_list;
+	context_ask(x, "list", &o);
 }
 
-/* The context of the path, in x->id; @suffix is taken off its end. */
-static bool context_named(struct context_call *x, const char *suffix)
+/* @action on the context of the path, which must be there; @suffix is taken off the path's end. */
+static void named_start(struct context_call *x, const char *suffix, const char *action)
 {
 	struct envd_call *c = &x->call;
 	size_t n = strlen(c->rest), m = strlen(suffix);
+	uint8_t buf[256];
+	struct proto_out o = {.buf = buf, .max = sizeof(buf)};
 
 	if (n <= m || strcmp(c->rest + n - m, suffix) != 0 || n - m > LIMIT_CONTEXT_NAME ||
 		memchr(c->rest, '/', n - m)) {
 		envd_fail(c, ENVD_NOT_FOUND,
 			"no such path; there are DELETE /contexts/ID and POST "
 			"/contexts/ID/restart");
-		return false;
+		return;
 	}
 	memcpy(x->id, c->rest, n - m);
 	x->id[n - m] = '\0';
-	return envd_context_known(c, x->id);
+	proto_put_bool(&o, PROTO_T_EXISTING, strcmp(x->id, CONTEXT_DEFAULT) != 0);
+	context_ask(x, action, &o);
 }
 
 static void remove_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
-	struct context_call *x = (struct context_call *)c;
-
 	(void)t;
 	(void)body;
-	if (!context_named(x, ""))
-		return;
-	x->stop = true;
-	context_ask(x, "stop", x->id, NULL, NULL);
+	named_start((struct context_call *)c, "", "stop");
 }
 
 static void restart_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
-	struct context_call *x = (struct context_call *)c;
-
 	(void)t;
 	(void)body;
-	if (context_named(x, "/restart"))
-		context_ask(x, "restart", x->id, NULL, NULL);
-}
-
-static void context_destroy(struct envd_call *c)
-{
-	struct context_call *x = (struct context_call *)c;
-
-	if (x->made)
-		context_free(x->made);
+	named_start((struct context_call *)c, "/restart", "restart");
 }
 
 const struct envd_route envd_routes_contexts[] = {
@@ -260,24 +209,21 @@ const struct envd_route envd_routes_contexts[] = {
 		.style = ENVD_PLAIN,
 		.body = true,
 		.size = sizeof(struct context_call),
-		.start = make_start,
-		.destroy = context_destroy},
+		.start = make_start},
 	{.method = "GET",
 		.path = "/contexts",
 		.style = ENVD_PLAIN,
-		.size = sizeof(struct envd_call),
+		.size = sizeof(struct context_call),
 		.start = list_start},
 	{.method = "POST",
 		.path = "/contexts/",
 		.style = ENVD_PLAIN,
 		.size = sizeof(struct context_call),
-		.start = restart_start,
-		.destroy = context_destroy},
+		.start = restart_start},
 	{.method = "DELETE",
 		.path = "/contexts/",
 		.style = ENVD_PLAIN,
 		.size = sizeof(struct context_call),
-		.start = remove_start,
-		.destroy = context_destroy},
+		.start = remove_start},
 	{0},
 };

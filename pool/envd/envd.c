@@ -37,7 +37,6 @@ void envd_release(struct envd *w)
 {
 	if (--w->refs)
 		return;
-	envd_contexts_free(w);
 	free(w);
 }
 
@@ -405,7 +404,7 @@ json_t *envd_env(struct envd_call *c, const struct envd_target *t, const json_t 
 	return env;
 }
 
-void envd_put_env(struct proto_out *o, const json_t *env)
+void envd_put_env(struct proto_out *o, uint16_t tag, const json_t *env)
 {
 	const char *key;
 	json_t *value;
@@ -416,7 +415,7 @@ void envd_put_env(struct proto_out *o, const json_t *env)
 
 		if (asprintf(&text, "%s=%s", key, json_string_value(value)) < 0)
 			abort();
-		proto_put_str(o, PROTO_T_ENV, text);
+		proto_put_str(o, tag, text);
 	}
 }
 

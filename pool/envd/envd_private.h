@@ -137,8 +137,8 @@ int envd_string(struct envd_call *c, const json_t *body, const char *key, const 
 /* Variables: of the template, of the sandbox, then @own (may be NULL). A new object of strings;
  * NULL: @own is none, the error was answered. */
 json_t *envd_env(struct envd_call *c, const struct envd_target *t, const json_t *own);
-/* They as T_ENV fields. */
-void envd_put_env(struct proto_out *o, const json_t *env);
+/* They as fields @tag: T_ENV or T_SANDBOX_ENV. */
+void envd_put_env(struct proto_out *o, uint16_t tag, const json_t *env);
 /* Connect-Timeout-Ms; UINT64_MAX where there is none. -EINVAL: answered. */
 int envd_timeout_header(struct envd_call *c, uint64_t *ret);
 /* What a call may take: @asked (UINT64_MAX: nothing was; 0: as long as may be) or the template's. */
@@ -215,9 +215,6 @@ int envd_process_input(
 
 /* ---- the state (wire.c) ---------------------------------------------------------------------- */
 
-struct envd_context;
-struct code_call;
-
 struct envd {
 	struct loop *loop;
 	const struct envd_ops *ops;
@@ -225,13 +222,10 @@ struct envd {
 	unsigned refs; /* its owner's, each call's, each command's */
 	struct envd_process *processes; /* of all sandboxes, oldest first */
 	uint32_t last_pid;
-	struct envd_context *contexts; /* envd_context.c */
-	struct code_call *codes; /* envd_code.c: those with variables, in their order */
 };
 
 void envd_hold(struct envd *w);
 void envd_release(struct envd *w);
-void envd_contexts_free(struct envd *w);
 /* The loop may go: no timer of a command is left. */
 void envd_processes_unguard(struct envd *w);
 

@@ -484,7 +484,7 @@ static void put_spec(
 		proto_put_str(o, PROTO_T_ARG, spec->argv[i]);
 	if (spec->shell)
 		proto_put_str(o, PROTO_T_SHELL, spec->shell);
-	envd_put_env(o, spec->env);
+	envd_put_env(o, PROTO_T_ENV, spec->env);
 	if (*spec->cwd)
 		proto_put_str(o, PROTO_T_CWD, spec->cwd);
 	if (*spec->user)

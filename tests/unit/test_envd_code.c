@@ -155,6 +155,20 @@ static void test_variables(void)
 	a = code(show, "");
 	is_str(value_of(&a, "stdout", "text"), "before of the sandbox\n", "the sandbox's");
 	answer_free(&a);
+	a = code("'ok'", ",\"env_vars\":{\"S\":\"tok-7f3a\\nline=2\"}");
+	answer_free(&a);
+	a = code(
+		"import os; print(os.environ.get('S'), [x for x in In if 'tok-' + '7f3a' in x], _)",
+		"");
+	is_str(value_of(&a, "stdout", "text"), "None [] ok\n",
+		"a call's variables are in no history and take no result away");
+	answer_free(&a);
+	a = code("import os; os.environ['B'] = 'changed'", "");
+	answer_free(&a);
+	a = code(show, "");
+	is_str(value_of(&a, "stdout", "text"), "before changed\n",
+		"what code makes of the sandbox's variables stays");
+	answer_free(&a);
 	json_decref((json_t *)rig.target.env);
 	rig.target.env = NULL;
 }
@@ -236,7 +250,7 @@ static void test_wrong(void)
 
 	is_int(a.status, 400, "no code");
 	answer_free(&a);
-	a = code("1", ",\"language\":\"r\"");
+	a = code("1", ",\"language\":\"cobol\"");
 	is_int(a.status, 400, "another language");
 	has_str(a.body, "python", "what runs is said");
 	answer_free(&a);
@@ -301,11 +315,73 @@ static void test_contexts(void)
 	rig.target.template_env = rig.target.env = NULL;
 }
 
+/* What was put into a result, one line each. */
+static void test_results(void)
+{
+	static const struct {
+		const char *code, *key, *want, *name;
+	} rows[] = {
+		{"from IPython.display import HTML, JSON; HTML('<b>\\ud800</b>')", "html",
+			"<b>\xef\xbf\xbd</b>", "a lone surrogate is replaced in a result"},
+		{"class T:\n    def __repr__(self): return 'a\\0b'\nT()", "text",
+			"a\xef\xbf\xbd"
+			"b",
+			"a NUL is replaced in a result"},
+		{"JSON({'k': ['\\0', 1]})", "json", "{\"k\": [\"\\ufffd\", 1]}",
+			"JSON with a NUL is still an object"},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct answer a = code(rows[i].code, "");
+		json_t *second = line_of(&a, "result", 1), *want = NULL, *v;
+
+		ok(!second, "it is one result: %s", rows[i].name);
+		v = line_of(&a, "result", 0);
+		want = !strcmp(rows[i].key, "json") ? json_loads(rows[i].want, 0, NULL)
+						    : json_string(rows[i].want);
+		ok(json_equal(json_object_get(v, rows[i].key), want), "%s", rows[i].name);
+		json_decref(v);
+		json_decref(want);
+		answer_free(&a);
+	}
+}
+
 static void done(void *user, const struct guest_reply *reply)
 {
 	*(int *)user = reply->error ? reply->error : -1;
 	if (reply->error)
 		printf("# %s\n", reply->text);
+}
+
+/* One that this daemon has not made: another did, or the sandbox is a fork. */
+static void test_foreign_context(void)
+{
+	static const struct guest_stream_ops ops = {.done = done};
+	uint8_t buf[9000];
+	struct proto_out o = {.buf = buf, .max = sizeof(buf)};
+	char env[8192];
+	struct answer a;
+	int result = 0;
+
+	snprintf(env, sizeof(env), "PATH=%s", getenv("PATH") ? getenv("PATH") : "/usr/bin:/bin");
+	proto_put_str(&o, PROTO_T_ENV, env);
+	proto_put_str(&o, PROTO_T_ACTION, "start");
+	proto_put_str(&o, PROTO_T_CONTEXT, "foreign");
+	guest_request(rig.guest, PROTO_CONTEXT, o.buf, o.len, &ops, &result);
+	rig_watch();
+	until(NULL, result);
+	a = call("GET", "/contexts", "", "");
+	has_str(a.body, "\"foreign\"", "a context that another daemon has made is listed");
+	answer_free(&a);
+	a = code("z = 3; z", ",\"context_id\":\"foreign\"");
+	is_str(value_of(&a, "result", "text"), "3", "code runs in it");
+	answer_free(&a);
+	a = call("DELETE", "/contexts/foreign", "", "");
+	is_int(a.status, 200, "it is removed");
+	answer_free(&a);
+	a = call("GET", "/contexts", "", "");
+	ok(!strstr(a.body, "foreign"), "it is listed no more");
+	answer_free(&a);
 }
 
 /* The first interpreter, with the python3 of this test's PATH. */
@@ -340,9 +416,11 @@ int main(void)
 	}
 	test_execute();
 	test_variables();
+	test_results();
 	test_turns();
 	test_wrong();
 	test_contexts();
+	test_foreign_context();
 	test_ends();
 	rig_stop();
 	return tap_done();

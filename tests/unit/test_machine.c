@@ -611,7 +611,7 @@ static void test_monitor(const struct monitor_facts *facts)
 {
 	int fds;
 
-	printf("# %s %s, %s, %s\n", facts->program, facts->version, facts->cpu,
+	printf("# %s %s, %s\n", facts->program, facts->version,
 		facts->has_kvm ? "kvm" : facts->why_not_kvm);
 	fix.monitor = facts;
 	fix.printed = 0;
@@ -666,7 +666,7 @@ int main(void)
 	if (set_up()) {
 		test_find();
 		for (unsigned i = 0; (r = monitor_candidate(i, &facts, NULL)) != -ERANGE; i++)
-			if (r == 0)
+			if (r == 0 && facts->emulates)
 				test_monitor(facts);
 	}
 	file_remove_tree(AT_FDCWD, fix.dir, NULL);

@@ -174,7 +174,7 @@ static void bake(struct store *s)
 	snprintf(c.monitor, sizeof(c.monitor), "%s", monitor->name);
 	snprintf(c.monitor_version, sizeof(c.monitor_version), "%s", monitor->version);
 	snprintf(c.machine, sizeof(c.machine), "%s", monitor->machine);
-	snprintf(c.cpu, sizeof(c.cpu), "%s", machine_cpu_model(MACHINE_TCG));
+	snprintf(c.cpu, sizeof(c.cpu), "%s", monitor_cpu_model(monitor, MACHINE_TCG));
 	memcpy(c.kernel_digest, c.disk_raw_digest, DIGEST_TEXT_SIZE);
 	memcpy(c.agent_digest, c.disk_raw_digest, DIGEST_TEXT_SIZE);
 	memcpy(c.recipe_digest, c.disk_raw_digest, DIGEST_TEXT_SIZE);
@@ -523,7 +523,7 @@ int main(int argc, char **argv)
 	}
 	MUST(store_open(NULL, true, &s, &err));
 	for (unsigned i = 0; (r = monitor_candidate(i, &monitor, NULL)) != -ERANGE; i++)
-		if (r == 0)
+		if (r == 0 && monitor->emulates)
 			test_monitor(s);
 	store_free(s);
 	file_remove_tree(AT_FDCWD, home, NULL);

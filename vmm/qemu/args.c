@@ -74,7 +74,7 @@ static void add_machine(struct qemu_args *a, const struct machine_spec *spec)
 		add(a, "tcg,tb-size=%d,translations=%d", TCG_CACHE_MIB, QEMU_FD_TRANSLATIONS);
 	else
 		add(a, "tcg,tb-size=%d", TCG_CACHE_MIB);
-	add_option(a, "-cpu", machine_cpu_model(shape->accel));
+	add_option(a, "-cpu", qemu_cpu_model(shape->accel));
 	add(a, "-smp");
 	add(a, "%u", shape->vcpus);
 	add(a, "-m");

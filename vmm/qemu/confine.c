@@ -247,17 +247,16 @@ int qemu_prepare(const struct monitor_facts *facts, struct err *err)
 	return r < 0 ? r : find_program(facts->program, &p, err);
 }
 
-int qemu_confined(struct err *err)
+int qemu_confined(const struct monitor_facts *facts, struct err *err)
 {
 	static const struct machine_shape shape = {.memory_bytes = 256 * MIB, .vcpus = 1};
-	const struct monitor_facts *facts;
 	cleanup_qemu_args struct qemu_args env = {0};
 	cleanup_free char *out = NULL;
 	struct confine confine;
 	struct proc_spec spec = {.confine = &confine, .die_with_parent = true, .cwd = "/"};
-	int preload, firmware, r = monitor_probe(&facts, err);
+	int preload, firmware, r = qemu_preload(facts, &preload, err);
 
-	if (r < 0 || (r = qemu_preload(facts, &preload, err)) < 0 ||
+	if (r < 0 ||
 		(r = qemu_confine_make(
 			 facts->program, &shape, GIB, false, &confine, &firmware, err)) < 0)
 		return r;

@@ -225,6 +225,7 @@ int qemu_probe(unsigned i, struct monitor_facts *ret, struct err *err)
 
 	if (r < 0)
 		return r;
+	snprintf(ret->name, sizeof(ret->name), "qemu");
 	snprintf(ret->origin, sizeof(ret->origin), "%s", origin);
 	cache = cache_name(ret);
 	if (stat(ret->program, &st) < 0)
@@ -237,6 +238,7 @@ int qemu_probe(unsigned i, struct monitor_facts *ret, struct err *err)
 	}
 	if (r < 0)
 		return r;
+	ret->emulates = true;
 	ret->hands_over = strstr(a.version, BUILT_MARK) != NULL;
 	if (kvm_try_device(&why) < 0) {
 		ret->has_kvm = false;
@@ -251,7 +253,6 @@ int qemu_probe(unsigned i, struct monitor_facts *ret, struct err *err)
 	}
 	if (changed)
 		write_cache(cache, id, &a);
-	snprintf(ret->name, sizeof(ret->name), "qemu");
 	snprintf(ret->version, sizeof(ret->version), "%s", a.version);
 	snprintf(ret->machine, sizeof(ret->machine), QEMU_MACHINE_TYPE);
 	return 0;

@@ -283,16 +283,10 @@ static int run(struct machine *m, const struct machine_spec *spec, const struct 
 	struct err *err)
 {
 	struct lent_fds lent = {-1, -1, -1, -1, -1, -1};
-	const struct monitor_facts *facts = spec->monitor;
-	int r = facts ? 0 : monitor_probe(&facts, err);
+	int r = lend(spec, &lent, err);
 
-	if (r < 0)
-		return r;
-	if (spec->shape.accel == MACHINE_KVM && !facts->has_kvm)
-		return err_set(err, ENODEV, "KVM does not work here: %s", facts->why_not_kvm);
-	r = lend(spec, &lent, err);
 	if (r == 0)
-		r = launch(m, spec, child, &lent, facts, err);
+		r = launch(m, spec, child, &lent, spec->monitor, err);
 	lent_fds_close(&lent);
 	return r;
 }
@@ -553,8 +547,28 @@ static int qemu_save_translations(struct machine *m, int fd, int64_t deadline, s
 			       NULL, err);
 }
 
+static const char *const cpu_models[] = {
+	/*
+	 * Under emulation `max` depends on the monitor's version alone. Without erms, which says that `rep stosb` is
+	 * the fast way to clear memory: emulated it is a loop of bytes, and kernel and libc have better ones. Nested
+	 * virtualisation is off here as below: a sandbox has no use for it, and less of the emulator is in its reach.
+	 */
+	[MACHINE_TCG] = "max,erms=off,svm=off",
+	/* no nested virtualisation: its state is large, and a sandbox has no use for it */
+	[MACHINE_KVM] = "host,migratable=on,vmx=off,svm=off",
+};
+static_assert(sizeof(cpu_models) / sizeof(cpu_models[0]) == MACHINE_KVM + 1, "all named");
+
+
+const char *qemu_cpu_model(enum machine_accel accel)
+{
+	return cpu_models[accel];
+}
+
 const struct monitor_ops monitor_qemu = {
 	.name = "qemu",
+	.candidates = 2,
+	.cpu_model = qemu_cpu_model,
 	.probe = qemu_probe,
 	.forget = qemu_forget,
 	.confined = qemu_confined,

@@ -70,7 +70,9 @@ int qemu_confine_make(const char *program, const struct machine_shape *shape, ui
 /* monitor_ops.prepare: all of these are kept. */
 int qemu_prepare(const struct monitor_facts *facts, struct err *err);
 /* monitor_ops.confined: does QEMU start at all with that given up? */
-int qemu_confined(struct err *err);
+int qemu_confined(const struct monitor_facts *facts, struct err *err);
+/* monitor_ops.cpu_model */
+const char *qemu_cpu_model(enum machine_accel accel);
 
 /* monitor_ops.probe */
 void qemu_forget(void);

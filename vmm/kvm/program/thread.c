@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Threads of the monitor: a few, small, started once. */
+#include "vmm/kvm/program/thread.h"
+
+#include <limits.h>
+#include <signal.h>
+
+#define STACK_BYTES (64 * 1024)
+
+int thread_start(pthread_t *ret, void *(*fn)(void *), void *arg, struct err *err)
+{
+	pthread_attr_t attr;
+	sigset_t all, old;
+	int r;
+
+	sigfillset(&all);
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attr, STACK_BYTES);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	r = pthread_create(ret, &attr, fn, arg);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
+	return r ? err_sys(err, r, "start a thread") : 0;
+}
