@@ -229,6 +229,21 @@ static int read_memory(struct reader *rd)
 	return read_size(rd, LIMIT_MEMORY_MIN, 1024 * 1024 * GIB, &rd->c->memory_budget);
 }
 
+static int read_reserve(struct reader *rd)
+{
+	return read_size(rd, LIMIT_MEMORY_MIN, 1024 * 1024 * GIB, &rd->c->memory_reserve);
+}
+
+static int read_memory_count(struct reader *rd)
+{
+	bool reserved = !strcmp(rd->e->value, "reserved");
+
+	if (!reserved && strcmp(rd->e->value, "measured"))
+		return bad(rd, "neither measured nor reserved");
+	rd->c->memory_reserved = reserved;
+	return 0;
+}
+
 static int read_refill(struct reader *rd)
 {
 	return read_count32(rd, 1, 1000, &rd->c->refill_per_s);
@@ -321,6 +336,8 @@ static const struct word {
 	{"pool", "max_timeout", read_max_timeout},
 	{"pool", "max_sandboxes", read_sandboxes},
 	{"pool", "memory_budget", read_memory},
+	{"pool", "memory_reserve", read_reserve},
+	{"pool", "memory_count", read_memory_count},
 	{"pool", "refill_per_s", read_refill},
 	{"pool", "cgroup", read_cgroup},
 	{"pool", "machine_pids", read_pids},

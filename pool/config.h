@@ -45,6 +45,8 @@ struct config {
 	uint32_t max_sandboxes; /* running at once; default 4096 */
 	/* bytes of host memory for spares and sandboxes; 0: 3/4 of the host's */
 	uint64_t memory_budget;
+	uint64_t memory_reserve; /* bytes of the host's that stay free; 0: a sixteenth, 128 MiB at least */
+	bool memory_reserved; /* guests are counted with all that they may use, not with what they do */
 	uint32_t refill_per_s; /* shells and spares made a second at most; default 20 */
 	/* below which each machine gets a cgroup; NULL: the daemon's own, where delegated */
 	char *cgroup;

@@ -4,8 +4,12 @@
  * paused sandbox costs disk alone. They are counted when they are asked for, from the sandboxes
  * themselves, so no counter can be wrong.
  *
- * Memory is budgeted by what machines of a template were seen to cost beyond what they share, not by what
- * their guests might use at most: that would allow a host a tenth of what it carries.
+ * Memory is counted by what each sandbox was last seen to take beyond what it shares (its own pages, its
+ * monitor, its keeper), and what is new by what those of its template took: a guest's bound is
+ * fifty times what an idle one takes. What may grow behind our back is what the reserve is for: that much of
+ * the host stays free. Where it is used up what waits goes first, then creates are refused, and nothing that
+ * runs is ended. An operator who cannot have that chooses to have every guest's whole memory counted
+ * (memory_count = reserved).
  */
 
 #include <errno.h>
@@ -30,7 +34,8 @@
 #include "pool/transition_private.h"
 #include "pool/version_private.h"
 
-#define HOST_RESERVE (128 * MIB) /* that a create leaves free */
+#define RESERVE_PART 16 /* of the host's memory, unless the configuration says otherwise */
+#define RESERVE_LEAST (128 * MIB)
 
 bool pool_tokens_take(double *tokens, int64_t *at, int64_t now, double per_s, double depth)
 {
@@ -123,18 +128,37 @@ uint64_t pool_memory_used(const struct pool *p)
 
 		bytes += n * pool_version_cost(v);
 	}
+	if (p->config->memory_reserved)
+		return bytes;
+	/* in place of what one of its template takes, what this one was seen to take */
+	for (const struct pool_sandbox *sb = p->newest; sb; sb = sb->next) {
+		if (sb->version && sb->cost_bytes)
+			bytes += sb->cost_bytes - pool_version_cost(sb->version);
+	}
 	return bytes;
+}
+
+static uint64_t host_total(void)
+{
+	static uint64_t total;
+
+	if (!total)
+		total = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	return total;
 }
 
 uint64_t pool_memory_budget(const struct pool *p)
 {
-	static uint64_t host;
+	return p->config->memory_budget ? p->config->memory_budget : host_total() / 4 * 3;
+}
 
-	if (p->config->memory_budget)
-		return p->config->memory_budget;
-	if (!host)
-		host = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-	return host / 4 * 3;
+static uint64_t reserve_bytes(const struct pool *p)
+{
+	uint64_t part = host_total() / RESERVE_PART;
+
+	if (p->config->memory_reserve)
+		return p->config->memory_reserve;
+	return part < RESERVE_LEAST ? RESERVE_LEAST : part;
 }
 
 /* What the host could still give; UINT64_MAX where it does not say. */
@@ -148,6 +172,31 @@ static uint64_t host_available(void)
 		return UINT64_MAX;
 	at = strstr(text, "MemAvailable:");
 	return at ? strtoull(at + strlen("MemAvailable:"), NULL, 10) * KIB : UINT64_MAX;
+}
+
+bool pool_memory_free_for(const struct pool *p, uint64_t bytes)
+{
+	return host_available() >= bytes + reserve_bytes(p);
+}
+
+/* End what waits, of others than @keep, until the host has @bytes free. What it has then, by what they cost. */
+static uint64_t free_up(struct pool *p, const struct pool_version *keep, uint64_t bytes)
+{
+	uint64_t available = host_available();
+
+	while (available < bytes) {
+		uint64_t before = pool_stock_bytes(p, keep);
+
+		if (!pool_stock_give_up(p, keep))
+			break;
+		available += before - pool_stock_bytes(p, keep);
+	}
+	return available;
+}
+
+void pool_memory_relieve(struct pool *p)
+{
+	free_up(p, NULL, reserve_bytes(p));
 }
 
 /* What waits and is not about to be taken. */
@@ -165,16 +214,19 @@ static int host_check(
 	const struct pool_version *keep = stocked ? v : NULL;
 	unsigned fresh = stocked && waiting(v) ? n - 1 : n;
 	uint64_t budget = pool_memory_budget(p), used = pool_memory_used(p);
-	uint64_t more = fresh * pool_version_cost(v), free = host_available();
+	uint64_t more = fresh * pool_version_cost(v), reserve = reserve_bytes(p), available;
 
 	if (used + more > budget + pool_stock_bytes(p, keep))
 		return err_set(err, ENOMEM,
 			"the memory budget is used up: %lu MiB of %lu are in use (memory_budget in "
 			"[pool])",
 			used / MIB, budget / MIB);
-	if (free < more + HOST_RESERVE)
-		return err_set(err, ENOMEM, "the host has no memory left for it: %lu MiB are free",
-			free / MIB);
+	available = free_up(p, keep, more + reserve);
+	if (available < more + reserve)
+		return err_set(err, ENOMEM,
+			"the host has no memory left for it: %lu MiB are free, and %lu are kept so "
+			"(memory_reserve in [pool])",
+			available / MIB, reserve / MIB);
 	while (pool_memory_used(p) + more > budget && pool_stock_give_up(p, keep))
 		;
 	return 0;

@@ -35,6 +35,7 @@ struct pool_machine {
 	struct keeper *keeper;
 	enum pool_use use;
 	int64_t began;
+	int64_t measured_ns; /* when its memory was last asked for; 0: not yet */
 	struct loop_timer *timer; /* by when it must be made, or have answered */
 	struct pool_handout *job; /* while POOL_USE_HANDOUT */
 	struct pool_sandbox *sb; /* while POOL_USE_SANDBOX */

@@ -201,6 +201,8 @@ static void tick(void *user)
 		log_warn("%s", err.text);
 	pool_versions_sweep(p);
 	pool_cgroups_sweep(p->cgroups);
+	pool_stock_measure(p);
+	pool_memory_relieve(p);
 	pool_stock_refill(p);
 }
 
