@@ -24,11 +24,13 @@
 #include "common/err.h"
 #include "common/file.h"
 #include "common/limits.h"
+#include "common/share.h"
 #include "pool/config.h"
 #include "pool/handout_private.h"
 #include "pool/limits_private.h"
 #include "pool/pool.h"
 #include "pool/pool_private.h"
+#include "pool/published_private.h"
 #include "pool/sandbox_private.h"
 #include "pool/stock_private.h"
 #include "pool/transition_private.h"
@@ -36,6 +38,8 @@
 
 #define RESERVE_PART 16 /* of the host's memory, unless the configuration says otherwise */
 #define RESERVE_LEAST (128 * MIB)
+#define SHARE_LEAST 4 /* sandboxes that each key may have while there is room */
+#define SHARE_LEAST_BYTES (256 * MIB)
 
 bool pool_tokens_take(double *tokens, int64_t *at, int64_t now, double per_s, double depth)
 {
@@ -261,6 +265,46 @@ static int key_check(struct pool *p, const struct config_key *c, const struct po
 	return 0;
 }
 
+/* What one that its section sets no bound for may take, where there are other keys: never so much that nothing is left. */
+static int key_share(struct pool *p, const struct config_key *c, const struct pool_version *v,
+	unsigned n, size_t running, struct err *err)
+{
+	uint64_t sandboxes, memory, cost = 0, used = pool_memory_used(p);
+	uint64_t budget = pool_memory_budget(p), more = n * pool_version_cost(v);
+	size_t kept = 0;
+
+	if (p->config->n_keys < 2)
+		return 0;
+	key_count(p, c->name, &sandboxes, &memory);
+	for (const struct pool_sandbox *sb = p->newest; sb; sb = sb->next) {
+		if (strcmp(sb->notes.key, c->name))
+			continue;
+		kept++;
+		if (counts(sb) && sb->version)
+			cost += sb->cost_bytes && !p->config->memory_reserved
+				? sb->cost_bytes
+				: pool_version_cost(sb->version);
+	}
+	if (!c->max_sandboxes &&
+		!share_may_take(sandboxes + n - 1, running + n - 1, p->config->max_sandboxes,
+			SHARE_LEAST))
+		return err_set(err, EDQUOT,
+			"the key \"%s\" has %lu sandboxes, and the pool has room for no more than that "
+			"besides: end or pause one",
+			c->name, sandboxes);
+	if (!c->max_memory && cost + more > SHARE_LEAST_BYTES &&
+		(used + more > budget || cost + more > budget - used))
+		return err_set(err, EDQUOT,
+			"the sandboxes of the key \"%s\" take %lu MiB, and of the memory budget no more "
+			"than that is free: end or pause one",
+			c->name, cost / MIB);
+	if (!share_may_take(kept + n - 1, p->n_sandboxes + n - 1, LIMIT_POOL_SANDBOXES, SHARE_LEAST))
+		return err_set(err, EDQUOT,
+			"the key \"%s\" has %zu sandboxes with those that are paused: remove some",
+			c->name, kept);
+	return 0;
+}
+
 int pool_limits_check(struct pool *p, const char *key, const struct pool_version *v, unsigned n,
 	bool create, bool stocked, struct err *err)
 {
@@ -281,6 +325,8 @@ int pool_limits_check(struct pool *p, const char *key, const struct pool_version
 			"the pool has %zu sandboxes with those that are paused: remove some",
 			p->n_sandboxes);
 	r = c ? key_check(p, c, v, n, err) : 0;
+	if (r == 0 && c)
+		r = key_share(p, c, v, n, running, err);
 	if (r == 0)
 		r = host_check(p, v, n, stocked, err);
 	if (r == 0 && c && create && c->creates_per_s > 0) {
@@ -296,4 +342,17 @@ int pool_limits_check(struct pool *p, const char *key, const struct pool_version
 			k->tokens -= n - 1;
 	}
 	return r;
+}
+
+int pool_limits_snapshots(struct pool *p, const char *key, struct err *err)
+{
+	const struct config_key *c = key_config(p, key);
+	unsigned n = c ? pool_published_count(p, key) : 0;
+
+	if (c && n >= c->max_snapshots)
+		return err_set(err, EDQUOT,
+			"the key \"%s\" has %u snapshots and templates of its own, as many as it may: "
+			"remove one",
+			key, n);
+	return 0;
 }

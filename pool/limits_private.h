@@ -16,6 +16,8 @@ struct pool_version;
  * waits of @v will do. Shells and spares are ended where their memory is needed. */
 int pool_limits_check(struct pool *p, const char *key, const struct pool_version *v, unsigned n,
 	bool create, bool stocked, struct err *err);
+/* May @key have one more snapshot, or publish one more template? -EDQUOT. */
+int pool_limits_snapshots(struct pool *p, const char *key, struct err *err);
 /* What sandboxes and what waits are counted with, together. */
 uint64_t pool_memory_used(const struct pool *p);
 /* Has the host @bytes for it, and its reserve besides? */

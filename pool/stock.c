@@ -304,7 +304,7 @@ static bool make_one(struct pool_version *v, enum pool_kind kind)
 	struct pool_machine *m;
 	struct err err;
 
-	if (pool_machine_make(v, NULL, false, spare ? POOL_USE_MAKING_SPARE : POOL_USE_MAKING_SHELL,
+	if (pool_machine_make(v, "", NULL, false, spare ? POOL_USE_MAKING_SPARE : POOL_USE_MAKING_SHELL,
 		    &m, &err) < 0) {
 		stock_failed(v, err.text);
 		return false;
