@@ -298,6 +298,16 @@ void context_over(struct context *c)
 		c->state = CONTEXT_DEAD;
 }
 
+/* What cannot start lacks a program, most likely: name what has it, and where it is asked for. */
+static void name_packages(const struct context *c, char *text, size_t size)
+{
+	size_t len = strlen(text);
+
+	snprintf(text + len, size - len,
+		"; %s needs \"packages = %s\" under [root] of the template's recipe",
+		c->language->name, c->language->packages);
+}
+
 static void context_exited(void *user, int status)
 {
 	struct context *c = user;
@@ -325,6 +335,7 @@ static void context_exited(void *user, int status)
 	while (context_answer(c, 0, c->name))
 		continue;
 	if (starting && !c->stopping) {
+		name_packages(c, c->why, sizeof(c->why));
 		waiters_end(c, true, ENOEXEC, c->why);
 		c->stopping = true; /* nothing was lost: there is nobody to tell later */
 	}
@@ -463,8 +474,12 @@ struct context *context_make(struct request *r, struct fail *f)
 			continue;
 		*end = c;
 	}
-	if (context_settings(c, r, f) == 0 && context_start(c, f) == 0)
-		return c;
+	if (context_settings(c, r, f) == 0) {
+		if (context_start(c, f) == 0)
+			return c;
+		if (f->err == ENOENT)
+			name_packages(c, f->text, sizeof(f->text));
+	}
 	context_free(c);
 	return NULL;
 }

@@ -53,7 +53,7 @@ struct context {
 	struct waiter *waiters;
 	struct timer timer; /* of the cell: its timeout, then the wait for who reads its output */
 	struct run_timer grace; /* from its interrupt to its end by force */
-	char why[160]; /* it is killed, or ended */
+	char why[320]; /* it is killed, or ended */
 	bool stopping, restart;
 	bool told; /* DEAD: a CODE has learned of it; else the next must */
 	bool ready; /* H has come */

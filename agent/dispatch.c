@@ -12,6 +12,8 @@ static const struct handler {
 	void (*fn)(struct stream *s, unsigned type, struct request *r);
 } handlers[] = {
 	{PROTO_EXEC, NEEDS_THAW, exec_request},
+	{PROTO_ATTACH, 0, attach_request},
+	{PROTO_PROCESSES, 0, processes_request},
 	{PROTO_FILE_PUT, NEEDS_THAW, file_request},
 	{PROTO_FILE_GET, 0, file_request},
 	{PROTO_FILE_STAT, 0, file_request},

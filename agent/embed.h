@@ -10,6 +10,11 @@ EMBED_DECLARE(python_results);
 EMBED_DECLARE(python_loop);
 EMBED_DECLARE(python_rich);
 EMBED_DECLARE(python_chart);
+EMBED_DECLARE(javascript_driver);
+EMBED_DECLARE(bridge_driver);
+EMBED_DECLARE(bridge_bash);
+EMBED_DECLARE(bridge_r);
+EMBED_DECLARE(bridge_java);
 
 /* One of them as {name, begin, end}. */
 #define EMBED_FILE(name)                                                                           \

@@ -10,6 +10,9 @@
  *
  * The stream may go before the processes do (a new SYNC, a process that cannot die): the
  * exec then stays until its main process has been reaped.
+ *
+ * One that is kept (kept.c) is not killed where its stream goes: what it writes is dropped until it has another.
+ * Nor is what it leaves behind at its end: that lives on, in the tree, its pipes read to their end.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,27 +24,8 @@
 #include <sys/wait.h>
 
 #include "agent/agent.h"
-#include "agent/loop.h"
-#include "agent/pump.h"
-#include "agent/reap.h"
-#include "agent/request.h"
+#include "agent/exec_private.h"
 #include "agent/spawn.h"
-#include "agent/tree.h"
-
-struct exec {
-	struct stream *stream; /* NULL: it has been replied to, or is detached */
-	struct tree tree;
-	struct child child;
-	struct source out, err;
-	struct sink in;
-	bool has_in, has_err;
-	int master; /* of the terminal; -1 */
-	struct timer timeout, grace;
-	int64_t started, ended;
-	int status;
-	uint64_t oom_kills;
-	bool exited, timed_out, canceled, detached;
-};
 
 /* A detached command that has ended has nobody to tell it to, and took its tree along: QUIESCE asks. */
 static char exec_ended[128];
@@ -66,37 +50,81 @@ static void exec_free(struct exec *e)
 	close_fd(&e->master);
 	if (e->child.pid)
 		reap_forget(&e->child);
+	kept_remove(e);
 	tree_bury(&e->tree);
 	free(e);
+}
+
+/* What it left behind lives on, and may write: nobody hears it, but it must not be stopped by that. */
+static void exec_leave(struct exec *e)
+{
+	kept_remove(e);
+	tree_leave(&e->tree);
+	timer_stop(&e->timeout);
+	timer_stop(&e->grace);
+	sink_close(&e->in);
+	close_fd(&e->master);
+	e->left = true;
+	if (e->out.done && e->err.done)
+		exec_free(e);
+}
+
+/* Does it leave something behind that is to live? */
+static bool exec_leaves(struct exec *e)
+{
+	return e->kept.kept && e->exited && !e->timed_out && !e->canceled && !tree_remove(&e->tree);
+}
+
+/* No more of a source goes to the stream; it is read on. */
+static void exec_part(struct exec *e, struct source *s)
+{
+	if (s->done)
+		return;
+	stream_eof(e->stream, s->channel);
+	source_attach(s, NULL, s->channel, UINT64_MAX);
+}
+
+void exec_result(const struct exec *e, struct proto_out *o)
+{
+	if (e->exited && WIFEXITED(e->status))
+		proto_put_u32(o, PROTO_T_EXIT_CODE, (uint32_t)WEXITSTATUS(e->status));
+	else
+		proto_put_u32(o, PROTO_T_EXIT_SIGNAL,
+			e->exited ? (uint32_t)WTERMSIG(e->status) : SIGKILL);
+	proto_put_bool(o, PROTO_T_TIMED_OUT, e->timed_out);
+	proto_put_bool(o, PROTO_T_OOM, e->oom_kills > 0);
+	proto_put_u64(o, PROTO_T_TOTAL_OUT, e->out_before + e->out.total);
+	proto_put_u64(o, PROTO_T_TOTAL_ERR, e->err_before + e->err.total);
+	proto_put_bool(o, PROTO_T_CUT_OUT, e->out.cut);
+	proto_put_bool(o, PROTO_T_CUT_ERR, e->err.cut);
+	proto_put_u64(o, PROTO_T_DURATION_NS,
+		(uint64_t)((e->ended ? e->ended : agent_now()) - e->started));
 }
 
 static void exec_reply(struct exec *e)
 {
 	uint8_t buf[256];
 	struct proto_out o = {.buf = buf, .max = sizeof(buf)};
+	bool leaves = exec_leaves(e);
 	struct stream *s = e->stream;
 
-	source_finish(&e->out);
-	source_finish(&e->err);
+	if (!leaves) {
+		source_finish(&e->out);
+		source_finish(&e->err);
+	}
+	exec_result(e, &o);
+	if (leaves) {
+		exec_part(e, &e->out);
+		exec_part(e, &e->err);
+	}
 	sink_close(&e->in);
-	if (e->exited && WIFEXITED(e->status))
-		proto_put_u32(&o, PROTO_T_EXIT_CODE, (uint32_t)WEXITSTATUS(e->status));
-	else
-		proto_put_u32(&o, PROTO_T_EXIT_SIGNAL,
-			e->exited ? (uint32_t)WTERMSIG(e->status) : SIGKILL);
-	proto_put_bool(&o, PROTO_T_TIMED_OUT, e->timed_out);
-	proto_put_bool(&o, PROTO_T_OOM, e->oom_kills > 0);
-	proto_put_u64(&o, PROTO_T_TOTAL_OUT, e->out.total);
-	proto_put_u64(&o, PROTO_T_TOTAL_ERR, e->err.total);
-	proto_put_bool(&o, PROTO_T_CUT_OUT, e->out.cut);
-	proto_put_bool(&o, PROTO_T_CUT_ERR, e->err.cut);
-	proto_put_u64(&o, PROTO_T_DURATION_NS,
-		(uint64_t)((e->ended ? e->ended : agent_now()) - e->started));
 	e->stream = NULL;
 	stream_reply(s, &o);
 	timer_stop(&e->timeout);
 	timer_stop(&e->grace);
-	if (e->exited)
+	if (leaves)
+		exec_leave(e);
+	else if (e->exited)
 		exec_free(e);
 }
 
@@ -105,8 +133,37 @@ static void exec_check(void *user)
 {
 	struct exec *e = user;
 
-	if (e->stream && e->exited && e->out.done && (!e->has_err || e->err.done))
+	if (e->left && e->out.done && e->err.done)
+		exec_free(e);
+	else if (e->stream && e->exited && (e->out.done || e->out_empty) &&
+		(!e->has_err || e->err.done || e->err_empty))
 		exec_reply(e);
+}
+
+static void exec_out_empty(void *user)
+{
+	struct exec *e = user;
+
+	e->out_empty = true;
+	exec_check(e);
+}
+
+static void exec_err_empty(void *user)
+{
+	struct exec *e = user;
+
+	e->err_empty = true;
+	exec_check(e);
+}
+
+/* Whoever it left behind holds its pipes: what the main process has written is there to be read. */
+static void exec_settle(struct exec *e)
+{
+	if (!e->out.done)
+		source_empty(&e->out, exec_out_empty);
+	if (!e->err.done)
+		source_empty(&e->err, exec_err_empty);
+	exec_check(e);
 }
 
 static void exec_give_up(void *user)
@@ -117,11 +174,15 @@ static void exec_give_up(void *user)
 		exec_reply(e);
 }
 
-/* The rest of the tree has had its time: kill it and read what there is. */
+/* The rest of the tree has had its time: kill it (unless it is kept) and read what there is. */
 static void exec_finish(void *user)
 {
 	struct exec *e = user;
 
+	if (e->kept.kept && !e->timed_out) {
+		exec_settle(e);
+		return;
+	}
 	tree_kill(&e->tree);
 	if (e->has_err)
 		source_drain(&e->err);
@@ -149,7 +210,12 @@ static void exec_exited(void *user, int status)
 		agent_log("%s", exec_ended);
 	}
 	if (!e->stream) {
-		exec_free(e);
+		if (e->kept.linked)
+			kept_note_end(e);
+		if (exec_leaves(e))
+			exec_leave(e);
+		else
+			exec_free(e);
 		return;
 	}
 	if (!e->timed_out)
@@ -177,6 +243,8 @@ static void exec_timeout(void *user)
 }
 
 /* ---- the stream ----------------------------------------------------------------------- */
+
+static const struct stream_ops exec_ops;
 
 static void exec_data(struct stream *s, unsigned channel, const uint8_t *bytes, uint32_t len)
 {
@@ -237,10 +305,47 @@ static void exec_resize(struct stream *s, unsigned rows, unsigned cols)
 		ioctl(e->master, TIOCSWINSZ, &size);
 }
 
+/* The connection is gone, and the command goes on. */
+static void exec_unfollow(struct exec *e)
+{
+	e->stream = NULL;
+	e->out_before += e->out.total;
+	e->err_before += e->err.total;
+	source_attach(&e->out, NULL, PROTO_OUT, UINT64_MAX);
+	source_attach(&e->err, NULL, PROTO_ERR, UINT64_MAX);
+	sink_attach(&e->in, NULL);
+	if (!e->exited)
+		return;
+	kept_note_end(e);
+	if (exec_leaves(e))
+		exec_leave(e);
+	else
+		exec_free(e);
+}
+
+void exec_follow(struct exec *e, struct stream *s, uint64_t limit_out, uint64_t limit_err)
+{
+	e->stream = s;
+	e->out_before += e->out.total;
+	e->err_before += e->err.total;
+	source_attach(&e->out, s, PROTO_OUT, limit_out);
+	source_attach(&e->err, s, PROTO_ERR, limit_err);
+	sink_attach(&e->in, s);
+	if (e->out.done)
+		stream_eof(s, PROTO_OUT);
+	if (e->has_err && e->err.done)
+		stream_eof(s, PROTO_ERR);
+	stream_set(s, &exec_ops, e);
+}
+
 static void exec_abort(struct stream *s)
 {
 	struct exec *e = stream_user(s);
 
+	if (e->kept.kept && !e->canceled) {
+		exec_unfollow(e);
+		return;
+	}
 	e->stream = NULL;
 	e->out.stream = e->err.stream = NULL;
 	tree_kill(&e->tree);
@@ -346,7 +451,9 @@ static int exec_spawn(
 	char **env;
 	int res;
 
-	res = user_find(r->user, &user, f);
+	res = r->keep ? kept_check(r, f) : 0;
+	if (res == 0)
+		res = user_find(r->user, &user, f);
 	if (res == 0)
 		res = tree_make(t, "exec", &limits, f);
 	if (res < 0)
@@ -386,6 +493,10 @@ static void exec_start(
 	fds->master = -1;
 	if (r->timeout_ms)
 		timer_arm(&e->timeout, r->timeout_ms, exec_timeout, e);
+	if (r->keep) {
+		kept_add(e, r);
+		kept_tell(e);
+	}
 }
 
 void exec_request(struct stream *s, unsigned type, struct request *r)
@@ -396,6 +507,10 @@ void exec_request(struct stream *s, unsigned type, struct request *r)
 	int res;
 
 	(void)type;
+	if (r->keep && r->detach) {
+		stream_reply_error(s, EINVAL, "EXEC is kept or detached, not both");
+		return;
+	}
 	if (r->shell ? r->nargs > 0 : r->nargs == 0 || !r->args[0][0]) {
 		stream_reply_error(s, EINVAL, "EXEC takes a program or a shell line, one of them");
 		return;

@@ -14,15 +14,56 @@
 
 #include "agent/embed.h"
 
-static char python[] = "python3", isolated[] = "-I", unbuffered[] = "-u", at5[] = "/proc/self/fd/5";
+/* What execvp(3) takes is not const, though it changes nothing. */
+#define WORD(name, text) static char name[] = text
+
+WORD(python, "python3");
+WORD(isolated, "-I");
+WORD(unbuffered, "-u");
+WORD(at5, "/proc/self/fd/5");
+WORD(node, "node");
+WORD(evaluate, "-e");
+WORD(load5, "eval(require('fs').readFileSync('/proc/self/fd/5', 'utf8'))");
+WORD(javascript, "javascript");
+WORD(typescript, "typescript");
+WORD(bash, "bash");
+WORD(r, "r");
+WORD(java, "java");
+
 static char *const python_argv[] = {python, isolated, unbuffered, at5, NULL};
+static char *const javascript_argv[] = {node, evaluate, load5, javascript, NULL};
+static char *const typescript_argv[] = {node, evaluate, load5, typescript, NULL};
+static char *const bash_argv[] = {python, isolated, at5, bash, NULL};
+static char *const r_argv[] = {python, isolated, at5, r, NULL};
+static char *const java_argv[] = {python, isolated, at5, java, NULL};
 
 static const struct language languages[] = {
 	{.name = "python",
+		.packages = "python3 ipython3",
 		.argv = python_argv,
 		.files = {EMBED_FILE(python_driver), EMBED_FILE(python_results),
 			EMBED_FILE(python_loop), EMBED_FILE(python_rich),
 			EMBED_FILE(python_chart)}},
+	{.name = "javascript",
+		.packages = "nodejs",
+		.argv = javascript_argv,
+		.files = {EMBED_FILE(javascript_driver)}},
+	{.name = "typescript",
+		.packages = "nodejs node-typescript",
+		.argv = typescript_argv,
+		.files = {EMBED_FILE(javascript_driver)}},
+	{.name = "bash",
+		.packages = "bash python3",
+		.argv = bash_argv,
+		.files = {EMBED_FILE(bridge_driver), EMBED_FILE(bridge_bash)}},
+	{.name = "r",
+		.packages = "r-base-core python3",
+		.argv = r_argv,
+		.files = {EMBED_FILE(bridge_driver), EMBED_FILE(bridge_r)}},
+	{.name = "java",
+		.packages = "openjdk-17-jdk-headless python3",
+		.argv = java_argv,
+		.files = {EMBED_FILE(bridge_driver), EMBED_FILE(bridge_java)}},
 };
 
 static const struct {
@@ -31,6 +72,11 @@ static const struct {
 	{"", "python"},
 	{"python3", "python"},
 	{"py", "python"},
+	{"js", "javascript"},
+	{"node", "javascript"},
+	{"ts", "typescript"},
+	{"sh", "bash"},
+	{"shell", "bash"},
 };
 
 static int drivers[sizeof(languages) / sizeof(*languages)]

@@ -5,10 +5,11 @@
 /* The languages of contexts: which program interprets each, and the driver that it runs. */
 
 #define LANGUAGE_FILES_MAX 5u
-#define LANGUAGE_NAMES "python"
+#define LANGUAGE_NAMES "python, javascript, typescript, bash, r and java"
 
 struct language {
 	const char *name;
+	const char *packages; /* Debian's, that have its interpreter */
 	char *const *argv; /* of the interpreter; it finds its driver at descriptor 5 */
 	/* the driver's texts, for descriptors from 5 on, the first is the one it begins with */
 	struct {

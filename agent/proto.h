@@ -38,7 +38,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define PROTO_VERSION 1u
+#define PROTO_VERSION 2u
 #define PROTO_PORT_NAME "parbake.agent" /* of the virtio-serial port */
 
 #define PROTO_MAGIC 0x314b4250u /* "PBK1" */
@@ -50,6 +50,9 @@
 #define PROTO_PATH_MAX 4096u
 #define PROTO_ERROR_MAX 4096u
 #define PROTO_NONCE_LEN 16u
+#define PROTO_TAG_MAX 255u /* bytes of T_TAG */
+#define PROTO_WORDS_MAX 2048u /* bytes of a kept command's words that PROCESSES tells */
+#define PROTO_KEPT_MAX 256u /* kept commands at once */
 
 struct proto_header {
 	uint32_t magic;
@@ -104,12 +107,16 @@ enum proto_type {
 	PROTO_SHUTDOWN = 52,    /* kill everything, sync, power off; the machine ends instead of a REPLY */
 	PROTO_QUIESCE = 53,     /* collect what can be: idle contexts (gc), reap, trim; before a capture.
 				 * ECHILD: a detached EXEC has ended */
+	PROTO_ATTACH = 54,      /* a kept EXEC, by T_PID or T_TAG, gets this stream: as its own had been. ESRCH: there
+				 * is none; EBUSY: it has one. T_LIMIT_OUT, T_LIMIT_ERR: from here on */
+	PROTO_PROCESSES = 55,   /* the kept EXECs that run: T_PID, then T_TAG, T_CWD, T_ARG … of it; and again */
 
 	/* request, agent → host (even streams) */
 	PROTO_PROXY_OPEN = 64,  /* a client connected to the proxy: channel 0 host → guest, 1 guest → host */
 };
 
-/* Channels. EXEC: 0 stdin (host → agent), 1 stdout, 2 stderr (with a PTY all is 1).
+/* Channels. EXEC, ATTACH: 0 stdin (host → agent), 1 stdout, 2 stderr (with a PTY all is 1). Of a kept one 3: a
+ * struct proto_started and its tag, once, before all else: it runs.
  * CODE: 1 stdout, 2 stderr, 3 results: one JSON object a line,
  * {"type":"result"|"display","data":{mime: text, …}} (binary as base64). */
 enum proto_channel { PROTO_IN = 0, PROTO_OUT = 1, PROTO_ERR = 2, PROTO_RESULT = 3, PROTO_CHANNELS = 4 };
@@ -154,6 +161,11 @@ enum proto_tag {
 	PROTO_T_LANGUAGE = 32,     /* [string] CODE, CONTEXT: of the interpreter, where one is started (default
 				    * Python); in replies: its name. A CODE without T_CONTEXT is for the
 				    * language's own: "default" is Python's, others have its name */
+	PROTO_T_KEEP = 33,         /* [bool] EXEC: kept: where its stream is aborted (a SYNC) it goes on, what it writes
+				    * is dropped, and ATTACH finds it. CANCEL kills it. What it leaves behind at its
+				    * end lives on */
+	PROTO_T_TAG = 34,          /* [string ≤ PROTO_TAG_MAX] EXEC that is kept, ATTACH: a name that no other has (EEXIST) */
+	PROTO_T_PID = 35,          /* [u32] of a kept EXEC's main process */
 
 	/* replies */
 	PROTO_T_ERROR = 64,        /* [u32 errno, string ≤ PROTO_ERROR_MAX]: the request itself failed */
@@ -213,6 +225,16 @@ struct proto_stat {
 	uint32_t nlink;
 };
 #define PROTO_STAT_LEN 32u
+
+/* A kept command runs. */
+struct proto_started {
+	uint32_t pid;
+	uint32_t flags; /* PROTO_STARTED_… */
+	uint32_t tag_len; /* so many bytes follow: its tag; ≤ PROTO_TAG_MAX */
+};
+#define PROTO_STARTED_LEN 12u
+#define PROTO_STARTED_PTY 1u /* it has a terminal */
+#define PROTO_STARTED_STDIN 2u /* channel 0 is open */
 
 /* One entry of FILE_LIST: proto_stat, u16 name length, the name. Entries run on across DATA. */
 #define PROTO_DIRENT_HEAD (PROTO_STAT_LEN + 2u)
@@ -339,6 +361,7 @@ static inline int proto_str(const struct proto_field *f, char *dst, uint32_t max
 _Static_assert(sizeof(struct proto_header) == PROTO_HEADER_LEN, "header as on the wire");
 _Static_assert(sizeof(struct proto_sync) == PROTO_SYNC_LEN, "sync as on the wire");
 _Static_assert(sizeof(struct proto_hello) == PROTO_HELLO_LEN, "hello as on the wire");
+_Static_assert(sizeof(struct proto_started) == PROTO_STARTED_LEN, "started as on the wire");
 _Static_assert(sizeof(struct proto_stat) == PROTO_STAT_LEN, "stat as on the wire");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are little-endian on the wire");
 

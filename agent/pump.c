@@ -200,7 +200,11 @@ void sink_close(struct sink *s)
 
 static void sink_credit(struct sink *s, uint32_t len)
 {
-	if (s->stream)
+	uint32_t orphans = s->orphans < len ? s->orphans : len;
+
+	s->orphans -= orphans;
+	len -= orphans;
+	if (s->stream && len)
 		stream_consumed(s->stream, s->channel, len);
 }
 
@@ -283,6 +287,12 @@ void sink_start(struct sink *s, int fd, enum sink_end how, struct stream *stream
 		.user = user};
 }
 
+void sink_attach(struct sink *s, struct stream *stream)
+{
+	s->stream = stream;
+	s->orphans = s->end - s->start;
+}
+
 void sink_data(struct sink *s, const uint8_t *bytes, uint32_t len)
 {
 	ssize_t n = 0;
@@ -304,12 +314,12 @@ void sink_data(struct sink *s, const uint8_t *bytes, uint32_t len)
 			return;
 	}
 	if (!s->buf) {
-		s->buf = agent_alloc(PROTO_WINDOW);
+		s->buf = agent_alloc(SINK_MAX);
 		s->start = s->end = 0;
 	}
 	len -= (uint32_t)n;
-	/* the window bounds what is in here */
-	if (s->start > 0 && PROTO_WINDOW - s->end < len) {
+	/* the windows bound what is in here */
+	if (s->start > 0 && SINK_MAX - s->end < len) {
 		memmove(s->buf, s->buf + s->start, s->end - s->start);
 		s->end -= s->start;
 		s->start = 0;

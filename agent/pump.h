@@ -57,8 +57,10 @@ struct sink {
 	unsigned channel;
 	int fd;
 	struct watch *watch;
-	uint8_t *buf; /* PROTO_WINDOW bytes while there is something in it */
+	uint8_t *buf; /* SINK_MAX bytes while there is something in it */
 	uint32_t start, end;
+	uint32_t
+		orphans; /* of those, the first so many came on a former stream: nobody is owed credit */
 	enum sink_end how; /* what the host's EOF does */
 	bool held; /* what comes is kept, not written yet */
 	bool inside; /* the last byte that came was not the end of a line */
@@ -67,11 +69,17 @@ struct sink {
 	void *user;
 };
 
+/* What waits: a window of the stream, and one of the stream before it. */
+#define SINK_MAX (2 * PROTO_WINDOW)
+
 /* Start with the non-blocking @fd (owned; a dup() where a source has the same one). */
 void sink_start(struct sink *s, int fd, enum sink_end how, struct stream *stream, unsigned channel,
 	void (*on_done)(void *user), void *user);
 void sink_data(struct sink *s, const uint8_t *bytes, uint32_t len);
 void sink_eof(struct sink *s);
+/* From now on @stream (NULL: nobody) feeds it. What waits, PROTO_WINDOW bytes at most where there is a stream, is
+ * still written. */
+void sink_attach(struct sink *s, struct stream *stream);
 /* Write what was held back, and go on. May end it. */
 void sink_release(struct sink *s);
 /* Drop what is left. Harmless when already closed. */

@@ -54,6 +54,9 @@ static const struct tag_spec tag_specs[] = {
 	{PROTO_T_OOM_GROUP, KIND_BOOL, AT(oom_group), 0, 0},
 	{PROTO_T_DETACH, KIND_BOOL, AT(detach), 0, 0},
 	{PROTO_T_EXISTING, KIND_BOOL, AT(existing), 0, 0},
+	{PROTO_T_KEEP, KIND_BOOL, AT(keep), 0, 0},
+	{PROTO_T_TAG, KIND_STRING, AT(tag), PROTO_TAG_MAX, 0},
+	{PROTO_T_PID, KIND_U32, AT(pid), 0, 0},
 };
 
 static char *field_string(const struct proto_field *f, uint32_t max)
@@ -192,6 +195,7 @@ void request_free(struct request *r)
 	free(r->language);
 	free(r->machine_id);
 	free(r->hostname);
+	free(r->tag);
 	explicit_bzero(r->entropy, sizeof(r->entropy));
 	free(r);
 }

@@ -13,16 +13,16 @@ struct request {
 	char **args, **env, **sandbox_env; /* NULL-terminated */
 	unsigned nargs, nenv, nsandbox_env;
 	char *shell, *cwd, *user, *path, *path2, *context, *code, *action, *language, *machine_id,
-		*hostname;
+		*hostname, *tag;
 	uint8_t entropy[512];
 	uint32_t entropy_len;
 	uint64_t timeout_ms, limit_out, limit_err; /* limits: UINT64_MAX where absent */
 	uint64_t memory_max, pids_max; /* 0: none */
 	uint64_t offset, length; /* length: UINT64_MAX where absent */
 	int64_t realtime_ns;
-	uint32_t mode, port;
+	uint32_t mode, port, pid;
 	uint16_t rows, cols;
-	int stdin_wanted, parents, recursive, oom_group, detach, existing;
+	int stdin_wanted, parents, recursive, oom_group, detach, existing, keep;
 	bool has_pty, has_mode, has_port, has_realtime;
 };
 
@@ -33,6 +33,8 @@ void request_free(struct request *r);
 /* Handlers of requests: each takes the stream @s and ends it now or later; @r is borrowed
  * until it returns. */
 void exec_request(struct stream *s, unsigned type, struct request *r);
+void attach_request(struct stream *s, unsigned type, struct request *r);
+void processes_request(struct stream *s, unsigned type, struct request *r);
 /* How the last detached command to end has ended; "": none has. */
 const char *exec_detached_ended(void);
 void file_request(struct stream *s, unsigned type, struct request *r);

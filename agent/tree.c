@@ -193,20 +193,11 @@ static void grave_ready(void *user, uint32_t events)
 	free(g);
 }
 
-void tree_bury(struct tree *t)
+/* Remove it as soon as nothing lives in it. */
+static void tree_await_end(struct tree *t)
 {
-	struct grave *g;
+	struct grave *g = agent_alloc(sizeof(*g));
 
-	if (t->fd < 0) {
-		walk_signal(t->main, t->mark, SIGKILL);
-		t->main = 0;
-		t->mark[0] = '\0';
-		return;
-	}
-	if (tree_remove(t))
-		return;
-	tree_kill(t);
-	g = agent_alloc(sizeof(*g));
 	g->tree = *t;
 	*t = (struct tree){.fd = -1};
 	g->events = openat(g->tree.fd, "cgroup.events", O_RDONLY | O_CLOEXEC);
@@ -219,6 +210,27 @@ void tree_bury(struct tree *t)
 	close_fd(&g->events);
 	close_fd(&g->tree.fd);
 	free(g);
+}
+
+void tree_bury(struct tree *t)
+{
+	if (t->fd < 0) {
+		walk_signal(t->main, t->mark, SIGKILL);
+		t->main = 0;
+		t->mark[0] = '\0';
+		return;
+	}
+	if (tree_remove(t))
+		return;
+	tree_kill(t);
+	tree_await_end(t);
+}
+
+void tree_leave(struct tree *t)
+{
+	if (t->fd >= 0 && !tree_remove(t))
+		tree_await_end(t);
+	*t = (struct tree){.fd = -1};
 }
 
 void tree_kill_all(void)

@@ -40,6 +40,8 @@ uint64_t tree_oom_kills(const struct tree *t);
 bool tree_remove(struct tree *t);
 /* Kill what is left and remove it when it is empty, in the background. @t is emptied. */
 void tree_bury(struct tree *t);
+/* Let what is left live, and remove the tree when it is empty, in the background. @t is emptied. */
+void tree_leave(struct tree *t);
 /* Kill every tree (shutdown). */
 void tree_kill_all(void);
 

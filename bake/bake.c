@@ -251,6 +251,23 @@ int bake_run(struct store *s, const struct recipe *r, const struct bake_options 
 	return bake_all(&b, ret, err);
 }
 
+int bake_root(const struct recipe *r, const struct bake_options *opt, struct err *err)
+{
+	/* the keys of these stages depend on none of what is empty here */
+	struct plan_facts facts = {.kernel_digest = "", .agent_digest = "", .monitor = "", .accel = ""};
+	struct root_disk root = {.fd = -1};
+	struct plan plan;
+	int rc = plan_epoch(&facts.epoch, err);
+
+	if (!rc)
+		rc = plan_make(r, &facts, &plan, err);
+	if (!rc)
+		rc = root_get(r, &plan, facts.epoch, opt->from <= PLAN_SOURCE,
+			opt->from <= PLAN_ROOT, opt->progress, &root, err);
+	close_fd(&root.fd);
+	return rc;
+}
+
 void bake_result_clear(struct bake_result *r)
 {
 	store_manifest_clear(&r->manifest);

@@ -37,6 +37,11 @@ struct bake_result {
 int bake_run(struct store *s, const struct recipe *r, const struct bake_options *opt,
 	struct bake_result *ret, struct err *err);
 void bake_result_clear(struct bake_result *r);
+/*
+ * Its first part alone: source and root disk, into the cache, where bake_run() finds them. It needs neither a guest
+ * kernel nor a monitor. Of the options from and progress count.
+ */
+int bake_root(const struct recipe *r, const struct bake_options *opt, struct err *err);
 #define cleanup_bake_result cleanup_with(bake_result_clear)
 
 #endif

@@ -10,13 +10,13 @@
 #include <unistd.h>
 
 #include "bake/guest_install.h"
+#include "bake/ready.h"
 #include "common/clock.h"
 #include "common/limits.h"
 #include "common/str.h"
 
 #define CALL_MS 120000
 #define SLOW_CALL_MS 1200000 /* of what touches all memory or the whole disk */
-#define POLL_MS 200
 #define CHECK_MS 60000
 #define FLUSH_BYTES (4 << 20) /* more than the port has buffers for */
 
@@ -66,62 +66,6 @@ static int start_service(struct oven *o, const struct recipe *r, struct err *err
 	return rc;
 }
 
-/*
- * One run of the check: 0 and *@ret_ready, or what made the machine useless. @why: its last
- * words.
- */
-static int check_once(struct oven *o, const struct recipe *r, const char *const *env,
-	bool *ret_ready, struct err *why, struct err *err)
-{
-	struct guest_exec_spec spec = {
-		.shell = r->ready, .env = env, .timeout_ms = CHECK_MS, .stdin_fd = -1};
-	cleanup_guest_result struct guest_result res = {0};
-	int64_t deadline = clock_deadline(2 * CHECK_MS);
-	int rc;
-
-	if (r->ready_python)
-		rc = guest_code(o->guest, NULL, r->ready, &spec, deadline, o->alive_fd, &res, err);
-	else
-		rc = guest_exec(o->guest, &spec, deadline, o->alive_fd, &res, err);
-	if (rc)
-		return rc;
-	*ret_ready = !res.timed_out && !res.context_gone && !res.ename && !res.exit_signal &&
-		!res.exit_code;
-	if (*ret_ready)
-		return 0;
-	err_set(why, EIO, "%s %.600s%.600s",
-		res.ename               ? res.ename
-			: res.timed_out ? "no end within a minute;"
-					: "it fails;",
-		res.out ? res.out : "", res.err ? res.err : "");
-	return 0;
-}
-
-static int wait_ready(struct oven *o, const struct recipe *r, struct err *err)
-{
-	cleanup_free const char **env = guest_env(r, NULL);
-	int64_t give_up = clock_deadline(WARM_READY_MS);
-	const bool never = false;
-
-	for (;;) {
-		struct err why;
-		bool ready = false;
-		int rc = check_once(o, r, env, &ready, &why, err);
-
-		if (rc || ready) {
-			if (rc)
-				err_prefix(err, "[start] ready");
-			return rc;
-		}
-		if (!clock_left_ms(give_up))
-			return err_set(err, ETIMEDOUT, "[start] ready: not ready within %d s: %s",
-				WARM_READY_MS / 1000, why.text);
-		rc = guest_wait(o->guest, &never, clock_deadline(POLL_MS), o->alive_fd, err);
-		if (rc != -ETIMEDOUT)
-			return rc;
-	}
-}
-
 static int run_steps(struct oven *o, const struct recipe *r, struct err *err)
 {
 	cleanup_free const char **env = guest_env(r, NULL);
@@ -151,7 +95,7 @@ int guest_warm(struct oven *o, const struct recipe *r, struct err *err)
 		if (r->start_command)
 			rc = start_service(o, r, err);
 		if (!rc && r->ready)
-			rc = wait_ready(o, r, err);
+			rc = ready_wait(o, r, err);
 		if (!rc)
 			rc = run_steps(o, r, err);
 		if (!rc)

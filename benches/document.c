@@ -10,8 +10,10 @@
 #include <unistd.h>
 
 #include "benches/series.h"
+#include "common/clock.h"
 #include "common/file.h"
 #include "common/limits.h"
+#include "common/rfc3339.h"
 #include "common/str.h"
 #include "vmm/monitor.h"
 
@@ -76,13 +78,10 @@ static json_t *host_facts(void)
 
 json_t *bench_document_new(void)
 {
-	char when[32];
-	time_t now = time(NULL);
-	struct tm tm;
+	char when[RFC3339_SIZE];
 	json_t *doc;
 
-	gmtime_r(&now, &tm);
-	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", &tm);
+	rfc3339_text(clock_realtime_ns(), 0, when);
 	doc = json_pack("{s:i, s:s, s:s, s:o, s:[]}", "format", BENCH_FORMAT, "parbake",
 		PARBAKE_VERSION, "created", when, "host", host_facts(), "runs");
 	if (!doc)

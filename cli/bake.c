@@ -20,6 +20,7 @@
 struct args {
 	const char *store_dir;
 	struct bake_options bake;
+	bool root_only;
 	bool json;
 	char *dirs[DIRS_MAX]; /* where named recipes lie; NULL-terminated */
 };
@@ -61,7 +62,9 @@ static int parse_options(struct args *a, int argc, char **argv, struct err *err)
 		{"tag", required_argument, NULL, 't'},
 		{"force", no_argument, NULL, 'f'},
 		{"from-stage", required_argument, NULL, 's'},
+		{"until", required_argument, NULL, 'u'},
 		{"accel", required_argument, NULL, 'a'},
+		{"monitor", required_argument, NULL, 'm'},
 		{"json", no_argument, NULL, 'j'},
 		{"store", required_argument, NULL, 'S'},
 		{"help", no_argument, NULL, 'h'},
@@ -85,11 +88,19 @@ static int parse_options(struct args *a, int argc, char **argv, struct err *err)
 					"--from-stage %s: there are source, root and guest",
 					optarg);
 			break;
+		case 'u':
+			if (strcmp(optarg, "root"))
+				return err_set(err, EINVAL, "--until %s: there is root", optarg);
+			a->root_only = true;
+			break;
 		case 'a':
 			if (machine_accel_parse(optarg, &a->bake.accel))
 				return err_set(
 					err, EINVAL, "--accel %s: must be kvm or tcg", optarg);
 			accel = true;
+			break;
+		case 'm': /* checked where monitors are looked for */
+			setenv("PARBAKE_MONITOR", optarg, 1);
 			break;
 		case 'j':
 			a->json = true;
@@ -108,7 +119,7 @@ static int parse_options(struct args *a, int argc, char **argv, struct err *err)
 	/* --force with --from-stage: from there */
 	if (force && a->bake.from == PLAN_STAGES)
 		a->bake.from = PLAN_SOURCE;
-	return accel ? 0 : monitor_default_accel(&a->bake.accel, err);
+	return accel || a->root_only ? 0 : monitor_default_accel(&a->bake.accel, err);
 }
 
 static void report(
@@ -167,12 +178,12 @@ static int bake_one(const struct args *a, struct store *s, const char *name, str
 	if (rc)
 		return rc;
 	opt.progress = progress_new(a->json ? PROGRESS_JSON : PROGRESS_AUTO);
-	rc = bake_run(s, r, &opt, &res, err);
+	rc = a->root_only ? bake_root(r, &opt, err) : bake_run(s, r, &opt, &res, err);
 	progress_free(opt.progress);
-	if (rc) {
+	if (rc)
 		err_prefix(err, "bake %s", r->name);
+	if (rc || a->root_only)
 		return rc;
-	}
 	if (res.up_to_date)
 		train(s, &res.manifest);
 	report(a, r, &res, begin);

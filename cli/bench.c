@@ -26,6 +26,7 @@ static const struct verb {
 	{"image", bench_image_main},
 	{"exec", bench_exec_main},
 	{"load", bench_pool_main},
+	{"vm", bench_vm_main},
 	{"ab", bench_ab_main},
 	{"compare", bench_compare_main},
 	{"report", bench_report_main},
@@ -182,7 +183,7 @@ int cmd_bench(int argc, char **argv)
 	}
 	if (argc < 2)
 		return cli_usage("bench",
-			"which one? create, boot, fault, density, image, exec, load, ab, compare, "
+			"which one? create, boot, fault, density, image, exec, load, vm, ab, compare, "
 			"report");
 	near = nearest_name(argv[1], names, N_VERBS);
 	return cli_usage("bench", "there is no `bench %s`%s%s%s", argv[1],

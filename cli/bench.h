@@ -64,6 +64,7 @@ int bench_density_main(int argc, char **argv);
 int bench_image_main(int argc, char **argv);
 int bench_pool_main(int argc, char **argv);
 int bench_exec_main(int argc, char **argv);
+int bench_vm_main(int argc, char **argv);
 int bench_ab_main(int argc, char **argv);
 int bench_compare_main(int argc, char **argv);
 int bench_report_main(int argc, char **argv);

@@ -28,7 +28,7 @@
 
 struct request {
 	struct bench_output out;
-	const char *ref;
+	const char *ref, *monitor;
 	uint64_t n, boots, clients;
 	double rate;
 	bool modes[N_MODES];
@@ -377,6 +377,9 @@ static int take_option(int opt, struct request *rq, struct err *err)
 		if (r == 0)
 			rq->result = (enum bench_result)which;
 		return r;
+	case 'M':
+		rq->monitor = optarg;
+		return 0;
 	case 'P':
 		rq->options.pager.no_premap = true;
 		return 0;
@@ -430,6 +433,7 @@ static int parse(int argc, char **argv, struct request *rq)
 	static const struct option options[] = {
 		{"boots", required_argument, NULL, 'b'},
 		{"mode", required_argument, NULL, 'm'},
+		{"monitor", required_argument, NULL, 'M'},
 		{"result", required_argument, NULL, 'u'},
 		{"concurrency", required_argument, NULL, 'c'},
 		{"rate", required_argument, NULL, 'r'},
@@ -455,6 +459,19 @@ static int parse(int argc, char **argv, struct request *rq)
 	return check(rq, &err) < 0 ? cli_usage("bench", "%s", err.text) : 0;
 }
 
+/* A snapshot is restored by the monitor that made it: which is measured is the template's to say. */
+static int check_monitor(const struct request *rq, const struct store_manifest *m, struct err *err)
+{
+	const char *has = json_string_value(json_object_get(m->config, "monitor")) ?: "none";
+
+	if (!rq->monitor || !strcmp(rq->monitor, has))
+		return 0;
+	return err_set(err, EINVAL,
+		"--monitor %s: %s was baked with %s; `parbake bake %s --monitor %s --tag %s` makes "
+		"one",
+		rq->monitor, rq->ref, has, m->name, rq->monitor, rq->monitor);
+}
+
 int bench_create_main(int argc, char **argv)
 {
 	struct request rq = {.n = 100, .boots = 3};
@@ -474,6 +491,8 @@ int bench_create_main(int argc, char **argv)
 		.options = rq.options,
 		.result = rq.result,
 		.cold_cache = rq.cold_cache};
+	if (!r)
+		r = check_monitor(&rq, &m, &err);
 	if (!r)
 		r = run(&b, &err);
 	if (!r)

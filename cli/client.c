@@ -40,6 +40,7 @@ struct client_call {
 	void (*done)(void *user, const struct client_answer *a);
 	void *user;
 	int upload_fd;
+	uint64_t upload_left; /* bytes of it that were announced and not read yet */
 	char *body;
 	size_t len, room;
 	int stopped; /* a negative errno of data(), or of the body's bound */
@@ -207,15 +208,17 @@ static size_t on_header(char *line, size_t one, size_t n, void *arg)
 static size_t on_read(char *to, size_t one, size_t n, void *arg)
 {
 	struct client_call *call = arg;
+	size_t want = one * n < call->upload_left ? one * n : (size_t)call->upload_left;
 	ssize_t got;
 
 	do
-		got = read(call->upload_fd, to, one * n);
+		got = read(call->upload_fd, to, want);
 	while (got < 0 && errno == EINTR);
-	if (got < 0) {
-		call->stopped = -errno;
+	if (got < 0 || (got == 0 && want)) {
+		call->stopped = got < 0 ? -errno : -ENODATA;
 		return CURL_READFUNC_ABORT;
 	}
+	call->upload_left -= (uint64_t)got;
 	return (size_t)got;
 }
 
@@ -233,6 +236,7 @@ static void set_body(struct client_call *call, const struct client_spec *spec)
 		curl_easy_setopt(e, CURLOPT_COPYPOSTFIELDS, spec->body);
 	} else if (spec->upload_fd > 0) {
 		call->upload_fd = spec->upload_fd;
+		call->upload_left = spec->upload_bytes;
 		curl_easy_setopt(e, CURLOPT_POST, 1L);
 		curl_easy_setopt(e, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)spec->upload_bytes);
 		curl_easy_setopt(e, CURLOPT_READFUNCTION, on_read);
@@ -405,6 +409,12 @@ static int failed(const struct client_call *call, CURLcode rc, struct err *err)
 		return ETIMEDOUT;
 	case CURLE_WRITE_ERROR:
 	case CURLE_ABORTED_BY_CALLBACK:
+		if (call->stopped == -ENODATA) {
+			err_set(err, EIO,
+				"%s: the file became shorter while it was read: %llu bytes less",
+				call->what, (unsigned long long)call->upload_left);
+			return EIO;
+		}
 		if (call->stopped) {
 			err_sys(err, -call->stopped, "%s", call->what);
 			return -call->stopped;

@@ -6,6 +6,7 @@
 #include "cli/client.h"
 #include "common/clock.h"
 #include "common/limits.h"
+#include "common/rfc3339.h"
 #include "common/str.h"
 
 #define PAGE 100 /* sandboxes of one answer */
@@ -112,20 +113,11 @@ double client_number(const json_t *obj, const char *key)
 
 bool client_time(const json_t *obj, const char *key, int64_t *ret_ms)
 {
-	struct tm tm = {0};
-	const char *rest = strptime(client_string(obj, key), "%Y-%m-%dT%H:%M:%S", &tm);
-	double part = 0;
-	char *end;
+	int64_t ns;
 
-	if (!rest)
+	if (rfc3339_parse(client_string(obj, key), &ns) < 0)
 		return false;
-	if (*rest == '.') {
-		part = strtod(rest, &end);
-		rest = end;
-	}
-	if (*rest != 'Z' && strcmp(rest, "+00:00") != 0)
-		return false;
-	*ret_ms = (int64_t)timegm(&tm) * 1000 + (int64_t)(part * 1000);
+	*ret_ms = ns / 1000000;
 	return true;
 }
 

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/client_stream.h"
 #include "cli/terminal.h"
@@ -17,6 +18,7 @@
 #include "common/str.h"
 
 #define INPUT_BYTES (64 * KIB) /* of one call */
+#define TERMINAL_LINE 4095 /* bytes of a line that Linux's terminals take: termios(3) */
 
 static const char *const connect_header[] = {"Connect-Protocol-Version: 1", NULL};
 
@@ -31,6 +33,8 @@ struct process {
 	bool sending; /* a call beside is under way */
 	bool input_over; /* no more input: its end was sent, or nobody reads it */
 	bool resized;
+	size_t column; /* bytes of the line that the input is in */
+	bool warned; /* of one that is too long */
 	int resize_fd;
 	int failed; /* negative errno */
 	struct err *err;
@@ -150,15 +154,30 @@ static void on_done(void *user, const struct client_answer *a)
 
 /* ---- what it is told ----------------------------------------------------------------------- */
 
+/* Was the input not wanted any more? The command may end, or close its input, before it has read all. */
+static bool unread(const struct client_answer *a)
+{
+	cleanup_json json_t *obj = NULL;
+	const char *code;
+
+	if (a->error == ENOENT)
+		return true;
+	if (!a->status || json_parse("answer", a->body, a->len, &obj, NULL) < 0)
+		return false;
+	code = client_string(obj, "code");
+	return !strcmp(code, "not_found") || !strcmp(code, "failed_precondition");
+}
+
 static void on_sent(void *user, const struct client_answer *a)
 {
 	struct process *p = user;
 
 	p->sending = false;
-	/* it may have ended, or closed its input, before it read all: no failure of ours */
-	if (a->status)
-		p->input_over = p->input_over || a->error;
-	else
+	if (!a->error)
+		return;
+	if (unread(a))
+		p->input_over = true;
+	else if (!p->ended)
 		fail(p, a->error, a->text);
 }
 
@@ -181,23 +200,47 @@ static void send_beside(struct process *p, const char *method, json_t *body)
 		p->failed = -EIO;
 }
 
+/* What is typed into a terminal of ours is its guest's own business; what is piped into one may be too long for it. */
+static void follow_lines(struct process *p, const char *bytes, size_t len)
+{
+	for (size_t i = 0; i < len; i++) {
+		p->column = bytes[i] == '\n' ? 0 : p->column + 1;
+		if (p->column != TERMINAL_LINE + 1 || p->warned || isatty(p->spec->stdin_fd))
+			continue;
+		p->warned = true;
+		fprintf(stderr,
+			"parbake: a line of the input is longer than %d bytes: a terminal cuts it "
+			"there, "
+			"unless its program reads keys; leave -t away\n",
+			TERMINAL_LINE);
+	}
+}
+
 static void send_input(struct process *p)
 {
 	char buf[INPUT_BYTES];
 	ssize_t n = read(p->spec->stdin_fd, buf, sizeof(buf));
+	int error = n < 0 ? errno : 0;
 	cleanup_free char *text = NULL;
 
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+	if (error == EAGAIN || error == EINTR)
 		return;
+	if (error && !isatty(p->spec->stdin_fd)) { /* a terminal that hangs up is at its end */
+		p->failed = err_sys(p->err, error, "read standard input");
+		return;
+	}
 	if (n <= 0 && !p->spec->tty) {
 		p->input_over = true;
 		send_beside(p, "CloseStdin", json_object());
 		return;
 	}
-	if (n <= 0) { /* a terminal's input has no end but ^D */
+	if (n <=
+		0) { /* a terminal's input has no end but ^D: within a line the first one ends the line alone */
 		p->input_over = true;
-		n = 1;
-		buf[0] = 4;
+		n = p->column ? 2 : 1;
+		memset(buf, 4, (size_t)n);
+	} else if (p->spec->tty) {
+		follow_lines(p, buf, (size_t)n);
 	}
 	text = base64_encode(buf, (size_t)n);
 	send_beside(p, "SendInput",
@@ -247,22 +290,9 @@ static int turn(struct process *p, struct err *err)
 
 static json_t *start_of(const struct client_exec *spec)
 {
-	json_t *args = json_array(), *process = json_object(), *obj = json_object();
+	json_t *process = json_object(), *obj = json_object();
 
-	for (unsigned i = 1; spec->argv && spec->argv[i]; i++)
-		json_array_append_new(args, json_lossy(spec->argv[i], strlen(spec->argv[i])));
-	if (spec->shell) {
-		json_array_append_new(args, json_string("-c"));
-		json_array_append_new(args, json_lossy(spec->shell, strlen(spec->shell)));
-	}
-	json_object_set_new(process, "cmd",
-		spec->argv ? json_lossy(spec->argv[0], strlen(spec->argv[0]))
-			   : json_string("/bin/sh"));
-	json_object_set_new(process, "args", args);
-	if (spec->env)
-		json_object_set(process, "envs", (json_t *)spec->env);
-	if (spec->cwd)
-		json_object_set_new(process, "cwd", json_lossy(spec->cwd, strlen(spec->cwd)));
+	client_exec_put(spec, true, process);
 	json_object_set_new(obj, "process", process);
 	json_object_set_new(obj, "stdin", json_boolean(spec->stdin_fd >= 0));
 	if (spec->tty)
@@ -273,9 +303,7 @@ static json_t *start_of(const struct client_exec *spec)
 static struct client_call *start(struct process *p)
 {
 	cleanup_free char *path = str_printf("/sandboxes/%s/process.Process/Start", p->id);
-	cleanup_free char *who = str_printf("%s:", p->spec->user ? p->spec->user : "");
-	cleanup_free char *text = base64_encode(who, strlen(who));
-	cleanup_free char *user = str_printf("Authorization: Basic %s", text);
+	cleanup_free char *user = client_exec_user(p->spec);
 	cleanup_free char *timeout =
 		str_printf("Connect-Timeout-Ms: %llu", (unsigned long long)p->spec->timeout_ms);
 	const char *headers[4] = {connect_header[0]};
@@ -285,7 +313,7 @@ static struct client_call *start(struct process *p)
 	size_t len;
 
 	client_frame(body, &frame, &len);
-	if (p->spec->user)
+	if (user)
 		headers[n++] = user;
 	if (p->spec->timeout_ms)
 		headers[n++] = timeout;

@@ -236,29 +236,101 @@ static void on_done(void *user, const struct client_answer *a)
 		run->r = err_set(run->err, ECONNRESET, "the answer ended before the command");
 }
 
-static void set_string(json_t *obj, const char *key, const char *text)
+/* ---- what is to run ------------------------------------------------------------------------ */
+
+static bool is_text(const char *bytes)
 {
-	if (text)
-		json_object_set_new(obj, key, json_lossy(text, strlen(text)));
+	cleanup_json json_t *value = json_string(bytes);
+
+	return value != NULL;
+}
+
+static bool are_text(const char *const *strings)
+{
+	for (; *strings; strings++)
+		if (!is_text(*strings))
+			return false;
+	return true;
+}
+
+static json_t *bytes_json(const char *bytes)
+{
+	cleanup_free char *text = base64_encode(bytes, strlen(bytes));
+
+	return json_string(text);
+}
+
+static void put_string(json_t *obj, const char *key, const char *key_bytes, const char *value)
+{
+	if (value && is_text(value))
+		json_object_set_new(obj, key, json_string(value));
+	else if (value)
+		json_object_set_new(obj, key_bytes, bytes_json(value));
+}
+
+static void put_list(json_t *obj, const char *key, const char *const *strings, bool text)
+{
+	json_t *list = json_array();
+
+	for (; *strings; strings++)
+		json_array_append_new(list, text ? json_string(*strings) : bytes_json(*strings));
+	json_object_set_new(obj, key, list);
+}
+
+static void put_env(json_t *obj, const char *key, const char *key_bytes, const char *const *env)
+{
+	json_t *vars;
+
+	if (!env || !*env)
+		return;
+	if (!are_text(env)) {
+		put_list(obj, key_bytes, env, false);
+		return;
+	}
+	vars = json_object();
+	for (; *env; env++) {
+		const char *equals = strchr(*env, '=');
+
+		json_object_setn_new(vars, *env, (size_t)(equals - *env), json_string(equals + 1));
+	}
+	json_object_set_new(obj, key, vars);
+}
+
+void client_exec_put(const struct client_exec *spec, bool connect, json_t *obj)
+{
+	const char *line[] = {"/bin/sh", "-c", spec->shell, NULL};
+	const char *const *argv = spec->argv ? spec->argv : line;
+
+	put_env(obj, connect ? "envs" : "env", connect ? "envsBase64" : "env_base64", spec->env);
+	put_string(obj, "cwd", connect ? "cwdBase64" : "cwd_base64", spec->cwd);
+	if (!are_text(argv)) {
+		put_list(obj, connect ? "argvBase64" : "argv_base64", argv, false);
+	} else if (connect) {
+		json_object_set_new(obj, "cmd", json_string(argv[0]));
+		put_list(obj, "args", argv + 1, true);
+	} else if (spec->argv) {
+		put_list(obj, "argv", argv, true);
+	} else {
+		json_object_set_new(obj, "cmd", json_string(spec->shell));
+	}
+}
+
+char *client_exec_user(const struct client_exec *spec)
+{
+	cleanup_free char *who = NULL, *text = NULL;
+
+	if (!spec->user)
+		return NULL;
+	who = str_printf("%s:", spec->user);
+	text = base64_encode(who, strlen(who));
+	return str_printf("Authorization: Basic %s", text);
 }
 
 static json_t *request_of(const struct client_exec *spec)
 {
 	json_t *obj = json_pack("{s:b}", "stream", 1);
 
-	if (spec->argv) {
-		json_t *argv = json_array();
-
-		for (unsigned i = 0; spec->argv[i]; i++)
-			json_array_append_new(
-				argv, json_lossy(spec->argv[i], strlen(spec->argv[i])));
-		json_object_set_new(obj, "argv", argv);
-	}
-	set_string(obj, "cmd", spec->shell);
-	set_string(obj, "cwd", spec->cwd);
-	set_string(obj, "user", spec->user);
-	if (spec->env)
-		json_object_set(obj, "env", (json_t *)spec->env);
+	client_exec_put(spec, false, obj);
 	if (spec->timeout_ms)
 		json_object_set_new(obj, "timeout_ms", json_integer((json_int_t)spec->timeout_ms));
 	return obj;
@@ -269,12 +341,15 @@ int client_exec_run(struct client *c, const char *id, const struct client_exec *
 {
 	cleanup_json json_t *body = request_of(spec);
 	cleanup_free char *path = str_printf("/sandboxes/%s/exec", id);
+	cleanup_free char *user = client_exec_user(spec);
+	const char *const headers[] = {user, NULL};
 	struct client_exit e = {0};
 	struct running run = {
 		.spec = spec, .exit = &e, .err = err, .parts = {.part = on_part, .user = &run}};
 	const struct client_spec request = {.method = "POST",
 		.path = path,
 		.json = body,
+		.headers = headers,
 		.timeout_ms = -1,
 		.data = on_data,
 		.done = on_done,

@@ -33,7 +33,7 @@ void client_frame(const json_t *obj, void **ret, size_t *ret_len);
 struct client_exec {
 	const char *const *argv; /* or shell */
 	const char *shell;
-	const json_t *env; /* object of strings; NULL: none */
+	const char *const *env; /* "NAME=VALUE", NULL-terminated; NULL: none */
 	const char *cwd, *user; /* NULL: as the sandbox has it */
 	uint64_t timeout_ms; /* 0: as the sandbox has it */
 	bool tty;
@@ -50,6 +50,14 @@ struct client_exit {
 	int64_t total_out, total_err; /* written by the command; -1: not told */
 };
 
+/*
+ * What is to run, and where, into the request @obj. What is UTF-8 goes as text; where something is not, all of
+ * its kind goes as bytes in base 64, so that the command gets what was typed. @connect: by the names of
+ * process.Process, else by those of POST /exec.
+ */
+void client_exec_put(const struct client_exec *spec, bool connect, json_t *obj);
+/* "Authorization: Basic …", by which a request names the user; NULL: none is asked for. Caller frees. */
+char *client_exec_user(const struct client_exec *spec);
 /* Run it to its end. -errno: it did not run, or how it ended is not known. */
 int client_exec_run(struct client *c, const char *id, const struct client_exec *spec,
 	struct client_exit *ret, struct err *err);

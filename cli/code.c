@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parbake code: Python in the warm interpreter of a sandbox of the pool. What it prints passes through,
+ * parbake code: code in an interpreter of a sandbox of the pool, Python's warm one if no other is named. What it prints passes through,
  * the value of the last expression is shown as an interactive interpreter does, an exception is
  * exit status 1.
  */
@@ -18,7 +18,7 @@
 #include "common/str.h"
 
 struct code {
-	const char *sandbox, *text, *context;
+	const char *sandbox, *text, *context, *language;
 	char *owned;
 	uint64_t timeout_ms;
 	bool json;
@@ -125,6 +125,8 @@ static int run(struct code *code, struct err *err)
 		return err_set(err, EINVAL, "the code is not UTF-8");
 	if (code->context)
 		json_object_set_new(body, "context_id", json_string(code->context));
+	if (code->language)
+		json_object_set_new(body, "language", json_string(code->language));
 	if (code->timeout_ms)
 		json_object_set_new(body, "timeout_ms", json_integer((json_int_t)code->timeout_ms));
 	path = str_printf("/sandboxes/%s/execute", id);
@@ -167,6 +169,7 @@ int cmd_code(int argc, char **argv)
 	static const struct option options[] = {
 		{"code", required_argument, NULL, 'c'},
 		{"context", required_argument, NULL, 'x'},
+		{"language", required_argument, NULL, 'l'},
 		{"timeout", required_argument, NULL, 't'},
 		{"json", no_argument, NULL, 'j'},
 		{NULL, 0, NULL, 0},
@@ -175,13 +178,15 @@ int cmd_code(int argc, char **argv)
 	struct err err = {0};
 	int opt, r = 0;
 
-	while ((opt = getopt_long(argc, argv, "c:t:", options, NULL)) != -1) {
+	while ((opt = getopt_long(argc, argv, "c:t:l:", options, NULL)) != -1) {
 		if (opt == '?')
 			return cli_usage("code", "see above");
 		if (opt == 'c')
 			code.text = optarg;
 		else if (opt == 'x')
 			code.context = optarg;
+		else if (opt == 'l')
+			code.language = optarg;
 		else if (opt == 't')
 			r = cli_duration("--timeout", optarg, &code.timeout_ms, &err);
 		else

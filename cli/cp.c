@@ -80,6 +80,7 @@ static int put(const struct copy *copy, struct client *c, const char *id, uint64
 	struct client_spec spec = {
 		.method = "POST", .type = "application/octet-stream", .timeout_ms = -1};
 	struct stat st;
+	char byte;
 
 	if (!strcmp(copy->from.path, "-"))
 		return err_set(err, EINVAL, "- is standard output, and nothing else");
@@ -96,6 +97,12 @@ static int put(const struct copy *copy, struct client *c, const char *id, uint64
 	if (st.st_size) {
 		spec.upload_fd = fd;
 		spec.upload_bytes = (uint64_t)st.st_size;
+	} else if (read(fd, &byte, 1) > 0) {
+		return err_set(err, EINVAL,
+			"%s: does not tell its size (or is being written); pipe it: cat FILE | "
+			"parbake exec "
+			"ID --shell 'cat >PATH'",
+			copy->from.path);
 	} else {
 		spec.body = "";
 	}

@@ -50,8 +50,7 @@ static void say_value(struct report *rep, const char *value)
 	size_t n = json_array_size(rep->list);
 
 	if (n)
-		json_object_set_new(
-			json_array_get(rep->list, n - 1), "value", json_string(value));
+		json_object_set_new(json_array_get(rep->list, n - 1), "value", json_string(value));
 }
 
 static const char *monitor_why(const struct monitor_facts *facts)

@@ -17,7 +17,8 @@
 struct request {
 	const char *sandbox;
 	struct client_exec exec;
-	json_t *env;
+	const char *env[LIMIT_CONFIG_ENV + 1]; /* NULL-terminated */
+	size_t n_env;
 	bool interactive, json;
 };
 
@@ -28,13 +29,25 @@ struct kept {
 	bool cut[2];
 };
 
+static int take_env(struct request *rq, const char *text, struct err *err)
+{
+	const char *equals = strchr(text, '=');
+
+	if (!equals || equals == text)
+		return err_set(err, EINVAL, "--env %s: write NAME=VALUE", text);
+	if (rq->n_env == LIMIT_CONFIG_ENV)
+		return err_set(err, E2BIG, "more than %d of --env", LIMIT_CONFIG_ENV);
+	rq->env[rq->n_env++] = text;
+	return 0;
+}
+
 static int take_option(void *user, int opt, struct err *err)
 {
 	struct request *rq = user;
 
 	switch (opt) {
 	case 'e':
-		return cli_pair("--env", optarg, rq->env, err);
+		return take_env(rq, optarg, err);
 	case 'T':
 		return cli_duration("--timeout", optarg, &rq->exec.timeout_ms, err);
 	case 'C':
@@ -215,8 +228,7 @@ static int run(struct request *rq)
 
 int cmd_exec(int argc, char **argv)
 {
-	cleanup_json json_t *env = json_object();
-	struct request rq = {.env = env, .exec.stdin_fd = -1};
+	struct request rq = {.exec.stdin_fd = -1};
 	int status = parse(argc, argv, &rq);
 
 	return status ? status : run(&rq);

@@ -30,13 +30,16 @@ static const struct command {
 	const char *options; /* lines of the help page */
 } commands[] = {
 	{"bake", cmd_bake,
-		"RECIPE… [--tag TAG] [--force] [--from-stage STAGE] [--accel tcg|kvm] [--json] "
-		"[--store DIR]",
+		"RECIPE… [--tag TAG] [--force] [--from-stage STAGE] [--until root] [--accel tcg|kvm] [--monitor kvm|qemu] "
+		"[--json] [--store DIR]",
 		"make snapshots from recipes",
 		"  --tag TAG          publish under NAME:TAG (latest)\n"
 		"  --force            do every stage anew, whatever is cached\n"
 		"  --from-stage S     do stage S and those after it anew: source, root, guest\n"
+		"  --until root       make the root disk, into the cache, and no more: needs no guest "
+		"kernel\n"
 		"  --accel A          bake for kvm or tcg (what this host has)\n"
+		"  --monitor M        bake with parbake-vmm (kvm) or QEMU (qemu; what works best)\n"
 		"  --json             events, one JSON object a line\n"},
 	{"run", cmd_run, "TEMPLATE [OPTIONS] -- COMMAND… | --code CODE | --shell LINE",
 		"make a sandbox, run a command in it, remove it",
@@ -68,7 +71,7 @@ static const struct command {
 		"  --keep-cache T     keep what was used within T (24h; 0: none)\n"
 		"  --dry-run          only say what would go\n"},
 	{"bench", cmd_bench,
-		"create|boot|exec|load|density|fault|image|ab|compare|report [OPTIONS] …",
+		"create|boot|exec|load|density|fault|image|vm|ab|compare|report [OPTIONS] …",
 		"measure creates and what they are made of; compare, report, gate",
 		"  create TEMPLATE    create latency by mode: n, p50, p90, p99, max and the parts\n"
 		"    -n N             creates per mode (100)\n"
@@ -79,6 +82,7 @@ static const struct command {
 		"    --rate R         open loop: R creates a second begin on time, latency counts "
 		"from then\n"
 		"    --boots N        cold boots beside it (3; 0: none)\n"
+		"    --monitor M      kvm or qemu: the template must be of that monitor\n"
 		"    --trace          the median create of each mode, taken apart: parts and "
 		"faults\n"
 		"    --perfetto FILE  all creates as a trace that ui.perfetto.dev opens\n"
@@ -101,6 +105,9 @@ static const struct command {
 		"                     --idle-only\n"
 		"  fault              µs a page; --window KIB,…, --frame KIB,…, --memory MIB, -n N "
 		"(5)\n"
+		"  vm                 parbake-vmm: a machine made, its state loaded, where /dev/kvm makes "
+		"machines;\n"
+		"                     -n N (200), --many N: that many at once\n"
 		"  image TEMPLATE…    frame sizes and levels; also of raw files (./RAW) or --make "
 		"[--memory MIB]\n"
 		"                     [--data MIB] [--from DIR]; --frame KIB,…, --level N,…, "
@@ -166,10 +173,11 @@ static const struct command {
 	{"cp", cmd_cp, "FROM TO, one of them ID:PATH [--user USER] [--json]",
 		"copy a file into a sandbox of the pool or out of it",
 		"  a directory as TO: end it with /; - as TO: standard output\n"},
-	{"code", cmd_code, "ID [--code CODE|-] [--context ID] [--timeout T] [--json]",
-		"run Python in a sandbox's warm interpreter",
+	{"code", cmd_code, "ID [--code CODE|-] [--context ID | --language L] [--timeout T] [--json]",
+		"run code in a sandbox: Python, in its warm interpreter, or another language",
 		"  -c, --code CODE       what to run (-: standard input, the default)\n"
 		"  --context ID          in an interpreter of its own\n"
+		"  -l, --language L      python, javascript, typescript, bash, r or java\n"
 		"  --timeout T           interrupt it after so long\n"
 		"  --json                the events of the execution, one a line\n"
 		"  exit status: 0; 1 it raised; 124 it was timed out; 125 parbake failed\n"},

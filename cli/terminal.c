@@ -23,12 +23,19 @@ static volatile sig_atomic_t raw;
 
 void terminal_size(unsigned *ret_rows, unsigned *ret_cols)
 {
-	struct winsize ws = {0};
+	static const int fds[] = {STDOUT_FILENO, STDIN_FILENO, STDERR_FILENO};
 
-	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws) < 0 || !ws.ws_row || !ws.ws_col)
-		ws = (struct winsize){.ws_row = ROWS, .ws_col = COLUMNS};
-	*ret_rows = ws.ws_row;
-	*ret_cols = ws.ws_col;
+	*ret_rows = ROWS;
+	*ret_cols = COLUMNS;
+	for (unsigned i = 0; i < sizeof(fds) / sizeof(*fds); i++) {
+		struct winsize ws = {0};
+
+		if (ioctl(fds[i], TIOCGWINSZ, &ws) < 0 || !ws.ws_row || !ws.ws_col)
+			continue;
+		*ret_rows = ws.ws_row;
+		*ret_cols = ws.ws_col;
+		return;
+	}
 }
 
 void terminal_restore(void)

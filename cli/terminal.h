@@ -6,7 +6,8 @@
 
 /* The terminal of `parbake run --tty` and `exec -t`; one a process. */
 
-/* The size of the terminal at standard output, else 24 by 80. */
+/* The size of the terminal at standard output, else at standard input or error (the others may be pipes),
+ * else 24 by 80. */
 void terminal_size(unsigned *ret_rows, unsigned *ret_cols);
 /* Where standard input is a terminal: every key goes to the guest, until terminal_restore(); a signal
  * that ends us restores it too. */

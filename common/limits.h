@@ -138,8 +138,6 @@
 #define LIMIT_ENVD_READERS 8 /* that follow one command */
 #define LIMIT_ENVD_INPUTS 16 /* requests with input that wait for one command */
 #define LIMIT_ENVD_INPUT (2 * MIB) /* bytes of them, beyond the one at hand */
-#define LIMIT_ENVD_CONFIG 4096 /* bytes of a command's words that are kept for who lists it */
-#define LIMIT_ENVD_TAG 255 /* bytes of a command's tag */
 #define LIMIT_ENVD_ENTRIES 10000 /* of a directory's listing, those below it included */
 #define LIMIT_ENVD_DEPTH 64 /* of a listing */
 #define LIMIT_ENVD_RESULT (9 * MIB) /* of one result of code: the driver's own bound, and some */

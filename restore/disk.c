@@ -143,10 +143,9 @@ static int apply_delta(
 
 		while (r == 0 && pos < end) {
 			bool data;
-			uint64_t next = image_run_end(img, pos / IMAGE_PAGE * IMAGE_PAGE, &data);
+			uint64_t next =
+				image_run_end(img, pos / IMAGE_PAGE * IMAGE_PAGE, end, &data);
 
-			if (next > end)
-				next = end;
 			r = data ? copy_data(scratch, pos, disk, at, next - pos, err)
 				 : zero_data(disk, at, next - pos, err);
 			at += next - pos;

@@ -58,8 +58,12 @@ uint64_t image_raw_bytes(const struct image *img);
 uint32_t image_frame_bytes(const struct image *img);
 /* Does the page at @offset (multiple of IMAGE_PAGE) hold data (not a hole)? */
 bool image_page_has_data(const struct image *img, uint64_t offset);
-/* The next run of pages, from @offset on, that are all data or all holes: its end and kind. */
-uint64_t image_run_end(const struct image *img, uint64_t offset, bool *ret_data);
+/*
+ * The next run of pages, from @offset on, that are all data or all holes: its end and kind. It looks no further than
+ * @end (past the image: to the image's end), so that walking through one long run in many pieces costs the pieces
+ * and not the run each time.
+ */
+uint64_t image_run_end(const struct image *img, uint64_t offset, uint64_t end, bool *ret_data);
 /* The frame that holds @offset: where it begins and its raw size. */
 void image_frame_at(
 	const struct image *img, uint64_t offset, uint64_t *ret_start, uint64_t *ret_bytes);

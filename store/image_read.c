@@ -115,7 +115,7 @@ static bool holes_are_zero(const struct image *img, uint64_t i, const uint8_t *b
 
 	while (at < end) {
 		bool data;
-		uint64_t next = image_table_run(img, at, end, &data);
+		uint64_t next = image_run_end(img, at, end, &data);
 
 		if (!data && !image_is_zero(buf + (at - start), next - at))
 			return false;
@@ -225,7 +225,7 @@ static int write_data(
 
 	while (at < end) {
 		bool data;
-		uint64_t next = image_table_run(img, at, end, &data);
+		uint64_t next = image_run_end(img, at, end, &data);
 		int r = 0;
 
 		if (data)

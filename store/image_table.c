@@ -225,8 +225,7 @@ bool image_table_has_data(const struct image *img, uint64_t i)
 {
 	bool data = false;
 
-	return image_table_run(img, img->raw_at[i], img->raw_at[i + 1], &data) <
-		img->raw_at[i + 1] ||
+	return image_run_end(img, img->raw_at[i], img->raw_at[i + 1], &data) < img->raw_at[i + 1] ||
 		data;
 }
 
@@ -280,22 +279,17 @@ static uint64_t skip_alike(const struct image *img, uint64_t page, uint64_t end,
 	return page;
 }
 
-uint64_t image_table_run(const struct image *img, uint64_t offset, uint64_t end, bool *ret_data)
+uint64_t image_run_end(const struct image *img, uint64_t offset, uint64_t end, bool *ret_data)
 {
-	bool data = image_bit(img->map, offset / IMAGE_PAGE);
-	uint64_t page = skip_alike(img, offset / IMAGE_PAGE, image_pages(end), data);
+	uint64_t page;
 
-	*ret_data = data;
+	*ret_data = image_page_has_data(img, offset);
+	if (end > img->raw_bytes)
+		end = img->raw_bytes;
+	if (offset >= end)
+		return end;
+	page = skip_alike(img, offset / IMAGE_PAGE, image_pages(end), *ret_data);
 	return page * IMAGE_PAGE < end ? page * IMAGE_PAGE : end;
-}
-
-uint64_t image_run_end(const struct image *img, uint64_t offset, bool *ret_data)
-{
-	if (offset >= img->raw_bytes) {
-		*ret_data = false;
-		return img->raw_bytes;
-	}
-	return image_table_run(img, offset, img->raw_bytes, ret_data);
 }
 
 void image_frame_at(

@@ -27,8 +27,6 @@ struct image {
 int image_table_read(struct image *img, struct err *err);
 /* Does any page of frame @i hold data? */
 bool image_table_has_data(const struct image *img, uint64_t i);
-/* image_run_end() that looks no further than @end (≤ raw_bytes); @offset < @end. */
-uint64_t image_table_run(const struct image *img, uint64_t offset, uint64_t end, bool *ret_data);
 /* The frame that holds @offset (< raw_bytes). */
 uint64_t image_table_find(const struct image *img, uint64_t offset);
 

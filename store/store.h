@@ -91,8 +91,8 @@ int store_blob_open(
 bool store_blob_has(struct store *s, const char *digest, uint64_t bytes);
 
 /*
- * A new blob: write to store_blob_fd(), then finish. Content already there is kept, not
- * replaced.
+ * A new blob: write to store_blob_fd(), then finish. Content already there is replaced, so that a damaged one becomes
+ * whole; descriptors of it keep what they have.
  */
 struct store_blob;
 int store_blob_begin(struct store *s, struct store_blob **ret, struct err *err);

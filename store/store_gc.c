@@ -2,7 +2,9 @@
 /*
  * Collecting garbage, under the store's lock so that no name changes meanwhile. Everything that
  * index.json reaches is kept, whoever put it there: manifests of ours, of others, indexes of
- * manifests; and what captures need (store_capture.c). Where a manifest cannot be read it is not known what it keeps, so nothing is
+ * manifests; and what captures need (store_capture.c). What stands where a manifest stands is read as one, whatever
+ * type it claims, and every digest that a manifest mentions is kept, in whatever field: so what any reader may take
+ * from it is there. Where a manifest cannot be read it is not known what it keeps, so nothing is
  * removed at all. The rest goes, if it is old enough not to belong to a bake that has yet to
  * publish.
  *
@@ -31,16 +33,24 @@ struct gc {
 	uint64_t bytes;
 };
 
-static int mark(struct gc *gc, const json_t *descriptor, unsigned depth, struct err *err);
+/* How a descriptor is meant, by where it stands. */
+enum meant {
+	MEANT_BLOB, /* a leaf, but where its type says manifest */
+	MEANT_MANIFEST, /* whatever its type says: what `run` takes it for, too */
+};
 
-static int mark_all(struct gc *gc, const json_t *array, unsigned depth, struct err *err)
+static int mark(
+	struct gc *gc, const json_t *descriptor, enum meant meant, unsigned depth, struct err *err);
+
+static int mark_all(
+	struct gc *gc, const json_t *array, enum meant meant, unsigned depth, struct err *err)
 {
 	json_t *item;
 	size_t i;
 
 	json_array_foreach(array, i, item)
 	{
-		int r = mark(gc, item, depth, err);
+		int r = mark(gc, item, meant, depth, err);
 
 		if (r < 0)
 			return r;
@@ -48,25 +58,33 @@ static int mark_all(struct gc *gc, const json_t *array, unsigned depth, struct e
 	return 0;
 }
 
-/* What a manifest or an index names. */
-static int mark_inside(
-	struct gc *gc, const struct store_layer *desc, unsigned depth, struct err *err)
+static int keep(struct gc *gc, const char *digest, bool inside, struct err *err)
 {
-	cleanup_json json_t *doc = NULL;
-	json_t *subject;
-	int r;
+	if (json_object_set_new(gc->keep, digest + 7, json_boolean(inside)) < 0)
+		return err_sys(err, ENOMEM, "collect garbage");
+	return 0;
+}
 
-	if (depth > LIMIT_INDEX_DEPTH)
-		return err_set(err, EBADMSG, "manifests deeper than %d", LIMIT_INDEX_DEPTH);
-	r = store_json_blob(gc->store, desc->digest, desc->bytes, LIMIT_MANIFEST_BYTES, &doc, err);
-	if (r < 0)
-		return r;
-	subject = json_object_get(doc, "config");
-	r = subject ? mark(gc, subject, depth + 1, err) : 0;
-	if (r == 0)
-		r = mark_all(gc, json_object_get(doc, "layers"), depth + 1, err);
-	if (r == 0)
-		r = mark_all(gc, json_object_get(doc, "manifests"), depth + 1, err);
+/* Every digest that stands anywhere in @value: in fields that a later format, or another's, may have. */
+static int keep_mentioned(struct gc *gc, const json_t *value, struct err *err)
+{
+	const char *text = json_string_value(value), *key;
+	json_t *item;
+	size_t i;
+	int r = 0;
+
+	if (text && digest_valid(text) && !json_object_get(gc->keep, text + 7))
+		return keep(gc, text, false, err);
+	json_array_foreach(value, i, item)
+	{
+		if (r == 0)
+			r = keep_mentioned(gc, item, err);
+	}
+	json_object_foreach((json_t *)value, key, item)
+	{
+		if (r == 0)
+			r = keep_mentioned(gc, item, err);
+	}
 	return r;
 }
 
@@ -82,22 +100,55 @@ static bool is_manifest(const char *media)
 	return false;
 }
 
-static int mark(struct gc *gc, const json_t *descriptor, unsigned depth, struct err *err)
+/* Of a type that is not known: may it name something? Then it is an object of JSON. */
+static bool is_object(struct gc *gc, const char *digest)
+{
+	char text[64] = "";
+	cleanup_fd int fd = -1;
+
+	return store_blob_open(gc->store, digest, STORE_BYTES_ANY, &fd, NULL) == 0 &&
+		pread(fd, text, sizeof(text) - 1, 0) > 0 && text[strspn(text, " \t\r\n")] == '{';
+}
+
+/* What a manifest or an index names. */
+static int mark_inside(
+	struct gc *gc, const struct store_layer *desc, unsigned depth, struct err *err)
+{
+	cleanup_json json_t *doc = NULL;
+	json_t *config;
+	int r;
+
+	if (depth > LIMIT_INDEX_DEPTH)
+		return err_set(err, EBADMSG, "manifests deeper than %d", LIMIT_INDEX_DEPTH);
+	r = store_json_blob(gc->store, desc->digest, desc->bytes, LIMIT_MANIFEST_BYTES, &doc, err);
+	if (r < 0)
+		return r;
+	config = json_object_get(doc, "config");
+	r = config ? mark(gc, config, MEANT_BLOB, depth + 1, err) : 0;
+	if (r == 0)
+		r = mark_all(gc, json_object_get(doc, "layers"), MEANT_BLOB, depth + 1, err);
+	if (r == 0)
+		r = mark_all(gc, json_object_get(doc, "manifests"), MEANT_MANIFEST, depth + 1, err);
+	return r < 0 ? r : keep_mentioned(gc, doc, err);
+}
+
+static int mark(
+	struct gc *gc, const json_t *descriptor, enum meant meant, unsigned depth, struct err *err)
 {
 	struct store_layer desc;
 	json_t *seen;
 	int r = store_descriptor_parse(descriptor, &desc, err);
-	bool inside = r == 0 && is_manifest(desc.media);
+	bool inside;
 
 	if (r < 0)
 		return r;
+	inside = is_manifest(desc.media) || (meant == MEANT_MANIFEST && is_object(gc, desc.digest));
 	/* what one names as a mere blob another may name as a manifest */
 	seen = json_object_get(gc->keep, desc.digest + 7);
 	if (seen && (json_is_true(seen) || !inside))
 		return 0;
-	if (json_object_set_new(gc->keep, desc.digest + 7, json_boolean(inside)) < 0)
-		return err_sys(err, ENOMEM, "collect garbage");
-	return inside ? mark_inside(gc, &desc, depth, err) : 0;
+	r = keep(gc, desc.digest, inside, err);
+	return r == 0 && inside ? mark_inside(gc, &desc, depth, err) : r;
 }
 
 static int mark_index(struct gc *gc, struct err *err)
@@ -113,7 +164,7 @@ static int mark_index(struct gc *gc, struct err *err)
 	{
 		const char *ref = store_index_ref(item);
 
-		r = mark(gc, item, 0, err);
+		r = mark(gc, item, MEANT_MANIFEST, 0, err);
 		if (r < 0) {
 			err_prefix(err,
 				"nothing removed: \"%.127s\" cannot be read (bake it again, or "
@@ -138,9 +189,9 @@ static int mark_capture(void *user, const char *manifest, const char *path, stru
 		fstatat(gc->store->blobs, manifest + 7, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return 0;
 	snprintf(desc.digest, sizeof(desc.digest), "%s", manifest);
-	if (json_object_set_new(gc->keep, manifest + 7, json_true()) < 0)
-		return err_sys(err, ENOMEM, "collect garbage");
-	r = mark_inside(gc, &desc, 0, err);
+	r = keep(gc, manifest, true, err);
+	if (r == 0)
+		r = mark_inside(gc, &desc, 0, err);
 	if (r < 0)
 		err_prefix(err,
 			"nothing removed: the template of the capture %s cannot be read "

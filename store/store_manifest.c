@@ -153,7 +153,10 @@ int store_descriptor_parse(const json_t *obj, struct store_layer *ret, struct er
 			"a descriptor: \"digest\" is not sha256: and 64 "
 			"hexadecimal digits");
 	*ret = (struct store_layer){.bytes = bytes};
-	memcpy(ret->media, media, strlen(media) + 1);
+	/* a media type is the same in upper and lower case (RFC 6838, 4.2) */
+	for (size_t i = 0; media[i]; i++)
+		ret->media[i] =
+			(char)(media[i] >= 'A' && media[i] <= 'Z' ? media[i] | 0x20 : media[i]);
 	memcpy(ret->digest, digest, DIGEST_TEXT_SIZE);
 	return 0;
 }
@@ -245,7 +248,7 @@ static int parse_manifest(const json_t *manifest, struct store_manifest *ret, st
 	if (json_get_u64(manifest, "schemaVersion", 2, 2, &version, err) < 0)
 		return -EBADMSG;
 	artifact = json_string_value(json_object_get(manifest, "artifactType"));
-	if (!artifact || strcmp(artifact, STORE_ARTIFACT_TYPE))
+	if (!artifact || strcasecmp(artifact, STORE_ARTIFACT_TYPE))
 		return err_set(err, EMEDIUMTYPE,
 			"not a parbake template (its \"artifactType\" is not " STORE_ARTIFACT_TYPE
 			")");

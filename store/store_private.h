@@ -41,7 +41,7 @@ const char *store_index_ref(const json_t *descriptor);
 /* Its place in the array "manifests", or -ENOENT with the nearest ref there is. */
 int store_index_find(struct store *s, const json_t *index, const struct store_ref *ref, size_t *ret,
 	struct err *err);
-/* An OCI descriptor. -EBADMSG names the field. */
+/* An OCI descriptor, its media type in lower case. -EBADMSG names the field. */
 int store_descriptor_parse(const json_t *obj, struct store_layer *ret, struct err *err);
 /* A blob that is JSON, its digest checked. @bytes may be STORE_BYTES_ANY; at most @max. */
 int store_json_blob(struct store *s, const char *digest, uint64_t bytes, size_t max, json_t **ret,

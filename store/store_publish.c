@@ -7,8 +7,8 @@
  * names yet, and an unlocked temporary file: what gc clears and the next try does not stumble
  * over.
  *
- * Renaming a blob, or finding it there already, is done under the store's lock and renews its
- * time stamp: gc, which takes the lock too, keeps what is young.
+ * Renaming a blob is done under the store's lock and makes it young, whether its content was there already or
+ * not: gc, which takes the lock too, keeps what is young.
  */
 #include <assert.h>
 #include <fcntl.h>
@@ -20,6 +20,7 @@
 
 #include "common/fault.h"
 #include "common/file.h"
+#include "common/rfc3339.h"
 #include "store/store_private.h"
 
 struct store_blob {
@@ -101,7 +102,10 @@ void store_blob_abort(struct store_blob *b)
 }
 DEFINE_CLEANUP(struct store_blob *, store_blob_abort)
 
-/* Give the synced file its digest's name, or keep the same content that is there. */
+/*
+ * Give the synced file its digest's name. What has that name already is replaced: it should be the same, and where it
+ * is not (a damaged disk), that is how it becomes so; who has it open keeps what he has.
+ */
 static int settle(struct store_blob *b, const struct store_layer *layer, struct err *err)
 {
 	struct store *s = b->store;
@@ -113,11 +117,6 @@ static int settle(struct store_blob *b, const struct store_layer *layer, struct 
 	r = fault_point("store.blob.before-rename");
 	if (r < 0)
 		return err_sys(err, -r, "name blob %s", layer->digest);
-	if (store_blob_has(s, layer->digest, layer->bytes)) {
-		if (utimensat(s->blobs, layer->digest + 7, NULL, AT_SYMLINK_NOFOLLOW) < 0)
-			return err_sys(err, errno, "renew blob %s", layer->digest);
-		return 0;
-	}
 	if (renameat(s->tmp, b->name, s->blobs, layer->digest + 7) < 0)
 		return err_sys(err, errno, "name blob %s", layer->digest);
 	b->name[0] = '\0';
@@ -312,13 +311,11 @@ static int put_json(struct store *s, const json_t *value, const char *media, siz
 	return store_blob_put(s, text, strlen(text), ret, err);
 }
 
-static int format_time(int64_t seconds, char ret[static 32], struct err *err)
+static int format_time(int64_t seconds, char ret[static RFC3339_SIZE], struct err *err)
 {
-	time_t t = (time_t)seconds;
-	struct tm tm;
-
-	if (seconds < 0 || !gmtime_r(&t, &tm) || strftime(ret, 32, "%Y-%m-%dT%H:%M:%SZ", &tm) != 20)
+	if (seconds < 0 || seconds > INT64_MAX / 1000000000)
 		return err_set(err, EINVAL, "publish: %lld is not a time", (long long)seconds);
+	rfc3339_text(seconds * 1000000000, 0, ret);
 	return 0;
 }
 
@@ -326,7 +323,7 @@ static int format_time(int64_t seconds, char ret[static 32], struct err *err)
 struct parts {
 	struct store_ref ref;
 	struct store_layer all[STORE_LAYERS_MAX + 2]; /* layers, config, manifest */
-	char when[32];
+	char when[RFC3339_SIZE];
 };
 
 static int check_names(const char *name, const char *tag_name, unsigned n_layers, struct parts *ret,

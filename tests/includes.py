@@ -40,11 +40,11 @@ MAY = {
     "pool": ["common", "store", "vmm/guest", "restore", "egress", "pool/keeper"],
     "pool/api": ["common", "egress", "pool", "pool/http", "pool/envd"],
     "pool/daemon": ["common", "pool", "pool/http", "pool/api"],
-    "benches": ["common", "store", "vmm", "vmm/guest", "restore", "restore/pager"],
+    "benches": ["common", "store", "vmm", "vmm/guest", "vmm/kvm", "restore", "restore/pager"],
     "benches/gate": ["benches"],
     "benches/peers": ["common", "store", "vmm", "restore", "benches", "restore/sandbox_private.h"],
     "cli": ["common", "store", "vmm", "vmm/guest", "restore", "restore/pager", "bake", "bake/recipe", "pool",
-            "pool/keeper", "pool/daemon", "benches"],
+            "pool/keeper", "pool/daemon", "benches", "vmm/kvm"],
 }
 # compiled inside QEMU, with QEMU's headers: no part of the tree's order
 LEFT_OUT = ("vmm/qemu/trimmed",)

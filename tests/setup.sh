@@ -8,7 +8,7 @@ packages='
 build-essential pkg-config libarchive-dev libext2fs-dev comerr-dev libzstd-dev
 libcurl4-openssl-dev libmicrohttpd-dev libinih-dev libjansson-dev libssl-dev
 qemu-system-x86 qemu-utils mmdebstrap e2fsprogs zstd python3 python3-pip curl ca-certificates
-ipython3 patch binutils
+ipython3 nodejs patch binutils
 linux-source bc bison flex libelf-dev xz-utils cpio kmod
 dpkg-dev meson ninja-build libglib2.0-dev libpixman-1-dev libseccomp-dev libfdt-dev zlib1g-dev
 busybox-static chromium-headless-shell fonts-dejavu-core crun

@@ -149,8 +149,7 @@ static int make(struct probe *p, struct err *err)
 	p->vm = ioctl(p->kvm, KVM_CREATE_VM, 0);
 	if (p->vm < 0)
 		return err_sys(err, errno, "/dev/kvm: create a machine");
-	p->memory = mmap(
-		NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	p->memory = mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (p->memory == MAP_FAILED) {
 		p->memory = NULL;
 		return err_sys(err, errno, "memory for a machine");
@@ -189,11 +188,12 @@ static int run_until_told(struct probe *p, unsigned want, struct err *err)
 		return 0;
 	if (p->run->exit_reason == KVM_EXIT_INTERNAL_ERROR)
 		return err_set(err, EIO,
-			"KVM here interprets kernel mode, and gives up with an internal error at an "
+			"KVM here interprets kernel mode, and gives up with an internal error at "
+			"an "
 			"instruction that kernels need (%s)",
 			want == 1 ? "cmpxchg16b" : "dec");
-	return err_set(err, EIO, "KVM ended a machine's kernel mode with exit %u",
-		p->run->exit_reason);
+	return err_set(
+		err, EIO, "KVM ended a machine's kernel mode with exit %u", p->run->exit_reason);
 }
 
 static int64_t thread_ns(void)
@@ -255,8 +255,8 @@ static char *describe_cpu(void)
 	__get_cpuid_count(7, 0, &seven[0], &seven[1], &seven[2], &seven[3]);
 	__get_cpuid(0x80000001, &more[0], &more[1], &more[2], &more[3]);
 	return str_printf("%.4s%.4s%.4s %x %x %x %x %x %x %x %x", (const char *)&v[1],
-		(const char *)&v[3], (const char *)&v[2], one[0], one[2], one[3], seven[1], seven[2],
-		seven[3], more[2], more[3]);
+		(const char *)&v[3], (const char *)&v[2], one[0], one[2], one[3], seven[1],
+		seven[2], seven[3], more[2], more[3]);
 }
 
 char *kvm_try_host(void)
@@ -273,6 +273,6 @@ char *kvm_try_host(void)
 		have[i] = access(path, F_OK) == 0 ? modules[i] : "-";
 	}
 	uname(&un);
-	return str_printf("%s %s; %s; %s %s %s", un.release, un.version, cpu, have[0], have[1],
-		have[2]);
+	return str_printf(
+		"%s %s; %s; %s %s %s", un.release, un.version, cpu, have[0], have[1], have[2]);
 }

@@ -24,8 +24,8 @@ int kvm_try_kernel_mode(struct err *err);
  * beside the same boot under emulation, where that monitor emulates. It works where KVM answers and has not used more processor time for it than
  * emulation did. -EIO: the machine ended, with how; -ETIME: emulation is faster; others: nothing was learnt.
  */
-int kvm_try_boot(const struct monitor_facts *facts, const char *kernel, const char *initrd,
-	struct err *err);
+int kvm_try_boot(
+	const struct monitor_facts *facts, const char *kernel, const char *initrd, struct err *err);
 
 /* What the answers depend on beside the monitor: host kernel, KVM's modules, processor. A line; caller frees. */
 char *kvm_try_host(void);

@@ -24,7 +24,8 @@
 #define DISK (16 * MIB)
 #define SLICE_MS 100
 #define SYNC_MS 500
-#define IDLE_TIMES 4 /* an answer that takes so many times as long as emulation's counts as none … */
+#define IDLE_TIMES                                                                                 \
+	4 /* an answer that takes so many times as long as emulation's counts as none … */
 #define IDLE_MS 5000 /* … after that long */
 #define ALONE_CPU_MS 5000 /* where nothing is there to compare with */
 

@@ -215,7 +215,8 @@ struct monitor_ops {
 	int (*read_memory)(struct machine *m, uint64_t offset, uint64_t len, int fd,
 		int64_t deadline, struct err *err);
 	int (*save_translations)(struct machine *m, int fd, int64_t deadline, struct err *err);
-	void (*poll)(struct machine *m); /* take in what the monitor said, without waiting for more */
+	void (*poll)(
+		struct machine *m); /* take in what the monitor said, without waiting for more */
 	int (*event_fd)(const struct machine *m); /* as machine_event_fd() */
 	void (*release)(struct machine *m); /* the process is gone: free the driver's part */
 };

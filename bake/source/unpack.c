@@ -226,6 +226,21 @@ static bool is_skipped(const struct unpacker *u)
 	return false;
 }
 
+/*
+ * A layer of an image marks what is deleted of the layers below: a file .wh.NAME (image-spec, layer.md; .wh..wh..opq
+ * of a whole directory), or in overlayfs's own form a character device 0:0. As files of a root they would bring back
+ * what was deleted, and be there themselves.
+ */
+static bool is_whiteout(const struct unpacker *u, struct archive_entry *entry)
+{
+	const char *base = strrchr(u->path, '/');
+
+	base = base ? base + 1 : u->path;
+	return strncmp(base, ".wh.", 4) == 0 ||
+		(archive_entry_filetype(entry) == AE_IFCHR && archive_entry_rdevmajor(entry) == 0 &&
+			archive_entry_rdevminor(entry) == 0);
+}
+
 static int entry_unpack(struct unpacker *u, struct archive_entry *entry, struct err *err)
 {
 	const char *hardlink = archive_entry_hardlink(entry);
@@ -240,6 +255,12 @@ static int entry_unpack(struct unpacker *u, struct archive_entry *entry, struct 
 	}
 	if (is_skipped(u))
 		return 0;
+	if (is_whiteout(u, entry))
+		return err_set(err, EINVAL,
+			"%s: %.512s: a whiteout: this is one layer of an image, not a whole root; "
+			"give the root that its layers make together (as `docker export` writes "
+			"it)",
+			u->what, u->path);
 	if (!hardlink && u->opt->no_devices && (type == AE_IFCHR || type == AE_IFBLK)) {
 		u->stats.devices_skipped++;
 		return 0;

@@ -68,9 +68,6 @@ int control_metadata_parse(const char *text, json_t **ret, struct err *err);
 int control_token_parse(
 	const char *text, int64_t *ret_ms, char ret_id[static LIMIT_NAME_SIZE], struct err *err);
 char *control_token_make(int64_t ms, const char *id);
-/* "2026-01-02T03:04:05.678Z", and back (with an offset too). */
-void control_time_text(int64_t ms, char ret[static 32]);
-int control_time_parse(const char *text, int64_t *ret_ms);
 bool control_filter_match(const struct control_filter *f, const struct pool_sandbox_info *facts);
 void control_list(struct api *a, const struct api_caller *who, struct http_request *rq, bool paged);
 

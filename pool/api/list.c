@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "common/str.h"
+#include "common/rfc3339.h"
 #include "pool/api/control_private.h"
 
 /* ---- queries ---------------------------------------------------------------------------------- */
@@ -74,32 +75,6 @@ int control_token_parse(
 	return 0;
 }
 
-int control_time_parse(const char *text, int64_t *ret_ms)
-{
-	struct tm tm = {0};
-	const char *at = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
-	int64_t ms = 0, scale = 100;
-	int hours, minutes, n = 0;
-	char sign;
-
-	if (!at)
-		return -EINVAL;
-	if (*at == '.') {
-		for (at++; isdigit((unsigned char)*at); at++, scale /= 10)
-			ms += scale * (*at - '0');
-	}
-	ms += (int64_t)timegm(&tm) * 1000;
-	if ((*at == 'Z' || *at == 'z') && !at[1]) {
-		*ret_ms = ms;
-		return 0;
-	}
-	if (sscanf(at, "%c%2d:%2d%n", &sign, &hours, &minutes, &n) != 3 || at[n] ||
-		(sign != '+' && sign != '-') || hours < 0 || minutes < 0)
-		return -EINVAL;
-	*ret_ms = ms - (sign == '+' ? 1 : -1) * (hours * 60 + minutes) * 60000LL;
-	return 0;
-}
-
 static int states_parse(const char *text, unsigned *ret, struct err *err)
 {
 	*ret = 0;
@@ -124,6 +99,7 @@ static int page_parse(struct http_request *rq, struct control_filter *f, struct 
 {
 	const char *limit = http_query(rq, "limit"), *token = http_query(rq, "nextToken");
 	const char *order = http_query(rq, "order"), *after = http_query(rq, "startedAfter");
+	int64_t ns;
 	char *end;
 	int r = 0;
 
@@ -139,8 +115,12 @@ static int page_parse(struct http_request *rq, struct control_filter *f, struct 
 	if (order && strcmp(order, "asc") && strcmp(order, "desc"))
 		return err_set(err, EINVAL, "order: \"asc\" or \"desc\"");
 	f->oldest_first = order && !strcmp(order, "asc");
-	if (after && *after && control_time_parse(after, &f->started_after_ms) < 0)
-		return err_set(err, EINVAL, "startedAfter: not a time (2026-01-02T03:04:05Z)");
+	if (after && *after) {
+		if (rfc3339_parse(after, &ns) < 0)
+			return err_set(
+				err, EINVAL, "startedAfter: not a time (2026-01-02T03:04:05Z)");
+		f->started_after_ms = ns / 1000000;
+	}
 	if (token && *token) {
 		r = control_token_parse(token, &f->after_ms, f->after_id, err);
 		f->has_after = r == 0;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/rfc3339.h"
 #include "egress/proxy.h"
 #include "common/clock.h"
 #include "common/str.h"
@@ -18,17 +19,6 @@ bool control_owns(const struct api_caller *who, const char *key)
 char *control_template_id(const char *name, const char *tag)
 {
 	return strcmp(tag, "latest") ? str_printf("%s:%s", name, tag) : str_dup(name);
-}
-
-void control_time_text(int64_t ms, char ret[static 32])
-{
-	time_t s = (time_t)(ms / 1000);
-	struct tm tm;
-	size_t n;
-
-	gmtime_r(&s, &tm);
-	n = strftime(ret, 32, "%Y-%m-%dT%H:%M:%S", &tm);
-	snprintf(ret + n, 32 - n, ".%03dZ", (int)(ms % 1000));
 }
 
 static bool is_paused(const struct pool_sandbox_info *f)
@@ -60,10 +50,10 @@ json_t *control_sandbox(const struct api *a, const struct pool_sandbox_info *f)
 json_t *control_listed(const struct pool_sandbox_info *f)
 {
 	cleanup_free char *template = control_template_id(f->template_name, f->template_tag);
-	char started[32], end[32];
+	char started[RFC3339_SIZE], end[RFC3339_SIZE];
 
-	control_time_text(f->started_ms, started);
-	control_time_text(f->end_ms, end);
+	rfc3339_text(f->started_ms * 1000000, 3, started);
+	rfc3339_text(f->end_ms * 1000000, 3, end);
 	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:s, s:s}",
 		"sandboxID", f->id, "templateID", template, "alias", f->template_name, "clientID",
 		CONTROL_CLIENT, "startedAt", started, "endAt", end, "cpuCount",

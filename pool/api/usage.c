@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/rfc3339.h"
 #include "pool/api/control_private.h"
 
 static int64_t number(const json_t *reply, const char *name)
@@ -19,9 +20,9 @@ static json_t *metrics_json(const struct pool_sandbox_info *f, const json_t *rep
 {
 	int64_t now_ms = clock_realtime_ns() / 1000000, private = number(reply, "memory_private"),
 		shared = number(reply, "memory_shared");
-	char at[32];
+	char at[RFC3339_SIZE];
 
-	control_time_text(now_ms, at);
+	rfc3339_text(now_ms * 1000000, 3, at);
 	/* memPrivate, memShared and memMonitor are ours, beside what SDKs know */
 	return json_pack("{s:s, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
 		"timestamp", at, "timestampUnix", (json_int_t)(now_ms / 1000), "cpuCount",
@@ -118,10 +119,10 @@ static void console_read(
 	struct control_call *c = user;
 	const char *console = json_string_value(json_object_get(reply, "text"));
 	struct pool_sandbox_info f;
-	char at[32];
+	char at[RFC3339_SIZE];
 
 	if (looked(c, error, text, fds, n_fds, &f)) {
-		control_time_text(f.started_ms, at);
+		rfc3339_text(f.started_ms * 1000000, 3, at);
 		console = console ? console : "";
 		http_reply(c->rq, 200,
 			c->v2 ? json_pack("{s:o}", "logs", log_lines(console, at, true))

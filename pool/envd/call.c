@@ -9,6 +9,7 @@
  * there, so that at most one of its pieces waits: a client that reads slowly slows the guest down,
  * through the credit of its stream, and costs the daemon no memory.
  */
+#include "common/buffer.h"
 #include "pool/envd/envd_private.h"
 
 #include <stdarg.h>
@@ -31,7 +32,7 @@ void envd_call_release(struct envd_call *c)
 		return;
 	loop_timer_cancel(c->timer);
 	loop_timer_cancel(c->keepalive);
-	envd_buf_free(&c->pending);
+	buffer_free(&c->pending);
 	if (c->route->destroy)
 		c->route->destroy(c);
 	free(c->rest);
@@ -59,7 +60,7 @@ static void call_timers_stop(struct envd_call *c)
 void envd_call_quiet(struct envd_call *c)
 {
 	call_timers_stop(c);
-	envd_buf_free(&c->pending);
+	buffer_free(&c->pending);
 }
 
 /* ---- answering ---------------------------------------------------------------------------- */
@@ -83,7 +84,7 @@ static void call_flush(struct envd_call *c)
 
 		if (!n)
 			return;
-		envd_buf_consume(&c->pending, n);
+		buffer_consume(&c->pending, n);
 	}
 	if (c->rq && c->answered && !c->closed) {
 		c->closed = true;
@@ -120,7 +121,7 @@ void envd_write(struct envd_call *c, const void *bytes, size_t len)
 		return;
 	if (!envd_call_full(c))
 		n = http_stream_write(c->rq, bytes, len);
-	envd_buf_append(&c->pending, (const uint8_t *)bytes + n, len - n);
+	buffer_append(&c->pending, (const uint8_t *)bytes + n, len - n);
 }
 
 void envd_line(struct envd_call *c, json_t *value)
@@ -152,7 +153,7 @@ void envd_abort(struct envd_call *c)
 	}
 	c->answered = c->closed = true;
 	call_timers_stop(c);
-	envd_buf_free(&c->pending);
+	buffer_free(&c->pending);
 	http_stream_abort(c->rq);
 }
 

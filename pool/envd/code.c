@@ -10,6 +10,8 @@
  * Output may be cut in the middle of a character: what is no whole one yet waits for the next
  * piece.
  */
+#include "common/buffer.h"
+#include "common/rfc3339.h"
 #include "pool/envd/envd_private.h"
 
 #include <stdio.h>
@@ -26,7 +28,7 @@ struct code_call {
 	struct envd_call call;
 	struct guest_stream *s; /* NULL: it is done */
 	char context[LIMIT_CONTEXT_NAME + 1];
-	struct envd_buf rest[PROTO_CHANNELS]; /* of a character; of a result's line */
+	struct buffer rest[PROTO_CHANNELS]; /* of a character; of a result's line */
 	bool skip; /* the line at hand is too long */
 	bool stalled, cut[PROTO_CHANNELS];
 	uint64_t limit, taken[PROTO_CHANNELS], timeout_ms, moved, moved_then;
@@ -43,11 +45,11 @@ static void code_line(struct envd_call *c, json_t *line)
 static void code_text(
 	struct code_call *k, enum proto_channel channel, const uint8_t *bytes, size_t len)
 {
-	char when[ENVD_TIME_SIZE];
+	char when[RFC3339_SIZE];
 
 	if (!len)
 		return;
-	envd_time(clock_realtime_ns(), when);
+	rfc3339_text(clock_realtime_ns(), 9, when);
 	code_line(&k->call,
 		json_pack("{s:s,s:o,s:s}", "type", channel == PROTO_OUT ? "stdout" : "stderr",
 			"text", json_lossy(bytes, len), "timestamp", when));
@@ -57,7 +59,7 @@ static void code_text(
 static void code_output(
 	struct code_call *k, enum proto_channel channel, const uint8_t *bytes, size_t len)
 {
-	struct envd_buf *rest = &k->rest[channel];
+	struct buffer *rest = &k->rest[channel];
 	uint64_t left = k->limit - k->taken[channel];
 	size_t n;
 
@@ -66,12 +68,12 @@ static void code_output(
 		len = (size_t)left;
 	}
 	k->taken[channel] += len;
-	envd_buf_append(rest, bytes, len);
+	buffer_append(rest, bytes, len);
 	if (!rest->len)
 		return;
 	n = utf8_whole(rest->bytes + rest->head, rest->len);
 	code_text(k, channel, rest->bytes + rest->head, n);
-	envd_buf_consume(rest, n);
+	buffer_consume(rest, n);
 }
 
 /* A line of the results' channel. What is none (the code may write there itself) is marked as cut. */
@@ -89,7 +91,7 @@ static void code_result(struct code_call *k, const uint8_t *line, size_t len)
 
 static void code_results(struct code_call *k, const uint8_t *bytes, size_t len)
 {
-	struct envd_buf *rest = &k->rest[PROTO_RESULT];
+	struct buffer *rest = &k->rest[PROTO_RESULT];
 
 	while (len) {
 		const uint8_t *end = memchr(bytes, '\n', len);
@@ -97,14 +99,14 @@ static void code_results(struct code_call *k, const uint8_t *bytes, size_t len)
 
 		if (rest->len + n > LIMIT_ENVD_RESULT) {
 			k->skip = k->cut[PROTO_RESULT] = true;
-			envd_buf_free(rest);
+			buffer_free(rest);
 		}
 		if (!k->skip)
-			envd_buf_append(rest, bytes, n);
+			buffer_append(rest, bytes, n);
 		if (end && !k->skip)
 			code_result(k, rest->bytes + rest->head, rest->len);
 		if (end) {
-			envd_buf_free(rest);
+			buffer_free(rest);
 			k->skip = false;
 		}
 		bytes += n;
@@ -414,7 +416,7 @@ static void code_destroy(struct envd_call *c)
 	struct code_call *k = (struct code_call *)c;
 
 	for (int i = 0; i < PROTO_CHANNELS; i++)
-		envd_buf_free(&k->rest[i]);
+		buffer_free(&k->rest[i]);
 }
 
 const struct envd_route envd_routes_code[] = {

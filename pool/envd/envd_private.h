@@ -2,13 +2,14 @@
 #ifndef PARBAKE_POOL_ENVD_ENVD_PRIVATE_H
 #define PARBAKE_POOL_ENVD_ENVD_PRIVATE_H
 
+#include "common/buffer.h"
 #include "common/limits.h"
 #include "pool/envd/envd.h"
 #include "pool/envd/text.h"
 
 /* What the parts of the wire share. Nobody else includes this. */
 
-/* ---- one request (envd_call.c) --------------------------------------------------------------- */
+/* ---- one request (call.c) --------------------------------------------------------------- */
 
 /* How an answer's errors look. */
 enum envd_style {
@@ -67,7 +68,7 @@ struct envd_call {
 	bool begun; /* the answer has */
 	bool answered; /* all of it has been given to HTTP, or waits in `pending` */
 	bool closed; /* HTTP has been told the end of a stream */
-	struct envd_buf pending; /* what HTTP had no room for */
+	struct buffer pending; /* what HTTP had no room for */
 	struct loop_timer *timer; /* envd_call_limit() */
 	struct loop_timer *keepalive;
 	int64_t keepalive_ns;
@@ -144,7 +145,27 @@ int envd_timeout_header(struct envd_call *c, uint64_t *ret);
 /* What a call may take: @asked (UINT64_MAX: nothing was; 0: as long as may be) or the template's. */
 uint64_t envd_timeout(const struct envd_target *t, uint64_t asked);
 
-/* ---- commands (envd_process.c) --------------------------------------------------------------- */
+/* ---- what is to run (command.c) -------------------------------------------------------------- */
+
+/* Strings, each without a NUL, not always UTF-8; NULL-terminated. */
+struct envd_words {
+	char **items;
+	size_t n;
+};
+void envd_words_clear(struct envd_words *w);
+#define cleanup_envd_words cleanup_with(envd_words_clear)
+void envd_words_put(struct envd_words *w, const char *word);
+/* The array @list (NULL: none), of strings, or where it is @coded of bytes in base 64, behind what there is.
+ * -EINVAL: answered. */
+int envd_words_add(
+	struct envd_call *c, const char *key, const json_t *list, bool coded, struct envd_words *w);
+/* The same of variables, "NAME=VALUE" each. */
+int envd_env_bytes(struct envd_call *c, const char *key, const json_t *list, struct envd_words *w);
+/* The directory at @key, or, in base 64, at @key_bytes; "" where there is none. -EINVAL: answered. */
+int envd_cwd(struct envd_call *c, const json_t *obj, const char *key, const char *key_bytes,
+	const char *user, char ret[PROTO_PATH_MAX + 1]);
+
+/* ---- commands (process.c) --------------------------------------------------------------- */
 
 /* How a command ended. */
 struct envd_end {
@@ -170,37 +191,35 @@ bool envd_end_parse(const struct guest_reply *reply, struct envd_end *end);
 void envd_fail_end(struct envd_call *c, const struct envd_end *end);
 
 struct envd_process_spec {
-	const char *const *argv; /* n_argv of them; NULL with `shell` */
-	size_t n_argv;
+	const struct envd_words *argv; /* of one at least; NULL with `shell` */
 	const char *shell;
 	const char *cwd, *user; /* "": the default */
 	const json_t *env; /* object of strings */
+	const struct envd_words *env_bytes; /* "NAME=VALUE" on top of it */
 	const char *tag; /* "": none */
-	const json_t *config; /* as LIST shows it */
 	uint64_t timeout_ms, limit_out, limit_err;
 	unsigned rows, cols; /* both ≠ 0: a terminal */
 	bool has_stdin;
-	bool keep; /* it goes on when nobody follows it any more */
 };
 
 struct envd_process;
 
-/* Run it, followed by @c. NULL: the error was answered. */
+/* Run it, followed by @c. It goes on when nobody follows it any more. NULL: the error was answered. */
 struct envd_process *envd_process_start(struct envd_call *c, const struct envd_target *t,
 	const struct envd_process_spec *spec, const struct envd_reader_ops *ops);
+/*
+ * Look for the one that runs in @c's sandbox, by number, or by tag where @tag is not NULL; the guest is asked for
+ * one that is not known here (it began before a pause, a fork, or another daemon). @fn is called, now or later;
+ * where there is none, the error is answered instead.
+ */
+void envd_process_seek(struct envd_call *c, uint32_t pid, const char *tag,
+	void (*fn)(struct envd_call *c, struct envd_process *p));
 /* Follow one that runs. false: too many do; answered. */
 bool envd_process_follow(
 	struct envd_process *p, struct envd_call *c, const struct envd_reader_ops *ops);
 /* @c has room again / is gone. */
 void envd_process_resume(struct envd_process *p);
 void envd_process_leave(struct envd_process *p, struct envd_call *c);
-/* By number, or by tag (@tag not NULL), in the sandbox @id. NULL: none. */
-struct envd_process *envd_process_find(
-	struct envd *w, const char *id, uint32_t pid, const char *tag);
-/* The next in the sandbox, of all: in the order of their beginning. */
-struct envd_process *envd_process_next(
-	struct envd *w, const char *id, const struct envd_process *after);
-json_t *envd_process_info(const struct envd_process *p);
 bool envd_process_is_pty(const struct envd_process *p);
 bool envd_process_has_input(const struct envd_process *p); /* stdin is there and not closed */
 uint32_t envd_process_pid(const struct envd_process *p);
@@ -212,6 +231,8 @@ void envd_process_resize(struct envd_process *p, unsigned rows, unsigned cols);
  */
 int envd_process_input(
 	struct envd_process *p, struct envd_call *c, uint8_t *bytes, size_t len, bool close);
+/* Answer with all commands that run in @c's sandbox, as its guest tells them. */
+void envd_process_list(struct envd_call *c);
 
 /* ---- the state (wire.c) ---------------------------------------------------------------------- */
 
@@ -221,7 +242,6 @@ struct envd {
 	void *user;
 	unsigned refs; /* its owner's, each call's, each command's */
 	struct envd_process *processes; /* of all sandboxes, oldest first */
-	uint32_t last_pid;
 };
 
 void envd_hold(struct envd *w);

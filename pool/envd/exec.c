@@ -5,6 +5,7 @@
  * output as text, or, with "stream": true, a line of JSON for each piece of output, in base64, and
  * one for the end.
  */
+#include "common/buffer.h"
 #include "pool/envd/envd_private.h"
 
 #include <stdlib.h>
@@ -18,7 +19,7 @@ struct exec_call {
 	struct envd_call call;
 	struct envd_process *p; /* NULL: it has ended */
 	bool stream;
-	struct envd_buf out, err;
+	struct buffer out, err;
 };
 
 static void exec_started(struct envd_call *c, uint32_t pid)
@@ -39,7 +40,7 @@ static void exec_data(
 
 	(void)pty;
 	if (!e->stream) {
-		envd_buf_append(channel == PROTO_OUT ? &e->out : &e->err, bytes, len);
+		buffer_append(channel == PROTO_OUT ? &e->out : &e->err, bytes, len);
 		return;
 	}
 	text = base64_encode(bytes, len);
@@ -65,7 +66,7 @@ static json_t *exec_result(const struct envd_end *end)
 	return r;
 }
 
-static json_t *exec_text(const struct envd_buf *b)
+static json_t *exec_text(const struct buffer *b)
 {
 	return json_lossy(b->bytes + b->head, b->len);
 }
@@ -116,8 +117,8 @@ static void exec_destroy(struct envd_call *c)
 {
 	struct exec_call *e = (struct exec_call *)c;
 
-	envd_buf_free(&e->out);
-	envd_buf_free(&e->err);
+	buffer_free(&e->out);
+	buffer_free(&e->err);
 }
 
 static void exec_keepalive(struct envd_call *c)
@@ -128,81 +129,38 @@ static void exec_keepalive(struct envd_call *c)
 
 /* ---- the request -------------------------------------------------------------------------- */
 
-/* An array of strings behind *@first (NULL: none); for the caller to free. */
-static int exec_strings(struct envd_call *c, const char *key, const json_t *array,
-	const char *first, const char ***ret, size_t *ret_n)
-{
-	size_t n = 0, i;
-	const json_t *value;
-	const char **argv;
-
-	if (!json_is_array(array) || json_array_size(array) >= LIMIT_EXEC_ARGS) {
-		envd_fail(c, ENVD_INVALID, "%s: must be an array of at most %d strings", key,
-			LIMIT_EXEC_ARGS - 1);
-		return -EINVAL;
-	}
-	argv = calloc(json_array_size(array) + 1, sizeof(*argv));
-	if (!argv)
-		abort();
-	if (first)
-		argv[n++] = first;
-	json_array_foreach(array, i, value)
-	{
-		argv[n] = json_string_value(value);
-		if (!argv[n] || strlen(argv[n]) != json_string_length(value)) {
-			free(argv);
-			envd_fail(c, ENVD_INVALID, "%s: strings are needed, without a NUL", key);
-			return -EINVAL;
-		}
-		n++;
-	}
-	if (!n) {
-		free(argv);
-		envd_fail(c, ENVD_INVALID, "%s: the program to run is needed", key);
-		return -EINVAL;
-	}
-	*ret = argv;
-	*ret_n = n;
-	return 0;
-}
-
-/* cmd, args, argv: what runs. */
+/* cmd, args, argv, argv_base64: what runs. */
 static int exec_command(struct envd_call *c, const json_t *body, struct envd_process_spec *spec,
-	const char ***ret_argv, json_t **ret_config)
+	struct envd_words *words)
 {
 	const json_t *argv = json_object_get(body, "argv"), *args = json_object_get(body, "args");
+	const json_t *coded = json_object_get(body, "argv_base64");
 	const char *cmd;
-	int rc = 0;
 
 	if (envd_string(c, body, "cmd", &cmd) < 0)
 		return -EINVAL;
-	if (!*cmd == !argv || (args && !*cmd)) {
+	if (!!*cmd + !!argv + !!coded != 1 || (args && !*cmd)) {
 		envd_fail(c, ENVD_INVALID,
-			"one of \"cmd\" (a shell line, or with \"args\" a program) and \"argv\" is "
-			"needed");
+			"one of \"cmd\" (a shell line, or with \"args\" a program), \"argv\" and "
+			"\"argv_base64\" is needed");
 		return -EINVAL;
 	}
-	if (argv)
-		rc = exec_strings(c, "argv", argv, NULL, ret_argv, &spec->n_argv);
-	else if (args)
-		rc = exec_strings(c, "args", args, cmd, ret_argv, &spec->n_argv);
-	else
+	if (*cmd && !args) {
 		spec->shell = cmd;
-	if (rc < 0)
-		return rc;
-	spec->argv = *ret_argv;
-	if (spec->shell) {
-		*ret_config =
-			json_pack("{s:s,s:[s,s]}", "cmd", "/bin/sh", "args", "-c", spec->shell);
-	} else {
-		*ret_config = json_pack("{s:s,s:[]}", "cmd", spec->argv[0], "args");
-		for (size_t i = 1; i < spec->n_argv; i++)
-			json_array_append_new(
-				json_object_get(*ret_config, "args"), json_string(spec->argv[i]));
+		return 0;
 	}
-	if (!*ret_config)
-		abort();
-	return 0;
+	if (*cmd)
+		envd_words_put(words, cmd);
+	if (envd_words_add(c, "args", args, false, words) < 0 ||
+		envd_words_add(c, "argv", argv, false, words) < 0 ||
+		envd_words_add(c, "argv_base64", coded, true, words) < 0)
+		return -EINVAL;
+	spec->argv = words;
+	if (words->n)
+		return 0;
+	envd_fail(
+		c, ENVD_INVALID, "%s: the program to run is needed", argv ? "argv" : "argv_base64");
+	return -EINVAL;
 }
 
 /* An unsigned number at @key; @ret as it was where there is none. */
@@ -285,10 +243,7 @@ static int exec_place(struct envd_call *c, const json_t *body, char user[LIMIT_U
 		strcpy(user, text);
 	else if (envd_user(c, user) < 0)
 		return -EINVAL;
-	if (envd_string(c, body, "cwd", &text) < 0)
-		return -EINVAL;
-	cwd[0] = '\0';
-	return *text ? envd_path(c, text, user, cwd) : 0;
+	return envd_cwd(c, body, "cwd", "cwd_base64", user, cwd);
 }
 
 static void exec_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
@@ -296,13 +251,15 @@ static void exec_start(struct envd_call *c, const struct envd_target *t, const j
 	struct exec_call *e = (struct exec_call *)c;
 	char user[LIMIT_USER + 1], cwd[PROTO_PATH_MAX + 1];
 	struct envd_process_spec spec = {.cwd = cwd, .user = user, .tag = ""};
-	cleanup_free const char **argv = NULL;
-	cleanup_json json_t *config = NULL, *env = NULL;
+	cleanup_envd_words struct envd_words words = {0}, env_bytes = {0};
+	cleanup_json json_t *env = NULL;
 	cleanup_free uint8_t *input = NULL;
 	uint64_t asked = UINT64_MAX, limit;
 	size_t input_len;
 
-	if (exec_command(c, body, &spec, &argv, &config) < 0 ||
+	if (exec_command(c, body, &spec, &words) < 0 ||
+		envd_env_bytes(c, "env_base64", json_object_get(body, "env_base64"), &env_bytes) <
+			0 ||
 		exec_place(c, body, user, cwd) < 0 || exec_terminal(c, body, &spec) < 0 ||
 		exec_number(c, body, "timeout_ms", LIMIT_TIMEOUT_MS, &asked) < 0 ||
 		exec_input(c, body, &input, &input_len) < 0)
@@ -314,8 +271,8 @@ static void exec_start(struct envd_call *c, const struct envd_target *t, const j
 	limit = t->output_bytes ? t->output_bytes : LIMIT_ENVD_STREAM;
 	if (!e->stream && limit > LIMIT_ENVD_COLLECT)
 		limit = LIMIT_ENVD_COLLECT;
-	spec.config = config;
 	spec.env = env;
+	spec.env_bytes = &env_bytes;
 	spec.timeout_ms = envd_timeout(t, asked);
 	spec.limit_out = spec.limit_err = limit;
 	/* with a stream and a terminal, more may come by SendInput */

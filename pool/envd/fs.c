@@ -7,6 +7,8 @@
  * listing goes below as deep as it is asked to, directory by directory, up to LIMIT_ENVD_ENTRIES;
  * it tells a link from a file but not where it leads (Stat does).
  */
+#include "common/buffer.h"
+#include "common/rfc3339.h"
 #include "pool/envd/envd_private.h"
 
 #include <stdio.h>
@@ -34,7 +36,7 @@ struct fs_call {
 	bool too_many;
 	struct fs_dir *dirs; /* the first is being listed */
 	json_t *entries;
-	struct envd_buf part; /* of an entry that runs on in the next frame */
+	struct buffer part; /* of an entry that runs on in the next frame */
 };
 
 /* ---- asking the agent --------------------------------------------------------------------- */
@@ -179,11 +181,11 @@ static json_t *entry_json(const char *path, const struct proto_stat *st, const c
 {
 	const char *slash = strrchr(path, '/');
 	const char *name = slash && slash[1] ? slash + 1 : path;
-	char mode[11], when[ENVD_TIME_SIZE];
+	char mode[11], when[RFC3339_SIZE];
 	json_t *e;
 
 	permissions(st->mode, mode);
-	envd_time(st->mtime_ns, when);
+	rfc3339_text(st->mtime_ns, 9, when);
 	e = json_pack("{s:o,s:s,s:o,s:o,s:i,s:s,s:o,s:o,s:s}", "name", text_json(name), "type",
 		type_name(st->mode), "path", text_json(path), "size", number_text(NULL, st->size),
 		"mode", (int)(st->mode & 07777), "permissions", mode, "owner",
@@ -382,7 +384,7 @@ static bool list_parse(struct fs_call *f)
 		name[n] = '\0';
 		if (strlen(name) != n || strchr(name, '/'))
 			return false;
-		envd_buf_consume(&f->part, PROTO_DIRENT_HEAD + n);
+		buffer_consume(&f->part, PROTO_DIRENT_HEAD + n);
 		list_entry(f, &st, name);
 	}
 	return true;
@@ -395,7 +397,7 @@ static size_t list_data(void *user, enum proto_channel channel, const uint8_t *b
 
 	if (channel != PROTO_OUT || !envd_call_open(c))
 		return len;
-	envd_buf_append(&f->part, bytes, len);
+	buffer_append(&f->part, bytes, len);
 	if (!list_parse(f)) {
 		guest_stream_cancel(f->s);
 		envd_fail(c, ENVD_INTERNAL, "%s: the agent's listing is broken", f->path);
@@ -417,7 +419,7 @@ static void list_next(struct fs_call *f, int error, const char *text)
 		envd_fail_errno(&f->call, error, text);
 		return;
 	}
-	envd_buf_free(&f->part);
+	buffer_free(&f->part);
 	list_pop(f);
 	if (f->dirs)
 		fs_ask(f, PROTO_FILE_LIST, f->dirs->path, &list_ops, list_next);
@@ -449,7 +451,7 @@ static void fs_destroy(struct envd_call *c)
 
 	while (f->dirs)
 		list_pop(f);
-	envd_buf_free(&f->part);
+	buffer_free(&f->part);
 	json_decref(f->entries);
 }
 

@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Commands that run in sandboxes. Each is a stream of EXEC in its guest, a number that clients call
- * it by (the daemon's own: the agent does not tell pids), and the calls that follow it. All
- * followers get the same bytes: output is taken from the guest only when each of them has sent what
- * it got before, so the slowest sets the pace, and nothing is kept here.
+ * Commands that run in sandboxes. Each is a stream of EXEC in its guest, the number of its main process there,
+ * and the calls that follow it. All followers get the same bytes: output is taken from the guest only
+ * when each of them has sent what it got before, so the slowest sets the pace, and nothing is kept here.
  *
- * A command whose last follower has gone is cancelled, and its tree killed, unless it was started
- * to go on (`keep`): then its output is read and dropped, as nobody hears it, until somebody
- * follows it again.
+ * Who they are is the guest's to know: its agent keeps them (agent/kept.c) through a pause, a fork, another
+ * daemon. What is here is what somebody asked for since: one that began here, or that a request named (then
+ * ATTACH makes a stream for it). Where the channel goes the streams go, and the commands go on; so does one whose
+ * last follower has gone: its output is read and dropped, until somebody follows it again.
  *
- * Whether a command could be started at all is known when the agent has answered something: so an
- * INFO goes out behind the EXEC, and its answer (or the first output) is what "started" means.
- *
- * The agent enforces the time limit. As it is not trusted, the command is given up here when it has
+ * The agent enforces the time limit. As it is not trusted, a command that was begun here is given up when it has
  * not ended LIMIT_ENVD_GRACE_MS later and nothing moves.
  */
 #include "pool/envd/envd_private.h"
@@ -31,6 +28,13 @@ struct envd_input {
 	struct envd_input *next;
 };
 
+/* A call that waits for the guest to find its command. */
+struct envd_seeker {
+	struct envd_call *c;
+	void (*fn)(struct envd_call *c, struct envd_process *p);
+	struct envd_seeker *next;
+};
+
 struct envd_reader {
 	struct envd_call *c;
 	const struct envd_reader_ops *ops;
@@ -40,19 +44,23 @@ struct envd_process {
 	struct envd *w;
 	char id[LIMIT_NAME_SIZE];
 	struct guest_stream *s; /* NULL: it has ended */
-	uint32_t pid;
+	uint32_t pid; /* 0: not told yet */
 	char *tag; /* or NULL */
-	json_t *config;
+	struct envd_seeker *seekers;
+	uint8_t told[PROTO_STARTED_LEN +
+		PROTO_TAG_MAX]; /* of a struct proto_started and its tag, as far as it has come */
+	size_t n_told;
 	uint64_t timeout_ms, limit[PROTO_CHANNELS], taken[PROTO_CHANNELS];
 	uint64_t moved, moved_then; /* bytes taken; when the guard last looked */
-	bool pty, has_stdin, keep, started, ended, stalled, cut[PROTO_CHANNELS];
+	bool attached; /* by ATTACH: it did not begin here */
+	bool pty, has_stdin, started, ended, stalled, cut[PROTO_CHANNELS];
 	struct loop_timer *guard;
 	struct envd_reader readers[LIMIT_ENVD_READERS];
 	unsigned n_readers;
 	struct envd_input *inputs;
 	unsigned n_inputs;
 	size_t input_bytes; /* of them */
-	unsigned refs; /* the stream, the probe, and whoever runs a loop over its readers */
+	unsigned refs; /* the stream, and whoever runs a loop over its readers */
 	struct envd_process *next;
 };
 
@@ -63,7 +71,6 @@ static void process_release(struct envd_process *p)
 	if (--p->refs)
 		return;
 	loop_timer_cancel(p->guard);
-	json_decref(p->config);
 	free(p->tag);
 	envd_release(p->w);
 	free(p);
@@ -81,9 +88,6 @@ static void process_link(struct envd_process *p)
 {
 	struct envd_process **at = &p->w->processes;
 
-	do {
-		p->pid = ++p->w->last_pid;
-	} while (!p->pid);
 	while (*at)
 		at = &(*at)->next;
 	*at = p;
@@ -98,62 +102,17 @@ static void process_unlink(struct envd_process *p)
 	*at = p->next;
 }
 
-struct envd_process *envd_process_next(
-	struct envd *w, const char *id, const struct envd_process *after)
-{
-	struct envd_process *p = after ? after->next : w->processes;
-
-	while (p && (p->ended || strcmp(p->id, id) != 0))
-		p = p->next;
-	return p;
-}
-
-struct envd_process *envd_process_find(
+/* One that has a stream, be it found or still looked for. */
+static struct envd_process *process_find(
 	struct envd *w, const char *id, uint32_t pid, const char *tag)
 {
-	for (struct envd_process *p = envd_process_next(w, id, NULL); p;
-		p = envd_process_next(w, id, p)) {
+	for (struct envd_process *p = w->processes; p; p = p->next) {
+		if (p->ended || strcmp(p->id, id) != 0)
+			continue;
 		if (tag ? p->tag && !strcmp(p->tag, tag) : p->pid == pid)
 			return p;
 	}
 	return NULL;
-}
-
-/* What LIST shows of it: its words and its directory, as far as LIMIT_ENVD_CONFIG; no variables. */
-static json_t *config_copy(const json_t *config)
-{
-	const json_t *args = json_object_get(config, "args"), *arg;
-	const char *cmd = json_string_value(json_object_get(config, "cmd"));
-	size_t left = LIMIT_ENVD_CONFIG, n = cmd ? strlen(cmd) : 0, i;
-	json_t *copy = json_object(), *words = json_array();
-
-	if (!copy || !words)
-		abort();
-	n = n < left ? n : left;
-	left -= n;
-	json_object_set_new(copy, "cmd", json_lossy((cmd ? cmd : ""), n));
-	json_array_foreach(args, i, arg)
-	{
-		n = json_string_length(arg);
-		n = n < left ? n : left;
-		left -= n;
-		if (!left)
-			break;
-		json_array_append_new(words, json_lossy(json_string_value(arg), n));
-	}
-	json_object_set_new(copy, "args", words);
-	if (json_string_length(json_object_get(config, "cwd")) < left)
-		json_object_set(copy, "cwd", json_object_get(config, "cwd"));
-	return copy;
-}
-
-json_t *envd_process_info(const struct envd_process *p)
-{
-	json_t *info = json_pack("{s:O,s:I}", "config", p->config, "pid", (json_int_t)p->pid);
-
-	if (!info || (p->tag && json_object_set_new(info, "tag", json_string(p->tag)) < 0))
-		abort();
-	return info;
 }
 
 bool envd_process_is_pty(const struct envd_process *p)
@@ -197,13 +156,8 @@ void envd_process_leave(struct envd_process *p, struct envd_call *c)
 		envd_call_release(c);
 		break;
 	}
-	if (p->ended || !p->s)
-		return;
-	if (!p->n_readers && !p->keep) {
-		guest_stream_cancel(p->s);
-		envd_kick(p->w, p->id);
-	}
-	envd_process_resume(p);
+	if (!p->ended && p->s)
+		envd_process_resume(p);
 }
 
 static void process_started(struct envd_process *p)
@@ -221,6 +175,30 @@ static void process_started(struct envd_process *p)
 	}
 }
 
+/* The guest has found it, or has not: with @end. */
+static void seekers_go(struct envd_process *p, const struct envd_end *end)
+{
+	while (p->seekers) {
+		struct envd_seeker *k = p->seekers;
+
+		p->seekers = k->next;
+		if (!envd_call_open(k->c))
+			;
+		else if (!end)
+			k->fn(k->c, p);
+		else if (end->error == ESRCH && p->tag)
+			envd_fail(k->c, ENVD_NOT_FOUND, "no command with the tag %.100s runs",
+				p->tag);
+		else if (end->error == ESRCH)
+			envd_fail(
+				k->c, ENVD_NOT_FOUND, "no command with the number %u runs", p->pid);
+		else
+			envd_fail_errno(k->c, end->error, end->text);
+		envd_call_release(k->c);
+		free(k);
+	}
+}
+
 /* Tell the end to whoever follows; nobody does after it. */
 static void process_end(struct envd_process *p, const struct envd_end *end)
 {
@@ -229,6 +207,7 @@ static void process_end(struct envd_process *p, const struct envd_end *end)
 	if (!end->error)
 		process_started(p);
 	p->ended = true;
+	seekers_go(p, end);
 	loop_timer_cancel(p->guard);
 	p->guard = NULL;
 	while (p->n_readers) {
@@ -351,14 +330,43 @@ static void process_pass_on(
 	}
 }
 
+/* A struct proto_started, its tag behind it; what comes after them is of no use. */
+static void process_told(struct envd_process *p, const uint8_t *bytes, size_t len)
+{
+	struct proto_started st;
+	size_t n = sizeof(p->told) - p->n_told;
+
+	if (p->started)
+		return;
+	n = len < n ? len : n;
+	memcpy(p->told + p->n_told, bytes, n);
+	p->n_told += n;
+	memcpy(&st, p->told, sizeof(st));
+	if (p->n_told < sizeof(st) ||
+		(st.tag_len <= PROTO_TAG_MAX && p->n_told < sizeof(st) + st.tag_len))
+		return;
+	p->pid = st.pid;
+	if (p->attached) {
+		p->pty = st.flags & PROTO_STARTED_PTY;
+		p->has_stdin = st.flags & PROTO_STARTED_STDIN;
+	}
+	if (!p->tag && st.tag_len && st.tag_len <= PROTO_TAG_MAX)
+		p->tag = strndup((const char *)p->told + sizeof(st), st.tag_len);
+	p->refs++;
+	process_started(p);
+	seekers_go(p, NULL);
+	process_release(p);
+}
+
 static size_t process_data(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
 {
 	struct envd_process *p = user;
 	size_t at = 0;
 
+	if (channel == PROTO_RESULT)
+		process_told(p, bytes, len);
 	if (channel != PROTO_OUT && channel != PROTO_ERR)
 		return len;
-	process_started(p);
 	while (at < len) {
 		size_t n = len - at < LIMIT_ENVD_CHUNK ? len - at : LIMIT_ENVD_CHUNK;
 
@@ -457,34 +465,19 @@ static void process_guard(void *user)
 
 /* ---- the start ---------------------------------------------------------------------------- */
 
-static void probe_done(void *user, const struct guest_reply *reply)
-{
-	struct envd_process *p = user;
-
-	if (!reply->error)
-		process_started(p);
-	process_release(p);
-}
-
-static void process_probe(struct envd_process *p, struct guest *g)
-{
-	static const struct guest_stream_ops ops = {.done = probe_done};
-
-	p->refs++;
-	if (guest_request(g, PROTO_INFO, NULL, 0, &ops, p))
-		return;
-	p->refs--;
-	process_started(p); /* no stream is left: trust it */
-}
-
 static void put_spec(
 	struct proto_out *o, const struct envd_target *t, const struct envd_process_spec *spec)
 {
-	for (size_t i = 0; i < spec->n_argv; i++)
-		proto_put_str(o, PROTO_T_ARG, spec->argv[i]);
+	for (size_t i = 0; !spec->shell && i < spec->argv->n; i++)
+		proto_put_str(o, PROTO_T_ARG, spec->argv->items[i]);
 	if (spec->shell)
 		proto_put_str(o, PROTO_T_SHELL, spec->shell);
 	envd_put_env(o, PROTO_T_ENV, spec->env);
+	for (size_t i = 0; i < spec->env_bytes->n; i++)
+		proto_put_str(o, PROTO_T_ENV, spec->env_bytes->items[i]);
+	proto_put_bool(o, PROTO_T_KEEP, 1);
+	if (*spec->tag)
+		proto_put_str(o, PROTO_T_TAG, spec->tag);
 	if (*spec->cwd)
 		proto_put_str(o, PROTO_T_CWD, spec->cwd);
 	if (*spec->user)
@@ -505,42 +498,98 @@ static void put_spec(
 	}
 }
 
-struct envd_process *envd_process_start(struct envd_call *c, const struct envd_target *t,
-	const struct envd_process_spec *spec, const struct envd_reader_ops *ops)
+/* A stream of the guest, and the command that it is. NULL: the error was answered. */
+static struct envd_process *process_new(
+	struct envd_call *c, enum proto_type type, const struct proto_out *o, const char *tag)
 {
-	cleanup_free uint8_t *buf = malloc(PROTO_BODY_MAX);
-	struct proto_out o = {.buf = buf, .max = PROTO_BODY_MAX};
 	struct envd_process *p = calloc(1, sizeof(*p));
 
-	if (!buf || !p)
+	if (!p)
 		abort();
-	put_spec(&o, t, spec);
 	p->w = c->w;
 	p->refs = 2;
-	p->s = envd_request(c, PROTO_EXEC, &o, &process_ops, p);
+	p->s = envd_request(c, type, o, &process_ops, p);
 	if (!p->s) {
 		free(p);
 		return NULL;
 	}
 	envd_hold(p->w);
 	snprintf(p->id, sizeof(p->id), "%s", c->id);
-	p->tag = *spec->tag ? strdup(spec->tag) : NULL;
-	p->config = config_copy(spec->config);
-	p->timeout_ms = spec->timeout_ms;
-	p->limit[PROTO_OUT] = spec->limit_out;
-	p->limit[PROTO_ERR] = spec->limit_err;
-	p->pty = spec->rows && spec->cols;
-	p->has_stdin = spec->has_stdin;
-	p->keep = spec->keep;
+	p->tag = tag && *tag ? strdup(tag) : NULL;
+	p->limit[PROTO_OUT] = p->limit[PROTO_ERR] = UINT64_MAX;
 	process_link(p);
 	/* from here on the stream is the process's: not the call, which may go before it */
-	envd_process_follow(p, c, ops);
 	envd_call_release(c);
-	p->guard = loop_timer(p->w->loop,
-		clock_deadline((int64_t)(spec->timeout_ms + LIMIT_ENVD_GRACE_MS)), process_guard,
-		p);
-	process_probe(p, t->guest);
-	envd_kick(p->w, p->id);
-	process_release(p);
 	return p;
+}
+
+struct envd_process *envd_process_start(struct envd_call *c, const struct envd_target *t,
+	const struct envd_process_spec *spec, const struct envd_reader_ops *ops)
+{
+	cleanup_free uint8_t *buf = malloc(PROTO_BODY_MAX);
+	struct proto_out o = {.buf = buf, .max = PROTO_BODY_MAX};
+	struct envd_process *p;
+
+	if (!buf)
+		abort();
+	put_spec(&o, t, spec);
+	if (o.failed) {
+		envd_fail(c, ENVD_INVALID,
+			"the arguments and variables of the command have more than %u bytes "
+			"together: "
+			"put some into a file, or send them to standard input",
+			PROTO_BODY_MAX);
+		return NULL;
+	}
+	envd_call_hold(c);
+	p = process_new(c, PROTO_EXEC, &o, spec->tag);
+	if (p) {
+		p->timeout_ms = spec->timeout_ms;
+		p->limit[PROTO_OUT] = spec->limit_out;
+		p->limit[PROTO_ERR] = spec->limit_err;
+		p->pty = spec->rows && spec->cols;
+		p->has_stdin = spec->has_stdin;
+		envd_process_follow(p, c, ops);
+		p->guard = loop_timer(p->w->loop,
+			clock_deadline((int64_t)(spec->timeout_ms + LIMIT_ENVD_GRACE_MS)),
+			process_guard, p);
+		envd_kick(p->w, p->id);
+		process_release(p);
+	}
+	envd_call_release(c);
+	return p;
+}
+
+void envd_process_seek(struct envd_call *c, uint32_t pid, const char *tag,
+	void (*fn)(struct envd_call *c, struct envd_process *p))
+{
+	struct envd_process *p = process_find(c->w, c->id, pid, tag);
+	uint8_t buf[PROTO_TAG_MAX + 64];
+	struct proto_out o = {.buf = buf, .max = sizeof(buf)};
+	struct envd_seeker *k;
+
+	if (p && p->started) {
+		fn(c, p);
+		return;
+	}
+	envd_call_hold(c);
+	if (!p) {
+		if (tag)
+			proto_put_str(&o, PROTO_T_TAG, tag);
+		else
+			proto_put_u32(&o, PROTO_T_PID, pid);
+		p = process_new(c, PROTO_ATTACH, &o, tag);
+		if (!p) {
+			envd_call_release(c);
+			return;
+		}
+		p->pid = tag ? 0 : pid;
+		p->attached = true;
+		process_release(p);
+	}
+	k = calloc(1, sizeof(*k));
+	if (!k)
+		abort();
+	*k = (struct envd_seeker){.c = c, .fn = fn, .next = p->seekers};
+	p->seekers = k;
 }

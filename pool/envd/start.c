@@ -5,9 +5,8 @@
  * envelopes; the others are plain requests. What E2B's envd does not have stands beside its fields
  * only where it happened: "timedOut", "oom" and "cut" of an end.
  *
- * Other than there, a command is killed when the client that started it goes, unless it has a tag:
- * what has a name can be found again. Every command has a time limit (Connect-Timeout-Ms, else the
- * template's).
+ * A command goes on when the client that started it goes, and Connect follows it again. Every command has
+ * a time limit (Connect-Timeout-Ms, else the template's).
  */
 #include "pool/envd/envd_private.h"
 
@@ -19,6 +18,8 @@
 
 #include "common/base64.h"
 
+#define PTY_ROWS 24
+#define PTY_COLS 80
 #define KEEPALIVE_MS 30000 /* also how soon a client that has gone is noticed */
 
 struct start_call {
@@ -139,44 +140,28 @@ static void start_beat(struct envd_call *c)
 
 /* ---- Start -------------------------------------------------------------------------------- */
 
-/* {"process": {cmd, args}}: *@ret_argv is an array, of borrowed strings, for the caller to free. */
-static int start_argv(
-	struct envd_call *c, const json_t *process, const char ***ret_argv, size_t *ret_n)
+/* {"process": {cmd, args}}, or {"process": {argvBase64}}. */
+static int start_argv(struct envd_call *c, const json_t *process, struct envd_words *words)
 {
-	const json_t *args = json_object_get(process, "args"), *value;
-	size_t n = json_array_size(args), i;
+	const json_t *coded = json_object_get(process, "argvBase64");
 	const char *cmd;
-	const char **argv;
 
 	if (envd_string(c, process, "cmd", &cmd) < 0)
 		return -EINVAL;
-	if (!*cmd || (args && !json_is_null(args) && !json_is_array(args)) ||
-		n >= LIMIT_EXEC_ARGS) {
+	if (!*cmd == !json_array_size(coded)) {
 		envd_fail(c, ENVD_INVALID,
-			!*cmd ? "process.cmd: the program to run is needed"
-			      : "process.args: must be an array of at most %d strings",
-			LIMIT_EXEC_ARGS - 1);
+			"process.cmd: the program to run is needed (or process.argvBase64 in its "
+			"place)");
 		return -EINVAL;
 	}
-	argv = calloc(n + 1, sizeof(*argv));
-	if (!argv)
-		abort();
-	argv[0] = cmd;
-	json_array_foreach(args, i, value)
-	{
-		argv[i + 1] = json_string_value(value);
-		if (argv[i + 1] && strlen(argv[i + 1]) == json_string_length(value))
-			continue;
-		free(argv);
-		envd_fail(c, ENVD_INVALID, "process.args: strings are needed, without a NUL");
-		return -EINVAL;
-	}
-	*ret_argv = argv;
-	*ret_n = n + 1;
-	return 0;
+	if (*cmd)
+		envd_words_put(words, cmd);
+	return *cmd
+		? envd_words_add(c, "process.args", json_object_get(process, "args"), false, words)
+		: envd_words_add(c, "process.argvBase64", coded, true, words);
 }
 
-/* {"pty": {"size": {rows, cols}}}: 0 and 0 where there is none. */
+/* {"pty": {"size": {rows, cols}}}: 0 and 0 where there is none. A terminal of 0 by 0 is an ordinary one. */
 static int start_size(
 	struct envd_call *c, const json_t *pty, unsigned *ret_rows, unsigned *ret_cols)
 {
@@ -187,20 +172,13 @@ static int start_size(
 	*ret_rows = *ret_cols = 0;
 	if (!pty || json_is_null(pty))
 		return 0;
-	if (rows < 1 || cols < 1 || rows > UINT16_MAX || cols > UINT16_MAX) {
-		envd_fail(c, ENVD_INVALID, "pty.size: rows and cols are from 1 to %d", UINT16_MAX);
+	if (rows < 0 || cols < 0 || rows > UINT16_MAX || cols > UINT16_MAX) {
+		envd_fail(c, ENVD_INVALID, "pty.size: rows and cols are from 0 to %d", UINT16_MAX);
 		return -EINVAL;
 	}
-	*ret_rows = (unsigned)rows;
-	*ret_cols = (unsigned)cols;
+	*ret_rows = rows ? (unsigned)rows : PTY_ROWS;
+	*ret_cols = cols ? (unsigned)cols : PTY_COLS;
 	return 0;
-}
-
-static int start_cwd(
-	struct envd_call *c, const char *cwd, const char *user, char ret[PROTO_PATH_MAX + 1])
-{
-	ret[0] = '\0';
-	return *cwd ? envd_path(c, cwd, user, ret) : 0;
 }
 
 static void start_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
@@ -209,10 +187,10 @@ static void start_start(struct envd_call *c, const struct envd_target *t, const 
 	const json_t *process = json_object_get(body, "process");
 	const json_t *has_in = json_object_get(body, "stdin");
 	char user[LIMIT_USER + 1], cwd[PROTO_PATH_MAX + 1];
-	struct envd_process_spec spec = {.cwd = cwd, .user = user, .config = process};
-	cleanup_free const char **argv = NULL;
+	cleanup_envd_words struct envd_words words = {0}, env_bytes = {0};
+	struct envd_process_spec spec = {
+		.argv = &words, .cwd = cwd, .user = user, .env_bytes = &env_bytes};
 	cleanup_json json_t *env = NULL;
-	const char *text;
 	uint64_t asked;
 
 	if (!json_is_object(process)) {
@@ -220,26 +198,24 @@ static void start_start(struct envd_call *c, const struct envd_target *t, const 
 		return;
 	}
 	if (envd_user(c, user) < 0 || envd_timeout_header(c, &asked) < 0 ||
-		start_argv(c, process, &argv, &spec.n_argv) < 0 ||
-		envd_string(c, process, "cwd", &text) < 0 || start_cwd(c, text, user, cwd) < 0 ||
+		start_argv(c, process, &words) < 0 ||
+		envd_env_bytes(c, "process.envsBase64", json_object_get(process, "envsBase64"),
+			&env_bytes) < 0 ||
+		envd_cwd(c, process, "cwd", "cwdBase64", user, cwd) < 0 ||
 		envd_string(c, body, "tag", &spec.tag) < 0 ||
 		start_size(c, json_object_get(body, "pty"), &spec.rows, &spec.cols) < 0)
 		return;
 	env = envd_env(c, t, json_object_get(process, "envs"));
 	if (!env)
 		return;
-	if (strlen(spec.tag) > LIMIT_ENVD_TAG ||
-		(*spec.tag && envd_process_find(c->w, c->id, 0, spec.tag))) {
-		envd_fail(c, ENVD_EXISTS, "tag: %.100s is longer than %d bytes, or in use",
-			spec.tag, LIMIT_ENVD_TAG);
+	if (strlen(spec.tag) > PROTO_TAG_MAX) {
+		envd_fail(c, ENVD_INVALID, "tag: longer than %u bytes", PROTO_TAG_MAX);
 		return;
 	}
-	spec.argv = argv;
 	spec.env = env;
 	spec.timeout_ms = envd_timeout(t, asked);
 	spec.limit_out = spec.limit_err = t->output_bytes ? t->output_bytes : LIMIT_ENVD_STREAM;
 	spec.has_stdin = spec.rows || !json_is_false(has_in);
-	spec.keep = *spec.tag;
 	s->p = envd_process_start(c, t, &spec, &start_ops);
 	if (s->p)
 		start_beat(c);
@@ -247,51 +223,69 @@ static void start_start(struct envd_call *c, const struct envd_target *t, const 
 
 /* ---- those that name a running one -------------------------------------------------------- */
 
-static struct envd_process *selected(struct envd_call *c, const json_t *body)
+/* Such a request while the guest is asked for the command. */
+struct named_call {
+	struct envd_call call;
+	json_t *body;
+};
+
+static void named_destroy(struct envd_call *c)
+{
+	json_decref(((struct named_call *)c)->body);
+}
+
+static const json_t *named_body(const struct envd_call *c)
+{
+	return ((const struct named_call *)c)->body;
+}
+
+static void select_process(struct envd_call *c, const json_t *body,
+	void (*fn)(struct envd_call *c, struct envd_process *p))
 {
 	const json_t *selector = json_object_get(body, "process");
 	const json_t *pid = json_object_get(selector, "pid");
 	const char *tag = json_string_value(json_object_get(selector, "tag"));
 	json_int_t n = json_integer_value(pid);
-	struct envd_process *p = NULL;
 
-	if (tag || (n > 0 && n <= UINT32_MAX))
-		p = envd_process_find(c->w, c->id, (uint32_t)n, tag);
-	if (p)
-		return p;
-	if (tag)
-		envd_fail(c, ENVD_NOT_FOUND, "no command with the tag %.100s runs", tag);
-	else if (pid)
+	if (tag ? !*tag || strlen(tag) > PROTO_TAG_MAX : !pid)
+		envd_fail(c, ENVD_INVALID, "process: {\"pid\": …} or {\"tag\": …} is needed");
+	else if (!tag && (n <= 0 || n > UINT32_MAX))
 		envd_fail(c, ENVD_NOT_FOUND, "no command with the number %lld runs", (long long)n);
 	else
-		envd_fail(c, ENVD_INVALID, "process: {\"pid\": …} or {\"tag\": …} is needed");
-	return NULL;
+		envd_process_seek(c, (uint32_t)n, tag, fn);
 }
 
-static void connect_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
+static void named_select(struct envd_call *c, const json_t *body,
+	void (*fn)(struct envd_call *c, struct envd_process *p))
+{
+	((struct named_call *)c)->body = json_incref((json_t *)body);
+	select_process(c, body, fn);
+}
+
+static void connect_found(struct envd_call *c, struct envd_process *p)
 {
 	struct start_call *s = (struct start_call *)c;
-	struct envd_process *p = selected(c, body);
 
-	(void)t;
-	if (!p || !envd_process_follow(p, c, &start_ops))
+	if (!envd_process_follow(p, c, &start_ops))
 		return;
 	s->p = p;
 	start_beat(c);
 }
 
-static void input_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
+static void connect_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
-	const json_t *input = json_object_get(body, "input");
+	(void)t;
+	select_process(c, body, connect_found);
+}
+
+static void input_found(struct envd_call *c, struct envd_process *p)
+{
+	const json_t *input = json_object_get(named_body(c), "input");
 	const json_t *plain = json_object_get(input, "stdin"), *pty = json_object_get(input, "pty");
 	const json_t *value = plain ? plain : pty;
-	struct envd_process *p = selected(c, body);
 	uint8_t *bytes;
 	size_t len;
 
-	(void)t;
-	if (!p)
-		return;
 	if (!json_is_string(value) || (plain && pty) ||
 		!envd_base64_decode(
 			json_string_value(value), json_string_length(value), &bytes, &len)) {
@@ -312,13 +306,14 @@ static void input_start(struct envd_call *c, const struct envd_target *t, const 
 			envd_process_pid(p), LIMIT_ENVD_INPUTS);
 }
 
-static void close_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
+static void input_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
-	struct envd_process *p = selected(c, body);
-
 	(void)t;
-	if (!p)
-		return;
+	named_select(c, body, input_found);
+}
+
+static void close_found(struct envd_call *c, struct envd_process *p)
+{
 	if (envd_process_is_pty(p))
 		envd_fail(c, ENVD_PRECONDITION,
 			"the command %u has a terminal: its input ends with the byte 4 (Ctrl-D)",
@@ -328,6 +323,12 @@ static void close_start(struct envd_call *c, const struct envd_target *t, const 
 	else if (envd_process_input(p, c, NULL, 0, true) < 0)
 		envd_fail(c, ENVD_EXHAUSTED, "the command %u does not read: %d inputs wait already",
 			envd_process_pid(p), LIMIT_ENVD_INPUTS);
+}
+
+static void close_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
+{
+	(void)t;
+	named_select(c, body, close_found);
 }
 
 /* SIGNAL_SIGTERM, SIGNAL_SIGKILL or a number. 0: none. */
@@ -350,30 +351,27 @@ static int signal_number(const json_t *value)
 	return n >= 1 && n <= 64 ? (int)n : 0;
 }
 
-static void signal_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
+static void signal_found(struct envd_call *c, struct envd_process *p)
 {
-	struct envd_process *p = selected(c, body);
-	int sig = signal_number(json_object_get(body, "signal"));
-
-	(void)t;
-	if (!p)
-		return;
-	if (!sig) {
-		envd_fail(c, ENVD_INVALID,
-			"signal: SIGNAL_SIGTERM, SIGNAL_SIGKILL or a number from 1 to 64");
-		return;
-	}
-	envd_process_signal(p, sig);
+	envd_process_signal(p, signal_number(json_object_get(named_body(c), "signal")));
 	envd_reply(c, 200, json_object());
 }
 
-static void update_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
+static void signal_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
-	struct envd_process *p = selected(c, body);
+	(void)t;
+	if (signal_number(json_object_get(body, "signal")))
+		named_select(c, body, signal_found);
+	else
+		envd_fail(c, ENVD_INVALID,
+			"signal: SIGNAL_SIGTERM, SIGNAL_SIGKILL or a number from 1 to 64");
+}
+
+static void update_found(struct envd_call *c, struct envd_process *p)
+{
 	unsigned rows, cols;
 
-	(void)t;
-	if (!p || start_size(c, json_object_get(body, "pty"), &rows, &cols) < 0)
+	if (start_size(c, json_object_get(named_body(c), "pty"), &rows, &cols) < 0)
 		return;
 	if (rows && !envd_process_is_pty(p)) {
 		envd_fail(c, ENVD_PRECONDITION, "the command %u has no terminal",
@@ -385,22 +383,24 @@ static void update_start(struct envd_call *c, const struct envd_target *t, const
 	envd_reply(c, 200, json_object());
 }
 
+static void update_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
+{
+	(void)t;
+	named_select(c, body, update_found);
+}
+
 static void list_start(struct envd_call *c, const struct envd_target *t, const json_t *body)
 {
-	json_t *list = json_array();
-
 	(void)t;
 	(void)body;
-	for (struct envd_process *p = envd_process_next(c->w, c->id, NULL); p;
-		p = envd_process_next(c->w, c->id, p))
-		json_array_append_new(list, envd_process_info(p));
-	envd_reply(c, 200, json_pack("{s:o}", "processes", list));
+	envd_process_list(c);
 }
 
 #define UNARY(name, fn)                                                                            \
 	{                                                                                          \
 		.method = "POST", .path = "/process.Process/" name, .style = ENVD_UNARY,           \
-		.body = true, .size = sizeof(struct envd_call), .start = (fn)                      \
+		.body = true, .size = sizeof(struct named_call), .start = (fn),                    \
+		.destroy = named_destroy                                                           \
 	}
 #define STREAM(name, fn)                                                                           \
 	{                                                                                          \

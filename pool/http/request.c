@@ -71,7 +71,8 @@ static bool parse_query(struct http_request *rq, char *query)
 struct framing {
 	unsigned lengths, encodings, hosts;
 	const char *length, *encoding;
-	const char *end; /* behind the field that was seen last; NULL: none was, or it says nothing */
+	const char
+		*end; /* behind the field that was seen last; NULL: none was, or it says nothing */
 	bool in_a_row; /* the fields lie in MHD's buffer as they came */
 	bool broken; /* a field that is none */
 };

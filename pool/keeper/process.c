@@ -331,8 +331,8 @@ static int make_shell(struct keeper_process *k, const struct keeper_start *start
 		k->l, machine_pidfd(sandbox_machine(k->sb)), POLLIN, machine_ended, k, err);
 	if (!k->on_machine)
 		return -EIO;
-	k->on_monitor = loop_add(k->l, machine_event_fd(sandbox_machine(k->sb)), POLLIN,
-		monitor_said, k, err);
+	k->on_monitor = loop_add(
+		k->l, machine_event_fd(sandbox_machine(k->sb)), POLLIN, monitor_said, k, err);
 	return k->on_monitor ? 0 : -EIO;
 }
 

@@ -82,26 +82,22 @@ static int fill_now(
 	bool is_data, whole;
 	int r;
 
-	whole = image_run_end(p->img, start, &is_data) >= end && is_data;
+	whole = image_run_end(p->img, start, end, &is_data) >= end && is_data;
 	if (!whole) {
 		r = image_read_frame(p->img, start, w->frame, err);
 		if (r < 0)
 			return r;
 	}
 	for (uint64_t at = start, next; at < end; at = next) {
-		uint64_t stop;
-
-		next = image_run_end(p->img, at, &is_data);
-		stop = next < end ? next : end;
-		next = stop;
+		next = image_run_end(p->img, at, end, &is_data);
 		if (!is_data)
 			continue;
-		r = populate(p, at, stop, err);
+		r = populate(p, at, next, err);
 		if (r < 0)
 			return r;
 		if (!whole)
-			memcpy(p->map + at, w->frame + (at - start), stop - at);
-		data += stop - at;
+			memcpy(p->map + at, w->frame + (at - start), next - at);
+		data += next - at;
 	}
 	if (whole) {
 		r = image_read_frame(p->img, start, p->map + start, err);
@@ -177,10 +173,8 @@ static bool take_frame(struct fill_all *all, uint64_t *ret)
 
 	pthread_mutex_lock(&all->lock);
 	while (!found && all->result == 0 && all->next < p->bytes) {
-		uint64_t end = image_run_end(p->img, all->next, &data);
-
-		if (!data) {
-			all->next = end;
+		if (!image_page_has_data(p->img, all->next)) {
+			all->next = image_run_end(p->img, all->next, p->bytes, &data);
 			continue;
 		}
 		*ret = all->next;

@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "common/clock.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/sock.h"
@@ -27,7 +28,9 @@
 #include "restore/pager/uffd.h"
 
 #define BATCHES 8 /* read in one turn before others have theirs */
-#define AGAINS 64 /* of EAGAIN without an event, before the fault is sent round again */
+#define TURN_NS 10000000 /* to take in a removal of all memory takes a tenth of that */
+#define AGAINS                                                                                     \
+	64 /* answers refused with EAGAIN in one turn, before its faults are sent round again */
 
 struct pager_machine *pager_machine_new(int sock)
 {
@@ -168,6 +171,19 @@ static const struct pager_region *region_at(const struct pager_machine *m, uint6
 	return NULL;
 }
 
+void bits_fill(uint64_t *map, uint64_t from, uint64_t to, bool value)
+{
+	while (from < to) {
+		uint64_t end = (from / 64 + 1) * 64, bits;
+
+		if (end > to)
+			end = to;
+		bits = (end - from == 64 ? UINT64_MAX : (1ULL << (end - from)) - 1) << from % 64;
+		map[from / 64] = value ? map[from / 64] | bits : map[from / 64] & ~bits;
+		from = end;
+	}
+}
+
 static void remove_pages(struct pager_machine *m, uint64_t from, uint64_t to)
 {
 	for (unsigned i = 0; i < m->n_regions; i++) {
@@ -177,11 +193,13 @@ static void remove_pages(struct pager_machine *m, uint64_t from, uint64_t to)
 
 		if (b > g->end - g->start)
 			b = g->end - g->start;
-		for (uint64_t at = a / IMAGE_PAGE * IMAGE_PAGE; at < b; at += IMAGE_PAGE) {
-			bit_set(m->removed, (g->start + at) / IMAGE_PAGE);
-			bit_clear(m->mapped, (g->start + at) / IMAGE_PAGE);
-			m->any_removed = true;
-		}
+		a = (g->start + a) / IMAGE_PAGE;
+		b = (g->start + b + IMAGE_PAGE - 1) / IMAGE_PAGE;
+		if (a >= b)
+			continue;
+		bits_fill(m->removed, a, b, true);
+		bits_fill(m->mapped, a, b, false);
+		m->any_removed = true;
 	}
 }
 
@@ -342,7 +360,7 @@ static void serve_fault(struct pager *p, struct pager_worker *w, struct pager_ma
 		doom(p, m, &err);
 		return;
 	}
-	for (int again = 0;;) {
+	for (;;) {
 		enum uffd_result r;
 
 		kind = kind_of(p, m, offset);
@@ -372,11 +390,10 @@ static void serve_fault(struct pager *p, struct pager_worker *w, struct pager_ma
 		if (r == UFFD_AGAIN) {
 			ssize_t n = pager_machine_read(m);
 
-			if (n < 0)
-				again = AGAINS;
-			else if (n == 0)
+			/* one that goes on removing pages must not keep us from its siblings */
+			if (n == 0)
 				sched_yield();
-			if (n > 0 || ++again < AGAINS)
+			if (n >= 0 && ++m->refusals < AGAINS && clock_now_ns() < m->turn_ends)
 				continue;
 		}
 		/* not now: it is woken, faults again, and comes back in its turn */
@@ -400,11 +417,18 @@ static void serve_queue(struct pager *p, struct pager_worker *w, struct pager_ma
 	}
 }
 
+static void turn_begin(struct pager_machine *m)
+{
+	m->refusals = 0;
+	m->turn_ends = clock_now_ns() + TURN_NS;
+}
+
 bool pager_machine_faults(struct pager *p, struct pager_worker *w, struct pager_machine *m)
 {
 	bool again;
 
 	pthread_mutex_lock(&m->turn);
+	turn_begin(m);
 	for (int i = 0; i < BATCHES && !m->ended; i++) {
 		ssize_t n = pager_machine_read(m);
 
@@ -413,7 +437,7 @@ bool pager_machine_faults(struct pager *p, struct pager_worker *w, struct pager_
 		if (n <= 0 && m->n_queue == 0)
 			break;
 		serve_queue(p, w, m);
-		if (n < PAGER_MSGS)
+		if (n < PAGER_MSGS || clock_now_ns() >= m->turn_ends)
 			break;
 	}
 	again = !m->ended;
@@ -453,6 +477,7 @@ bool pager_machine_between(struct pager *p, struct pager_worker *w, struct pager
 {
 	if (pager_machine_read(m) < 0)
 		return false;
+	turn_begin(m);
 	serve_queue(p, w, m);
 	return !m->ended;
 }

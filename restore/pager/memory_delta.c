@@ -99,9 +99,7 @@ static int walk_piece(struct memory_delta *d, const struct memory_delta_piece *p
 		const uint8_t *bytes = NULL;
 		bool data;
 
-		next = image_run_end(d->img, at, &data);
-		if (next > end)
-			next = end;
+		next = image_run_end(d->img, at, end, &data);
 		if (data && at >= w->end) {
 			uint64_t len;
 

@@ -6,7 +6,8 @@
  * whoever gets the event has that descriptor to himself until he arms it again. So one machine
  * never holds more than one thread with faults (a monitor that a guest has taken over can make its
  * own answers slow, but not its siblings'), and within a machine order is plain. To give a machine the pages of
- * its own may take long, so such an attach has a thread for itself. Idle workers fill the working set's
+ * its own may take long, so such attaches have threads of their own, and where there are many they wait for one.
+ * Idle workers fill the working set's
  * frames. Frames are filled once, whoever needs them first (pager_fill.c).
  *
  * A machine leaves when its end of the socket closes: only then is its userfaultfd closed here.
@@ -231,12 +232,23 @@ struct apart {
 	struct pager_machine *machine;
 };
 
-static void apart_end(struct pager *p)
+/* The next that waits; NULL: none, and the caller's thread counts no more. */
+static struct pager_machine *apart_next(struct pager *p)
 {
+	struct pager_machine *m;
+
 	pthread_mutex_lock(&p->lock);
-	p->n_apart--;
-	pthread_cond_broadcast(&p->apart_done);
+	m = p->stopping ? NULL : p->apart;
+	if (m) {
+		p->apart = m->apart_next;
+		if (!p->apart)
+			p->apart_last = &p->apart;
+	} else {
+		p->n_apart--;
+		pthread_cond_broadcast(&p->apart_done);
+	}
 	pthread_mutex_unlock(&p->lock);
+	return m;
 }
 
 static void *apart_main(void *arg)
@@ -244,42 +256,54 @@ static void *apart_main(void *arg)
 	struct apart *a = arg;
 	struct pager *p = a->worker.pager;
 
-	serve_socket(p, &a->worker, a->machine);
+	for (struct pager_machine *m = a->machine; m; m = apart_next(p))
+		serve_socket(p, &a->worker, m);
 	free(a->worker.frame);
 	free(a);
-	apart_end(p);
 	return NULL;
 }
 
-/* In a thread of its own; false: there is none for it now. */
-static bool serve_socket_apart(struct pager *p, struct pager_machine *m)
+/* With the lock, so that it does not end before it counts. */
+static bool apart_start(struct pager *p, struct pager_machine *m)
 {
 	struct apart *a = calloc(1, sizeof(*a));
 	pthread_attr_t attr;
 	pthread_t id;
 	struct err err;
-	bool room;
+	bool started;
 
-	pthread_mutex_lock(&p->lock);
-	room = a && p->n_apart < PAGER_APART_MAX;
-	p->n_apart += room;
-	pthread_mutex_unlock(&p->lock);
-	if (!room) {
-		free(a);
+	if (!a)
 		return false;
-	}
 	a->machine = m;
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	room = pager_worker_init(&a->worker, p, &err) == 0 &&
+	started = pager_worker_init(&a->worker, p, &err) == 0 &&
 		pthread_create(&id, &attr, apart_main, a) == 0;
 	pthread_attr_destroy(&attr);
-	if (room)
+	if (started)
 		return true;
 	free(a->worker.frame);
 	free(a);
-	apart_end(p);
 	return false;
+}
+
+/* In a thread of its own, or in one of those there are, after others. False: there is not even one. */
+static bool serve_socket_apart(struct pager *p, struct pager_machine *m)
+{
+	bool served;
+
+	pthread_mutex_lock(&p->lock);
+	served = p->n_apart < PAGER_APART_MAX && apart_start(p, m);
+	if (served) {
+		p->n_apart++;
+	} else if (p->n_apart) {
+		m->apart_next = NULL;
+		*p->apart_last = m;
+		p->apart_last = &m->apart_next;
+		served = true;
+	}
+	pthread_mutex_unlock(&p->lock);
+	return served;
 }
 
 static void dispatch(struct pager *p, struct pager_worker *w, uint64_t event)
@@ -390,6 +414,7 @@ int pager_new(struct image *img, const struct snapshot_ranges *wset, enum pager_
 	p->way = way;
 	p->bytes = image_raw_bytes(img);
 	p->memfd = p->epoll = p->stop_fd = p->idle_fd = -1;
+	p->apart_last = &p->apart;
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_mutex_init(&p->record_lock, NULL);
 	pthread_cond_init(&p->apart_done, NULL);
@@ -440,6 +465,7 @@ void pager_free(struct pager *p)
 		free(p->workers[i].frame);
 	}
 	pthread_mutex_lock(&p->lock);
+	p->stopping = true;
 	while (p->n_apart)
 		pthread_cond_wait(&p->apart_done, &p->lock);
 	pthread_mutex_unlock(&p->lock);

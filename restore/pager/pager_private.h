@@ -59,10 +59,13 @@ struct pager_machine {
 	bool any_removed;
 	struct uffd_msg queue[PAGER_QUEUE];
 	unsigned n_queue;
+	unsigned refusals; /* answers refused with EAGAIN, in this turn */
+	int64_t turn_ends; /* when others have theirs */
 	/* pages that it has for itself: pager_own.c */
 	struct memory_delta *own; /* NULL: none, or all are given */
 	uint64_t *own_pages; /* NULL: none */
 	uint8_t *own_frame; /* of a fault in one */
+	struct pager_machine *apart_next;
 	int own_in; /* a byte goes there when all are given; -1: said, or nobody asks */
 };
 
@@ -96,7 +99,10 @@ struct pager {
 	struct pager_machine **slots;
 	uint32_t n_slots, generation;
 	unsigned n_machines;
-	unsigned n_apart; /* threads that attach one machine each */
+	unsigned
+		n_apart; /* threads that attach one machine each, and then the next that waits for it */
+	struct pager_machine *apart, **apart_last; /* those that wait, with a reference each */
+	bool stopping; /* they wait for nothing */
 	pthread_cond_t apart_done;
 	struct err last_error;
 
@@ -134,6 +140,9 @@ static inline void bit_set(uint64_t *map, uint64_t i)
 {
 	map[i / 64] |= 1ULL << (i % 64);
 }
+
+/* Bits [@from, @to) of it become @value. */
+void bits_fill(uint64_t *map, uint64_t from, uint64_t to, bool value);
 
 static inline void bit_clear(uint64_t *map, uint64_t i)
 {

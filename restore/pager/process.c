@@ -407,10 +407,21 @@ static int loop(struct server *s)
 
 /* ---- the watchdog ---------------------------------------------------------------------------- */
 
-/* Wait for the pager's end and clear away its socket, if that name is still its. */
-static int keep(pid_t pager, int dir, const char *name, const struct stat *socket_file, int lock)
+/*
+ * Is nobody's socket at @name? A stamp of the file does not tell whose it is, since the next socket may have the same
+ * inode number. Asked with another type, the kernel tells of a socket (EPROTOTYPE) and connects to none.
+ */
+static bool is_stale(int dir, const char *name)
 {
-	struct stat now;
+	cleanup_free char *path = str_printf("/proc/self/fd/%d/%s", dir, name);
+	struct err err;
+
+	return sock_connect_packets(path, false, &err) == -ECONNREFUSED;
+}
+
+/* Wait for the pager's end and clear away its socket, if that name is not another's by now. */
+static int keep(pid_t pager, int dir, const char *name, int lock)
+{
 	int status = 1;
 
 	prctl(PR_SET_NAME, "parbake-pagerwd");
@@ -422,8 +433,7 @@ static int keep(pid_t pager, int dir, const char *name, const struct stat *socke
 		;
 	while (flock(lock, LOCK_EX) < 0 && errno == EINTR)
 		;
-	if (fstatat(dir, name, &now, AT_SYMLINK_NOFOLLOW) == 0 &&
-		now.st_dev == socket_file->st_dev && now.st_ino == socket_file->st_ino)
+	if (is_stale(dir, name))
 		unlinkat(dir, name, 0);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
@@ -435,10 +445,9 @@ static int fork_pager(const char *dir, const char *name, int *ret_lock, pid_t *r
 	cleanup_free char *lock_path = str_printf("%s/%s", dir, PAGERD_LOCK);
 	cleanup_fd int dirfd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	cleanup_fd int lock = open(lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	struct stat st;
 	pid_t pid, watchdog;
 
-	if (dirfd < 0 || lock < 0 || fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+	if (dirfd < 0 || lock < 0)
 		return -errno;
 	pid = fork();
 	if (pid != 0)
@@ -449,7 +458,7 @@ static int fork_pager(const char *dir, const char *name, int *ret_lock, pid_t *r
 	if (pid < 0)
 		_exit(1);
 	if (pid != 0)
-		_exit(keep(pid, dirfd, name, &st, lock));
+		_exit(keep(pid, dirfd, name, lock));
 	*ret_lock = steal_fd(&lock);
 	*ret_watchdog = watchdog;
 	return 0;

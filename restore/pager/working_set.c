@@ -40,7 +40,7 @@ static int add_frames(struct pager *p, uint64_t start, uint64_t end, uint64_t *s
 		uint64_t frame, bytes;
 		bool data;
 
-		next = image_run_end(p->img, at, &data);
+		next = image_run_end(p->img, at, end, &data);
 		if (!data)
 			continue;
 		image_frame_at(p->img, at, &frame, &bytes);
@@ -94,11 +94,9 @@ static int add_runs(struct pager *p, const struct snapshot_range *sorted, size_t
 
 		while (at < end) {
 			bool data;
-			uint64_t next = image_run_end(p->img, at, &data);
+			uint64_t next = image_run_end(p->img, at, end, &data);
 			int r;
 
-			if (next > end)
-				next = end;
 			r = add_run(p, (struct pager_run){.start = at, .end = next, .hole = !data},
 				&room, err);
 			if (r < 0)

@@ -79,7 +79,8 @@ is "$(status exec "$id" -- sh -c 'echo out; echo err >&2; exit 7' </dev/null)" 7
 is "$(cat "$scratch/out") $(cat "$scratch/err")" "out err" "and both streams"
 is "$(asked 'r["path"] + " " + str(r["body"]["argv"][0]) + " " + str(r["body"]["stream"])')" "/sandboxes/$id/exec sh True" "without input: one request"
 is "$(status exec "$id" -e A=1 -C / -u 7 --timeout 3s --shell 'echo $A; pwd' </dev/null)$(tr '\n' , <"$scratch/out")" "01,/," "env, cwd, shell"
-is "$(asked '[r["body"][k] for k in ("env","cwd","user","timeout_ms","cmd")]')" "[{'A': '1'}, '/', '7', 3000, 'echo \$A; pwd']" "are all asked for"
+is "$(asked '[r["body"][k] for k in ("env","cwd","timeout_ms","cmd")] + [r["headers"]["Authorization"]]')" \
+	"[{'A': '1'}, '/', 3000, 'echo \$A; pwd', 'Basic Nzo=']" "are all asked for"
 is "$(status exec "$id" -- sh -c 'kill -9 $$' </dev/null)" 137 "a signal"
 is "$(status exec "$id" -- /no/such </dev/null)" 127 "no such command"
 is "$(status exec "$id" --timeout 200ms -- sleep 30 </dev/null)" 124 "timed out"
@@ -97,6 +98,15 @@ is "$(status exec "$id")" 2 "no command"
 is "$(bash -c '"$0" exec "$1" -- echo hello >/dev/full </dev/null' "$parbake" "$id" 2>"$scratch/err"; echo $?)" 125 "a full disk behind standard output"
 like "$(cat "$scratch/err")" "No space left" "is told"
 
+# what is no UTF-8 arrives as it was typed: arguments, a shell line, variables, a directory; with input and without
+odd=$'caf\xe9 \xff' # not UTF-8
+mkdir "$scratch/$odd"
+for input in /dev/null "$scratch/pool.sock.log"; do
+	is "$(p exec "$id" -C "$scratch/$odd" -e "ODD=$odd" -- sh -c 'printf "%s|%s|%s" "$1" "$ODD" "${PWD##*/}"' sh "$odd" <"$input" | od -An -c)" \
+		"$(printf '%s|%s|%s' "$odd" "$odd" "$odd" | od -An -c)" "bytes of arguments, variables and a directory${input##*/}"
+	is "$(p exec "$id" --shell "printf '%s' '$odd'" <"$input" | od -An -c)" "$(printf '%s' "$odd" | od -An -c)" "and of a shell line${input##*/}"
+done
+
 # exec with input
 is "$(printf 'one\ntwo\n' | p exec "$id" -- wc -l | tr -d ' ')" 2 "standard input"
 head -c 700000 /bin/bash >"$scratch/in"
@@ -108,8 +118,15 @@ is "$(echo x | p exec "$id" -e B=2 --shell 'echo $B')" 2 "shell and env"
 echo 'stty size; test -t 0 && echo terminal; exit 4' | p exec "$id" -it -- sh >"$scratch/out" 2>"$scratch/err"
 is $? 4 "a terminal: the status"
 like "$(cat "$scratch/out")" '^terminal' "is one"
+is "$(printf abc | p exec "$id" -it -- cat)$?" abcabc0 "input that ends within a line ends"
+is "$(printf 'abc\n' | p exec "$id" -it -- cat | tr -d '\r' | tr '\n' ,)$?" abc,abc,0 "as one that ends behind it"
+is "$(head -c 6000 /dev/zero | tr '\0' x | p exec "$id" -it -- wc -c 2>"$scratch/err" | tail -n 1 | tr -dc 0-9)$?" 40950 "a line too long for a terminal is cut"
+like "$(cat "$scratch/err")" "a line of the input is longer than 4095 bytes" "and that is said"
+is "$(status exec "$id" -i -- cat <"$scratch")" 125 "input that cannot be read"
+like "$(cat "$scratch/err")" "read standard input: Is a directory" "is an error, not an end"
 python3 "$top/tests/cli/terminal.py" "$parbake" "$id" >"$scratch/tty.out" 2>&1
 is "$(tail -n 1 "$scratch/tty.out" | tr -d '\r')" "24x80 then 30x100, raw, restored" "from a terminal: sizes, raw mode, put back"
+is "$(python3 "$top/tests/cli/terminal.py" "$parbake" "$id" piped 2>&1 | tail -n 1 | tr -d '\r')" "24x80 then 30x100, raw, restored" "where its output goes into a pipe, too"
 
 # cp, code
 echo content >"$scratch/f"
@@ -125,6 +142,10 @@ is "$(status cp "$scratch/f" "$id:a b&c=ü?")$(asked 'r["query"]["path"]')" "0a 
 is "$(status cp "$scratch/empty" "$id:e")$(status cp "$id:e" "$scratch/e")$(stat -c %s "$scratch/e")" 000 "an empty file"
 is "$(status cp "$id:/none" "$scratch/none")" 1 "a file that is not there"
 ok "leaves none here" test ! -e "$scratch/none"
+truncate -s 64M "$scratch/shrinks"
+is "$(status cp "$scratch/shrinks" "badcut:$scratch/shrinks")" 1 "a file that shrinks while it is sent"
+like "$(cat "$scratch/err")" "became shorter while it was read" "is told so"
+is "$(status cp /proc/self/status "$id:s")" 1 "one that does not tell its size"
 is "$(status cp "badcut:/tmp/g" "$scratch/back2")" 1 "a file that is cut"
 ok "is not kept" test ! -e "$scratch/back2"
 is "$(find "$scratch" -name '.tmp-*' | wc -l)" 0 "nor a part of it"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A parbake whose creates are random numbers: `fake_bench.py bench create TEMPLATE -n N --mode M … --save FILE`.
 
-FAKE_SLOWER=0.1   10 % slower; a template named "slow" is too, --own-pager 50 %
+FAKE_SLOWER=0.1   10 % slower; a template named "slow", or as FAKE_SLOW_TEMPLATE says, is too; --own-pager 50 %
 FAKE_FAILS=0.2    that share of creates fails
 FAKE_BROKEN=1     no document at all, status 1
 FAKE_SEED=FILE    a counter there is the seed, so that every run differs and every test is the same
@@ -38,8 +38,8 @@ if "FAKE_SEED" in os.environ:
         f.flush()
         seed = f.tell()
 r = random.Random(seed)
-level = 1 + float(os.environ.get("FAKE_SLOWER", "0")) + (template == "slow") * 0.1 + ("--own-pager" in words) * 0.5
-level *= r.lognormvariate(0, 0.02)
+level = 1 + float(os.environ.get("FAKE_SLOWER", "0")) + (template in ("slow", os.environ.get("FAKE_SLOW_TEMPLATE"))) * 0.1 + ("--own-pager" in words) * 0.5
+level *= r.lognormvariate(0, 0.01)
 series = []
 for mode in modes or ["cold", "shell", "spare"]:
     total, failed = [], 0

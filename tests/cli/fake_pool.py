@@ -30,6 +30,20 @@ def new(template, body, state="running"):
         return sandboxes[sid]
 
 
+def words(obj, plain, coded):
+    """A list of strings, or of bytes in base 64."""
+    return [base64.b64decode(w) for w in obj[coded]] if coded in obj else obj.get(plain)
+
+
+def variables(obj, plain, coded):
+    pairs = [base64.b64decode(v).split(b"=", 1) for v in obj[coded]] if coded in obj else obj.get(plain, {}).items()
+    return {**os.environb, **{os.fsencode(k): os.fsencode(v) for k, v in pairs}}
+
+
+def place(obj, coded):
+    return base64.b64decode(obj[coded]) if coded in obj else obj.get("cwd")
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -40,6 +54,8 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def body(self):
+        if self.command == "POST" and "/badcut/files" in self.path:  # the file that is being sent shrinks meanwhile
+            os.truncate(parse_qs(urlsplit(self.path).query)["path"][0], 1000)
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
     def reply(self, status, value=None, headers=()):
@@ -184,11 +200,11 @@ class Handler(BaseHTTPRequestHandler):
             return self.chunk(b"")
         self.begin("application/x-ndjson")
         self.line(type="start", pid=1)
-        argv = body.get("argv") or ["/bin/sh", "-c", body["cmd"]]
-        env = dict(os.environ, **body.get("env", {}))
+        argv = words(body, "argv", "argv_base64") or ["/bin/sh", "-c", body["cmd"]]
+        env = variables(body, "env", "env_base64")
         try:
             p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,
-                                 cwd=body.get("cwd"))
+                                 cwd=place(body, "cwd_base64"))
         except FileNotFoundError:
             self.line(type="error", code="invalid_argument", reason="program_not_found", message=f"{argv[0]}: not found")
             return self.chunk(b"")
@@ -241,20 +257,22 @@ class Handler(BaseHTTPRequestHandler):
 
     def start(self, spec):
         config, size = spec["process"], spec.get("pty", {}).get("size")
-        env = dict(os.environ, **config.get("envs", {}))
-        argv = [config["cmd"]] + config["args"]
+        env = variables(config, "envs", "envsBase64")
+        argv = words(config, "args", "argvBase64")
+        argv = argv if "argvBase64" in config else [config["cmd"]] + argv
         self.begin("application/connect+json")
         if size:
             import fcntl, termios
             master, slave = pty.openpty()
             fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", size["rows"], size["cols"], 0, 0))
-            p = subprocess.Popen(argv, stdin=slave, stdout=slave, stderr=slave, env=env, start_new_session=True,
+            p = subprocess.Popen(argv, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=place(config, "cwdBase64"), start_new_session=True,
                                  preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
             os.close(slave)
             fds, processes[p.pid] = {master: "pty"}, (p, master)
         else:
             try:
-                p = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+                p = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,
+                                     cwd=place(config, "cwdBase64"))
             except FileNotFoundError:
                 self.frame({"error": {"code": "invalid_argument", "reason": "program_not_found", "message": f"{argv[0]}: not found"}}, 2)
                 return self.chunk(b"")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`parbake exec -it` in a terminal of ours: is it raw meanwhile, does a change of size arrive, is it put back?"""
+"""`parbake exec -it` in a terminal of ours: is it raw meanwhile, does a change of size arrive, is it put back?
+
+With a third word its output goes into a pipe, as in `parbake exec -it … | cat`."""
 import fcntl, os, pty, re, select, struct, subprocess, sys, termios, time
 
 master, slave = pty.openpty()
@@ -13,16 +15,17 @@ def until(pattern):
     global seen
     end = time.monotonic() + 20
     while not re.search(pattern, seen):
-        if not select.select([master], [], [], max(0, end - time.monotonic()))[0]:
+        if not select.select([shown], [], [], max(0, end - time.monotonic()))[0]:
             raise SystemExit(f"no {pattern} in {seen!r}")
-        seen += os.read(master, 4096).decode()
+        seen += os.read(shown, 4096).decode()
 
 
 seen = ""
+shown, output = os.pipe() if len(sys.argv) > 3 else (master, slave)
 resize(24, 80)
 before = termios.tcgetattr(slave)
 script = "stty size; read x; until stty size | grep -q 100; do :; done; stty size; echo end; read y; exit 6"
-p = subprocess.Popen([sys.argv[1], "exec", sys.argv[2], "-it", "--", "sh", "-c", script], stdin=slave, stdout=slave, stderr=slave,
+p = subprocess.Popen([sys.argv[1], "exec", sys.argv[2], "-it", "--", "sh", "-c", script], stdin=slave, stdout=output, stderr=slave,
                      start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
 until("24 80")
 raw = not termios.tcgetattr(slave)[3] & (termios.ICANON | termios.ISIG)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""wire.py MB SCRATCH: commands and files in a sandbox of a pool, over its API's socket."""
+"""envd.py MB SCRATCH: commands and files in a sandbox of a pool, over its API's socket."""
 import base64, hashlib, struct, sys, time
 from pool_lib import *
 
@@ -141,11 +141,14 @@ def ends(sid):
     tap.equal(running(sid, "sleep 321") + running(sid, "sleep 322"), 0, "kills the whole tree, who left the session too")
     for stream in (True, False):
         conn = Unix(d.socket, 60)
-        conn.request("POST", f"/sandboxes/{sid}/exec", json.dumps({"cmd": "setsid sleep 331 & sleep 332", "stream": stream}), {"Content-Type": "application/json"})
-        until(30, "the command runs", lambda: running(sid, "sleep 332"))
+        conn.request("POST", f"/sandboxes/{sid}/exec", json.dumps({"cmd": "sleep 331 & sleep 332", "stream": stream}), {"Content-Type": "application/json"})
+        until(60, "the command runs", lambda: running(sid, "sleep 332"))
         conn.close()
-        tap.ok(until(30, "the tree is gone", lambda: running(sid, "sleep 331") + running(sid, "sleep 332") == 0),
-               f"a client that goes {'while it reads' if stream else 'while it waits'} takes the whole tree along")
+        tap.ok(running(sid, "sleep 331") == 1 and running(sid, "sleep 332") == 1,
+               f"a client that goes {'while it reads' if stream else 'while it waits'} leaves its command behind")
+        for one in d.api("POST", f"/sandboxes/{sid}/process.Process/List", {})["processes"]:
+            d.api("POST", f"/sandboxes/{sid}/process.Process/SendSignal", {"process": {"pid": one["pid"]}, "signal": "SIGNAL_SIGKILL"})
+        tap.ok(until(60, "the tree is gone", lambda: running(sid, "sleep 331") + running(sid, "sleep 332") == 0), "until it is killed, its whole tree")
     conn, answer = start(sid, {"process": {"cmd": "sleep", "args": ["341"]}, "tag": "stays"})
     next(messages(answer))
     leave(conn, answer)
@@ -153,6 +156,57 @@ def ends(sid):
     tap.ok(running(sid, "sleep 341") == 1 and [p["tag"] for p in listed] == ["stays"], "what has a tag goes on", listed)
     d.api("POST", f"/sandboxes/{sid}/process.Process/SendSignal", {"process": {"tag": "stays"}, "signal": "SIGNAL_SIGKILL"})
     tap.ok(until(30, "it is gone", lambda: running(sid, "sleep 341") == 0), "until it is killed")
+
+
+def follow(sid, pid):
+    body = json.dumps({"process": {"pid": pid}}).encode()
+    return begin("POST", f"/sandboxes/{sid}/process.Process/Connect", struct.pack(">BI", 0, len(body)) + body, CONNECT)
+
+
+def counted(sid, pid, word):
+    """What the command COUNTER says of a line, by a new follower; None: it says something else."""
+    conn, answer = follow(sid, pid)
+    parts = messages(answer)
+    next(parts)
+    d.api("POST", f"/sandboxes/{sid}/process.Process/SendInput", {"process": {"pid": pid}, "input": {"stdin": base64.b64encode(word + b"\n").decode()}})
+    said = b""
+    for _, m in parts:
+        said += base64.b64decode(m.get("event", {}).get("data", {}).get("stdout", ""))
+        if said.endswith(b":" + word + b"\n"):
+            break
+    leave(conn, answer)
+    return said
+
+
+COUNTER = "n=0; while read x; do n=$((n+1)); echo $n:$x; done"
+
+
+def kept(sid):
+    """A command goes through a pause, a fork and the end of the daemon, followed or not."""
+    own = d.api.create("tiny", timeout=1800)
+    conn, answer = start(own, {"process": {"cmd": "sh", "args": ["-c", COUNTER]}, "tag": "counter"})
+    pid = next(messages(answer))[1]["event"]["start"]["pid"]
+    d.api.exec(own, "(sleep 351 </dev/null >/dev/null 2>&1 &)")
+    tap.equal(running(own, "sleep 351"), 1, "what a command leaves behind lives on")
+    tap.equal(counted(own, pid, b"a"), b"1:a\n", "a command is followed by two")
+    d.api("POST", f"/sandboxes/{own}/pause")
+    conn.close()
+    d.api("POST", f"/sandboxes/{own}/resume", {"timeout": 1800})
+    tap.equal([(p["pid"], p["tag"]) for p in d.api("POST", f"/sandboxes/{own}/process.Process/List", {})["processes"]], [(pid, "counter")],
+              "a pause and a resume later it is listed")
+    tap.equal(counted(own, pid, b"b"), b"2:b\n", "and goes on, though it was followed as the sandbox was paused")
+    tap.equal(running(own, "sleep 351"), 1, "so does what was left behind")
+    fork = d.api.fork(own, 1)[0]
+    tap.equal(counted(fork, pid, b"c"), b"3:c\n", "in a fork")
+    tap.equal(counted(own, pid, b"d"), b"3:d\n", "and where that came from")
+    d.kill9()
+    d.start()
+    tap.equal(counted(own, pid, b"e"), b"4:e\n", "and under another daemon")
+    tap.equal(d.api.exec(own, "echo up"), "up\n", "where others run as well")
+    d.api("POST", f"/sandboxes/{own}/process.Process/SendSignal", {"process": {"tag": "counter"}, "signal": "SIGNAL_SIGKILL"})
+    tap.ok(until(30, "it is gone", lambda: d.api("POST", f"/sandboxes/{own}/process.Process/List", {})["processes"] == []), "until it is killed")
+    for one in (own, fork):
+        d.api.kill(one)
 
 
 def machines(sid):
@@ -185,6 +239,7 @@ def machines(sid):
             status, _, body = d.api.raw("POST", f"/sandboxes/{other}/exec", {"cmd": "true"})
             tap.ok(status == 409 and b"paused" in body, "and the next is told why", status, body)
             d.api("POST", f"/sandboxes/{other}/resume", {"timeout": 60})
+            tap.equal(running(other, "sleep 300"), 1, "the command goes on")
             d.api.exec(other, "rm /tmp/on")
 
 
@@ -192,7 +247,7 @@ try:
     d.start()
     sid = d.api.create("tiny", timeout=1800, envVars={"MINE": "of the sandbox"})
     tap.equal(d.api.exec(sid, "echo $TINY, $MINE"), "yes it is, of the sandbox\n", "variables of the template and of the sandbox")
-    for test in (big_output, files, echo, ends, machines):
+    for test in (big_output, files, echo, ends, kept, machines):
         try:
             test(sid)
         except Exception as e:

@@ -5,4 +5,4 @@
 . "$(dirname "$0")/lib.sh"
 bake "$recipes/tiny.ini"
 export PARBAKE="$parbake"
-python3 "$top/tests/e2e/wire.py" "${MB:-100}" "$scratch"
+python3 "$top/tests/e2e/envd.py" "${MB:-100}" "$scratch"

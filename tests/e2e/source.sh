@@ -35,4 +35,15 @@ fi
 ok "a whole bake" timeout 900 "$parbake" bake "$recipes/tiny.ini"
 is "$(ls "$TMPDIR")" "" "its directory is gone"
 is "$(host)" "$before" "the host's apt, files and mounts are as they were"
+
+# the first part of a bake needs neither kernel nor monitor
+sed 's/^name = .*/name = early/; s/^disk = .*/disk = 192M/' "$recipes/tiny.ini" >"$scratch/early.ini"
+cp "$recipes/motd.txt" "$scratch/"
+early() { env PARBAKE_KERNEL=/no/kernel PARBAKE_QEMU=/no/qemu timeout 300 "$parbake" bake "$scratch/early.ini" "$@"; }
+not_ok "without a kernel nothing is baked" early
+ok "but its root disk is made" early --until root --force
+unlike "$("$parbake" ls)" "^early " "which publishes nothing"
+ok "the bake" timeout 600 "$parbake" bake "$scratch/early.ini"
+like "$(cat "$scratch/err" "$scratch/out")" "root +cached" "finds it"
+"$parbake" rm early >/dev/null
 finish

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/rfc3339.h"
 #include "pool/api/control_private.h"
 #include "pool/record_private.h"
 #include "pool/sandbox_private.h"
@@ -58,7 +59,14 @@ static void try_queries(const char *text)
 			strcmp(same, id))
 			abort();
 	}
-	(void)control_time_parse(text, &ms);
+	if (rfc3339_parse(text, &ms) == 0) {
+		char again[RFC3339_SIZE];
+		int64_t same;
+
+		rfc3339_text(ms, 9, again);
+		if (rfc3339_parse(again, &same) < 0 || same != ms)
+			abort();
+	}
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

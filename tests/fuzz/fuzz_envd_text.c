@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base64.h"
+#include "common/buffer.h"
 #include "common/utf8.h"
 #include "pool/envd/context_private.h"
 #include "pool/envd/text.h"
@@ -17,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void check_text(const uint8_t *data, size_t size)
 {
 	json_t *whole = json_lossy(data, size), *strict;
-	struct envd_buf rest = {0}, all = {0};
+	struct buffer rest = {0}, all = {0};
 
 	strict = json_stringn(json_string_value(whole), json_string_length(whole));
 	if (!strict)
@@ -26,22 +27,22 @@ static void check_text(const uint8_t *data, size_t size)
 		size_t n;
 		json_t *part;
 
-		envd_buf_append(&rest, data + i, 1);
+		buffer_append(&rest, data + i, 1);
 		n = i + 1 < size ? utf8_whole(rest.bytes + rest.head, rest.len) : rest.len;
 		if (rest.len - n > 3)
 			abort();
 		part = json_lossy(rest.bytes + rest.head, n);
-		envd_buf_append(&all, json_string_value(part), json_string_length(part));
+		buffer_append(&all, json_string_value(part), json_string_length(part));
 		json_decref(part);
-		envd_buf_consume(&rest, n);
+		buffer_consume(&rest, n);
 	}
 	if (all.len != json_string_length(whole) ||
 		(all.len && memcmp(all.bytes + all.head, json_string_value(whole), all.len) != 0))
 		abort();
 	json_decref(strict);
 	json_decref(whole);
-	envd_buf_free(&all);
-	envd_buf_free(&rest);
+	buffer_free(&all);
+	buffer_free(&rest);
 }
 
 static void check_base64(const uint8_t *data, size_t size)

@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		image_frame_at(img, at, &start, &bytes);
 		if (start != at || bytes == 0 || at + bytes > image_raw_bytes(img))
 			abort();
-		if (image_run_end(img, at, &has) <= at)
+		if (image_run_end(img, at, UINT64_MAX, &has) <= at)
 			abort();
 		if (bytes <= image_frame_bytes(img))
 			(void)image_read_frame(img, at, buf, &err);

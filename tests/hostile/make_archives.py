@@ -102,6 +102,11 @@ archives = {
     "owner-huge": entry(b"f", b"x", uid=1 << 40),
     "device-huge": entry(b"dev", kind=b"3", major=1 << 20, minor=1),
     "device": entry(b"dev", kind=b"3", major=1, minor=3) + entry(b"sda", kind=b"4", major=8, minor=0),
+    # a layer of an image
+    "whiteout": HELLO + entry(b"etc/", kind=b"5") + entry(b"etc/.wh.passwd"),
+    "whiteout-opaque": entry(b"etc/", kind=b"5") + entry(b"etc/.wh..wh..opq"),
+    "whiteout-hard": HELLO + entry(b".wh.h", kind=b"1", link=b"hello"),
+    "whiteout-device": entry(b"etc/passwd", kind=b"3", major=0, minor=0),
     # data
     "truncated": header(b"cut", 100000) + b"x" * 5000,
     "truncated-header": HELLO + header(b"cut", 5)[:300],

@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "common/buffer.h"
 #include "common/clock.h"
 #include "common/sock.h"
 #include "pool/envd/envd.h"
@@ -102,6 +103,21 @@ static bool rig_start(void)
 	serving.loop = rig.loop;
 	serving.path = rig.path;
 	return true;
+}
+
+/* The sandbox's channel begins anew, as after a pause or under another daemon; its agent is the same. */
+__attribute__((unused)) static void rig_reconnect(void)
+{
+	struct err err = {""};
+	int fd = fcntl(guest_fd(rig.guest), F_DUPFD_CLOEXEC, 3);
+
+	loop_remove(rig.watch);
+	guest_free(rig.guest);
+	if (guest_new(fd, &rig.guest, &err) < 0 ||
+		guest_sync(rig.guest, clock_deadline(PEER_DEADLINE_MS), -1, NULL, &err) < 0)
+		peer_die(err.text);
+	rig.watch = loop_add(
+		rig.loop, guest_fd(rig.guest), guest_events(rig.guest), rig_guest, NULL, &err);
 }
 
 static void rig_stop(void)
@@ -236,10 +252,40 @@ static struct client ask_stream(const char *path, const char *headers, const cha
 	return c;
 }
 
+/* The number of the command that @c's stream began with. */
+__attribute__((unused)) static unsigned pid_of(struct client *c)
+{
+	const char *at;
+
+	if (!until(c, says(c, "\"pid\":")))
+		return 0;
+	at = memmem(c->got, c->len, "\"pid\":", 6);
+	return (unsigned)atoi(at + 6);
+}
+
+/* A request of process.Process that names the command @pid; its status. */
+__attribute__((unused)) static int with_pid(const char *method, unsigned pid, const char *more)
+{
+	char path[100];
+	cleanup_free char *body = NULL;
+	struct answer a;
+	int status;
+
+	snprintf(path, sizeof(path), "/process.Process/%s", method);
+	if (asprintf(&body, "{\"process\":{\"pid\":%u}%s}", pid, more) < 0)
+		abort();
+	a = post(path, body);
+	status = a.status;
+	if (status != 200)
+		printf("# %s: %s\n", method, a.body);
+	answer_free(&a);
+	return status;
+}
+
 /* The messages of a stream of envelopes, one a line; the last one's flags in *@ret_flags. */
 static char *messages(const struct answer *a, unsigned *ret_flags)
 {
-	struct envd_buf b = {0};
+	struct buffer b = {0};
 	const uint8_t *p = (const uint8_t *)a->body;
 
 	*ret_flags = 99;
@@ -251,18 +297,18 @@ static char *messages(const struct answer *a, unsigned *ret_flags)
 		at += ENVD_ENVELOPE_HEAD;
 		if (n > a->len - at)
 			break;
-		envd_buf_append(&b, p + at, n);
-		envd_buf_append(&b, "\n", 1);
+		buffer_append(&b, p + at, n);
+		buffer_append(&b, "\n", 1);
 		at += n;
 	}
-	envd_buf_append(&b, "", 1);
+	buffer_append(&b, "", 1);
 	return (char *)b.bytes;
 }
 
 /* What events carry, put together: of {"event":{"data":{@key: …}}} or {"type": @key, "data": …}. */
-static struct envd_buf carried(const char *lines, const char *key)
+static struct buffer carried(const char *lines, const char *key)
 {
-	struct envd_buf b = {0};
+	struct buffer b = {0};
 
 	for (const char *line = lines; *line;) {
 		const char *end = strchrnul(line, '\n');
@@ -277,7 +323,7 @@ static struct envd_buf carried(const char *lines, const char *key)
 		if (d &&
 			envd_base64_decode(
 				json_string_value(d), json_string_length(d), &bytes, &len)) {
-			envd_buf_append(&b, bytes, len);
+			buffer_append(&b, bytes, len);
 			free(bytes);
 		}
 		json_decref(v);

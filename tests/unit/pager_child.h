@@ -266,10 +266,37 @@ static inline int child_run_chaos(struct child *c)
 	return atomic_load(&c->bad);
 }
 
+static inline void *child_flood(void *arg)
+{
+	struct child *c = arg;
+
+	for (;;) {
+		if (madvise(c->map, c->pages / 2 * PAGE, MADV_DONTNEED) < 0)
+			child_die("madvise");
+	}
+	return NULL;
+}
+
+/* Threads that give half of the memory back all the time, while the other half is touched; 'h' when they are at it. */
+static inline void child_run_flood(struct child *c)
+{
+	pthread_t id;
+
+	for (int i = 0; i < 8; i++) {
+		if (pthread_create(&id, NULL, child_flood, c) != 0)
+			child_die("thread");
+	}
+	if (write(c->news, "h", 1) != 1)
+		child_die("news");
+	for (uint64_t page = c->pages / 2;; page++)
+		*(volatile uint8_t *)(c->map + page % c->pages * PAGE);
+}
+
 /*
  * `machine chaos SEED OPS THREADS`, `machine read PAGE…` (compared, in that order),
  * `machine stop PAGE` (reads half of the memory, sends 'h', waits for the pager to end
- * while reading the rest; any byte after that is a page it should not have had). MODE may have "own-" in front: the
+ * while reading the rest; any byte after that is a page it should not have had), `machine flood` (until it is killed), `machine touch`
+ * (reads one byte). MODE may have "own-" in front: the
  * machine has a difference; and "early-" before that: it runs before it is answered.
  */
 static inline int child_main(int argc, char **argv)
@@ -288,8 +315,16 @@ static inline int child_main(int argc, char **argv)
 	c.pages = (uint64_t)st.st_size / PAGE;
 	c.map = mmap(
 		NULL, c.pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, 3, 0);
+	if (c.map == MAP_FAILED)
+		child_die("memory");
+	if (strcmp(mode, "flood") == 0 || strcmp(mode, "touch") == 0) {
+		child_attach(&c);
+		if (mode[0] == 'f')
+			child_run_flood(&c);
+		return *(volatile uint8_t *)c.map;
+	}
 	c.shadow = malloc(c.pages * PAGE);
-	if (c.map == MAP_FAILED || !c.shadow)
+	if (!c.shadow)
 		child_die("memory");
 	for (uint64_t page = 0; page < c.pages; page++)
 		(c.own ? oracle_own_page : oracle_page)(page, c.shadow + page * PAGE);

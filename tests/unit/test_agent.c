@@ -12,7 +12,7 @@ static void test_sync(void)
 	uint8_t boot[PROTO_NONCE_LEN];
 
 	send_raw(garbage, sizeof(garbage));
-	ok(do_sync(1, 1), "HELLO comes, after garbage");
+	ok(do_sync(PROTO_VERSION, PROTO_VERSION), "HELLO comes, after garbage");
 	is_int(hello.version, PROTO_VERSION, "the version is ours");
 	is_int(hello.counter, 1, "the counter begins");
 	ok(hello.uptime_ns > 0 && hello.realtime_ns > 0, "HELLO has the times");
@@ -24,7 +24,7 @@ static void test_sync(void)
 	ok(do_sync(77, 78), "no version in common is answered");
 	is_int(hello.version, 0, "with version 0");
 	send_frame(PROTO_PING, 0, 0, "x", 1);
-	ok(do_sync(1, 1), "and it stays unsynchronised until the next SYNC");
+	ok(do_sync(PROTO_VERSION, PROTO_VERSION), "and it stays unsynchronised until the next SYNC");
 	is_int(pongs, 0, "the PING between was dropped");
 	send_frame(PROTO_PING, 0, 0, "0123456789", 10);
 	ok(wait_for(&pongs, WAIT_MS), "PONG");
@@ -41,7 +41,7 @@ static void breach(const char *what, unsigned type, unsigned flags, uint32_t id,
 	has_str(last_fault, says, "%s: it says why", what);
 	pongs = 0;
 	send_frame(PROTO_PING, 0, 0, NULL, 0);
-	ok(do_sync(1, 1) && pongs == 0, "%s: unsynchronised until SYNC", what);
+	ok(do_sync(PROTO_VERSION, PROTO_VERSION) && pongs == 0, "%s: unsynchronised until SYNC", what);
 }
 
 static void test_breaches(void)
@@ -273,14 +273,14 @@ static void test_trees(void)
 
 	proto_put_str(begin(), PROTO_T_SHELL, marked("setsid sleep %m & exec sleep %m", 4, mark));
 	request(PROTO_EXEC);
-	ok(do_sync(1, 1), "SYNC while something runs");
+	ok(do_sync(PROTO_VERSION, PROTO_VERSION), "SYNC while something runs");
 	ok(all_gone(mark, 0), "kills it");
 
 	proto_put_str(begin(), PROTO_T_SHELL, marked("exec sleep %m", 5, mark));
 	proto_put_bool(&body, PROTO_T_DETACH, 1);
 	s = call(PROTO_EXEC);
 	is_int(field(s, PROTO_T_ERROR), -1, "a detached one is started");
-	ok(do_sync(1, 1), "SYNC");
+	ok(do_sync(PROTO_VERSION, PROTO_VERSION), "SYNC");
 	ok(shows_up(mark), "it lives on");
 	begin();
 	s = call(PROTO_QUIESCE);

@@ -331,7 +331,7 @@ static void test_list(void)
 	proto_put_str(&body, PROTO_T_CONTEXT, "another");
 	proto_put_str(&body, PROTO_T_CWD, "/tmp");
 	is_int(field(call(PROTO_CONTEXT), PROTO_T_ERROR), -1, "a second context starts");
-	do_sync(1, 1);
+	do_sync(PROTO_VERSION, PROTO_VERSION);
 	proto_put_str(begin(), PROTO_T_ACTION, "list");
 	s = call(PROTO_CONTEXT);
 	is_str(text(s, PROTO_T_CONTEXT, 0), "another", "it is listed to a host that comes anew");
@@ -346,7 +346,7 @@ static void test_list(void)
 
 static void tests(void)
 {
-	if (!do_sync(1, 1))
+	if (!do_sync(PROTO_VERSION, PROTO_VERSION))
 		bail("no HELLO");
 	if (system("python3 -c 'import IPython' 2>/dev/null") != 0) {
 		tap_skip("contexts: python3 has no IPython");

@@ -220,7 +220,7 @@ static void test_starts(void)
 
 static void tests(void)
 {
-	if (!do_sync(1, 1))
+	if (!do_sync(PROTO_VERSION, PROTO_VERSION))
 		bail("no HELLO");
 	test_machine();
 	if (system("python3 -c 'import IPython' 2>/dev/null") != 0)

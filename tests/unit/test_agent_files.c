@@ -277,7 +277,7 @@ static void test_proxy(void)
 
 static void tests(void)
 {
-	if (!do_sync(1, 1))
+	if (!do_sync(PROTO_VERSION, PROTO_VERSION))
 		bail("no HELLO");
 	test_files();
 	test_changing();

@@ -65,7 +65,7 @@ static void test_input(void)
 
 static void tests(void)
 {
-	if (!ok(do_sync(1, 1), "it says hello"))
+	if (!ok(do_sync(PROTO_VERSION, PROTO_VERSION), "it says hello"))
 		return;
 	test_command();
 	test_input();

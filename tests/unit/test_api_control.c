@@ -232,21 +232,6 @@ static void queries(void)
 		"out of range");
 }
 
-static void times(void)
-{
-	char text[32];
-	int64_t ms = 0;
-
-	control_time_text(1790000000007, text);
-	is_str(text, "2026-09-21T14:13:20.007Z", "a time as text");
-	is_int(control_time_parse(text, &ms), 0, "and back");
-	is_int(ms, 1790000000007, "the same");
-	is_int(control_time_parse("2026-09-21T16:13:20+02:00", &ms), 0, "with an offset");
-	is_int(ms, 1790000000000, "which counts");
-	is_int(control_time_parse("yesterday", &ms), -EINVAL, "not a time");
-	is_int(control_time_parse("2026-09-21T16:13:20", &ms), -EINVAL, "without a zone");
-}
-
 static void filters(void)
 {
 	cleanup_json json_t *has = json_pack("{s:s, s:s}", "a", "1", "b", "2");
@@ -289,7 +274,6 @@ int main(void)
 	refused_creates();
 	changes();
 	queries();
-	times();
 	filters();
 	return tap_done();
 }

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/buffer.h"
 #include "common/clock.h"
 #include "common/confine.h"
 #include "common/digest.h"
@@ -25,6 +26,7 @@
 #include "common/paths.h"
 #include "common/proc.h"
 #include "common/progress.h"
+#include "common/rfc3339.h"
 #include "common/sock.h"
 #include "common/str.h"
 #include "tests/unit/tap.h"
@@ -557,6 +559,54 @@ static void test_progress_bytes(void)
 	is_str(progress_bytes(3UL << 40, buf), "3.0 TiB", "TiB");
 }
 
+static void test_rfc3339(void)
+{
+	static const char *const bad[] = {"", "yesterday", "2026-09-21T16:13:20",
+		"2026-09-21T16:13:20.Z", "2026-09-21T16:13:20+2", "2026-09-21T16:13:20+24:00",
+		"2026-09-21T16:13:20Z ", "9999-09-21T16:13:20Z"};
+	char text[RFC3339_SIZE];
+	int64_t ns = 0;
+
+	rfc3339_text(1767323045123456789, 9, text);
+	is_str(text, "2026-01-02T03:04:05.123456789Z", "a time as text");
+	is_int(rfc3339_parse(text, &ns), 0, "is read again");
+	is_int(ns, 1767323045123456789, "as it was");
+	rfc3339_text(1790000000007000000, 3, text);
+	is_str(text, "2026-09-21T14:13:20.007Z", "in milliseconds");
+	rfc3339_text(1790000000007000000, 0, text);
+	is_str(text, "2026-09-21T14:13:20Z", "in seconds");
+	rfc3339_text(-1, 9, text);
+	is_str(text, "1969-12-31T23:59:59.999999999Z", "before 1970");
+	rfc3339_text(INT64_MIN, 9, text);
+	ok(!strncmp(text, "1677-", 5), "the first of all");
+	is_int(rfc3339_parse("2026-09-21T16:13:20+02:00", &ns), 0, "an offset is read");
+	is_int(ns, 1790000000000000000, "and counts");
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+		is_int(rfc3339_parse(bad[i], &ns), -EINVAL, "\"%s\" is no time", bad[i]);
+}
+
+static void test_buffer(void)
+{
+	cleanup_buffer struct buffer b = {0};
+	uint8_t byte = 0, next = 0;
+	bool same = true;
+
+	/* appended in steps of 7, consumed in steps of 5: what comes out is what went in, in order */
+	for (int i = 0; i < 10000; i++) {
+		for (int j = 0; j < 7; j++, byte++)
+			buffer_append(&b, &byte, 1);
+		for (int j = 0; j < 5; j++)
+			same = same && b.bytes[b.head + (size_t)j] == next++;
+		buffer_consume(&b, 5);
+	}
+	ok(same, "a queue of bytes keeps their order");
+	is_int(b.len, 20000, "and their number");
+	memset(buffer_reserve(&b, 1 << 20), 'x', 1 << 20);
+	b.len += 1 << 20;
+	buffer_consume(&b, b.len);
+	ok(!b.bytes && !b.cap, "an empty queue gives large memory back");
+}
+
 int main(int argc, char **argv)
 {
 	char self[4096];
@@ -566,6 +616,8 @@ int main(int argc, char **argv)
 	if (argc > 1 && !strcmp(argv[1], "probe"))
 		return probe();
 	umask(077);
+	test_rfc3339();
+	test_buffer();
 	if (len < 0 || !mkdtemp(dir))
 		return 1;
 	self[len] = '\0';

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Using a sandbox over HTTP: commands, against the real agent. */
+#include "common/buffer.h"
 #include "tests/unit/envd_rig.h"
 
 #include <signal.h>
@@ -120,7 +121,7 @@ static void test_exec_stream(void)
 	struct answer a = post("/exec",
 		"{\"cmd\":\"head -c 3000000 /dev/urandom | tee /tmp/parbake-wire-random; "
 		"exit 3\",\"stream\":true}");
-	struct envd_buf out = carried(a.body, "stdout");
+	struct buffer out = carried(a.body, "stdout");
 	cleanup_free char *file = NULL;
 	size_t len = 0;
 
@@ -133,7 +134,7 @@ static void test_exec_stream(void)
 	ok(len == 3000000 && out.len == len && !memcmp(out.bytes + out.head, file, len),
 		"byte for byte");
 	unlink("/tmp/parbake-wire-random");
-	envd_buf_free(&out);
+	buffer_free(&out);
 	answer_free(&a);
 }
 
@@ -193,16 +194,20 @@ static bool runs(const char *pattern)
 static void test_gone(void)
 {
 	struct client c = ask_json("/exec", "{\"cmd\":\"sleep 321 & sleep 322\",\"stream\":true}");
+	unsigned pid = pid_of(&c);
 
-	ok(until(&c, says(&c, "\"type\":\"start\"") && runs("sleep 321")), "a command runs");
+	ok(until(&c, runs("sleep 321")), "a command runs");
 	leave(&c);
-	until(NULL, !runs("sleep 32[12]"));
-	ok(!runs("sleep 32[12]"), "its client goes, and with it the whole tree");
-	c = ask_json("/exec", "{\"cmd\":\"sleep 323 & sleep 324\"}");
+	until(NULL, http_server_open(rig.server) == 0);
+	ok(until(NULL, runs("sleep 321") && runs("sleep 322")), "its client goes, and it goes on");
+	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGKILL\""), 200,
+		"until it is killed");
+	ok(until(NULL, !runs("sleep 32[12]")), "with its whole tree");
+	c = ask_json("/exec", "{\"cmd\":\"sleep 323 & sleep 324\",\"timeout_ms\":1500}");
 	ok(until(&c, runs("sleep 324")), "one whose answer comes at its end");
 	leave(&c);
-	until(NULL, !runs("sleep 32[34]"));
-	ok(!runs("sleep 32[34]"), "goes with its client too");
+	until(NULL, http_server_open(rig.server) == 0);
+	ok(until(NULL, !runs("sleep 32[34]")), "goes on too, no longer than its time limit");
 }
 
 static void test_sandbox(void)
@@ -262,7 +267,7 @@ static char *start_lines(const char *headers, const char *body, struct answer *r
 static void test_start(void)
 {
 	struct answer a;
-	struct envd_buf out;
+	struct buffer out;
 	char *lines = start_lines(CONNECT,
 		"{\"process\":{\"cmd\":\"/bin/sh\",\"args\":[\"-c\",\"echo $A $E; echo err >&2; "
 		"exit 5\"],"
@@ -273,10 +278,10 @@ static void test_start(void)
 	ok(!strncmp(lines, "{\"event\":{\"start\":{\"pid\":", 25), "its first event");
 	out = carried(lines, "stdout");
 	ok(out.len == 11 && !memcmp(out.bytes + out.head, "template e\n", 11), "its output");
-	envd_buf_free(&out);
+	buffer_free(&out);
 	out = carried(lines, "stderr");
 	ok(out.len == 4 && !memcmp(out.bytes + out.head, "err\n", 4), "its standard error");
-	envd_buf_free(&out);
+	buffer_free(&out);
 	has_str(lines,
 		"\"end\":{\"error\":\"exit status "
 		"5\",\"exitCode\":5,\"exited\":true,\"status\":\"exit status 5\"}",
@@ -312,7 +317,7 @@ static void test_start(void)
 		&a);
 	out = carried(lines, "pty");
 	ok(out.len == 7 && !memcmp(out.bytes + out.head, "11 22\r\n", 7), "a terminal");
-	envd_buf_free(&out);
+	buffer_free(&out);
 	free(lines);
 	answer_free(&a);
 }
@@ -343,35 +348,6 @@ static void test_start_wrong(void)
 	answer_free(&a);
 }
 
-/* The number of the command that @c's stream began with. */
-static unsigned pid_of(struct client *c)
-{
-	const char *at;
-
-	if (!until(c, says(c, "\"pid\":")))
-		return 0;
-	at = memmem(c->got, c->len, "\"pid\":", 6);
-	return (unsigned)atoi(at + 6);
-}
-
-static int with_pid(const char *method, unsigned pid, const char *more)
-{
-	char path[100];
-	cleanup_free char *body = NULL;
-	struct answer a;
-	int status;
-
-	snprintf(path, sizeof(path), "/process.Process/%s", method);
-	if (asprintf(&body, "{\"process\":{\"pid\":%u}%s}", pid, more) < 0)
-		abort();
-	a = post(path, body);
-	status = a.status;
-	if (status != 200)
-		printf("# %s: %s\n", method, a.body);
-	answer_free(&a);
-	return status;
-}
-
 #define INPUT (10u << 20)
 
 /* 10 MiB through a command's input and back. */
@@ -381,7 +357,7 @@ static void test_input(void)
 		ask_stream("/process.Process/Start", CONNECT, "{\"process\":{\"cmd\":\"cat\"}}");
 	unsigned pid = pid_of(&c), bad = 0, flags;
 	uint8_t *bytes = malloc(INPUT);
-	struct envd_buf out;
+	struct buffer out;
 	struct answer a;
 	char *lines;
 
@@ -410,7 +386,7 @@ static void test_input(void)
 	out = carried(lines, "stdout");
 	ok(out.len == INPUT && !memcmp(out.bytes + out.head, bytes, INPUT), "all of it came back");
 	has_str(lines, "\"exitCode\":0", "and it ended well");
-	envd_buf_free(&out);
+	buffer_free(&out);
 	free(lines);
 	free(bytes);
 	answer_free(&a);
@@ -449,11 +425,11 @@ static void test_control(void)
 	{
 		unsigned flags;
 		char *lines = messages(&a, &flags);
-		struct envd_buf out = carried(lines, "pty");
+		struct buffer out = carried(lines, "pty");
 
 		ok(memmem(out.bytes + out.head, out.len, "30 40", 5), "it had the new size");
 		has_str(lines, "\"exitCode\":4", "and ended by the signal's handler");
-		envd_buf_free(&out);
+		buffer_free(&out);
 		free(lines);
 	}
 	answer_free(&a);
@@ -465,15 +441,20 @@ static void test_control(void)
 		"{\"process\":{\"cmd\":\"sleep\",\"args\":[\"344\"]},\"tag\":\"stays\"}");
 	pid = pid_of(&c);
 	leave(&c);
-	ok(runs("sleep 344"), "what has a tag goes on without a client");
+	until(NULL, http_server_open(rig.server) == 0);
+	ok(until(NULL, runs("sleep 344")), "what has a tag goes on without a client");
 	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGKILL\""), 200,
 		"until it is killed");
 	ok(until(NULL, !runs("sleep 344")), "then it is gone");
 	c = ask_stream("/process.Process/Start", CONNECT,
 		"{\"process\":{\"cmd\":\"sleep\",\"args\":[\"345\"]}}");
-	pid_of(&c);
+	pid = pid_of(&c);
 	leave(&c);
-	ok(until(NULL, !runs("sleep 345")), "what has none ends with its client");
+	until(NULL, http_server_open(rig.server) == 0);
+	ok(until(NULL, runs("sleep 345")), "so does what has none");
+	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGKILL\""), 200,
+		"until it is killed");
+	ok(until(NULL, !runs("sleep 345")), "then it is gone");
 }
 
 int main(void)

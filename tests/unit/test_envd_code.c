@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Code over HTTP, against the real agent and a real interpreter. */
+#include "common/buffer.h"
 #include "tests/unit/envd_rig.h"
 
 #include <signal.h>
@@ -50,16 +51,16 @@ static const char *value_of(const struct answer *a, const char *type, const char
 
 static char *all_of(const struct answer *a, const char *type)
 {
-	struct envd_buf b = {0};
+	struct buffer b = {0};
 	json_t *v;
 
 	for (unsigned n = 0; (v = line_of(a, type, n)); n++) {
 		const char *text = json_string_value(json_object_get(v, "text"));
 
-		envd_buf_append(&b, text, strlen(text));
+		buffer_append(&b, text, strlen(text));
 		json_decref(v);
 	}
-	envd_buf_append(&b, "", 1);
+	buffer_append(&b, "", 1);
 	return (char *)b.bytes;
 }
 

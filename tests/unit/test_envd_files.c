@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files over HTTP, against the real agent: streams both ways, and the filesystem service. */
+#include "common/buffer.h"
 #include "tests/unit/envd_rig.h"
 
 #include <signal.h>
@@ -158,7 +159,7 @@ static void test_form(void)
 	static const char head[] =
 		"--XX\r\nContent-Disposition: form-data; name=\"file\"; filename=\"n\"\r\n\r\n";
 	cleanup_free uint8_t *bytes = noise(BIG);
-	struct envd_buf body = {0};
+	struct buffer body = {0};
 	struct client c;
 	struct answer a = call("POST", at("/files?path=%s/form", work), FORM,
 		"--XX\r\nContent-Disposition: form-data; name=\"file\"; filename=\"n.txt\"\r\n\r\n"
@@ -175,15 +176,15 @@ static void test_form(void)
 	is_int(a.status, 200, "at the place its name says");
 	ok(file_is(at("%s/named", work), "x", 1), "where it is");
 	answer_free(&a);
-	envd_buf_append(&body, head, strlen(head));
-	envd_buf_append(&body, bytes, BIG);
-	envd_buf_append(&body, "\r\n--XX--\r\n", 10);
+	buffer_append(&body, head, strlen(head));
+	buffer_append(&body, bytes, BIG);
+	buffer_append(&body, "\r\n--XX--\r\n", 10);
 	c = ask("POST", at("/files?path=%s/bigform", work), FORM, body.bytes + body.head, body.len);
 	a = finish(&c);
 	ok(a.status == 200 && file_is(at("%s/bigform", work), bytes, BIG),
 		"a big one, byte for byte");
 	answer_free(&a);
-	envd_buf_free(&body);
+	buffer_free(&body);
 	a = call("POST", at("/files?path=%s/x", work), FORM,
 		"--XX\r\nContent-Disposition: form-data; name=\"other\"; "
 		"filename=\"n\"\r\n\r\nx\r\n--XX--\r\n");

@@ -42,7 +42,7 @@ static void test_sync(void)
 			struct proto_header h;
 			struct proto_hello b;
 		} whole = {{PROTO_MAGIC, PROTO_HELLO, 0, 0, PROTO_HELLO_LEN},
-			{.counter = 7, .version = 1}};
+			{.counter = 7, .version = PROTO_VERSION}};
 
 		memcpy(whole.b.nonce, nonce[1], PROTO_NONCE_LEN);
 		peer_write(pair[1], (uint8_t *)&whole + i, 1);

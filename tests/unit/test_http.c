@@ -316,8 +316,8 @@ static void test_smuggled(void)
 		say(&c, "POST /collect HTTP/1.1\r\nHost: x\r\n");
 		say_n(&c, heads[i].text, heads[i].len);
 		say(&c, "\r\n0\r\n\r\nGET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-		ok(until(&c, c.closed), "%.*s: the connection ends", (int)strcspn(heads[i].text, "\r\n\033"),
-			heads[i].text);
+		ok(until(&c, c.closed), "%.*s: the connection ends",
+			(int)strcspn(heads[i].text, "\r\n\033"), heads[i].text);
 		ok(says(&c, "HTTP/1.1 400") && !says(&c, "\"now\""), "refused, once");
 		is_str(at.seen, "nobody", "no handler sees any of it");
 		leave(&c);

@@ -123,7 +123,7 @@ static int roundtrip(const char *name, int raw, uint64_t raw_bytes, const struct
 	ok(back_st.st_blocks <= raw_st.st_blocks, "%s: expanded no denser than it was", name);
 	for (uint64_t at = 0; at < raw_bytes;) {
 		bool is_data;
-		uint64_t end = image_run_end(img, at, &is_data);
+		uint64_t end = image_run_end(img, at, raw_bytes, &is_data);
 
 		if (is_data)
 			data += (end - at + IMAGE_PAGE - 1) / IMAGE_PAGE * IMAGE_PAGE;
@@ -256,7 +256,8 @@ static void test_tebibyte(void)
 	is_int(image_write(raw, 1024 * GIB, &opt, out, NULL, &stats, &err), 0, "1 TiB: write");
 	is_int(image_open(out, &img, &err), 0, "1 TiB: open");
 	is_int((int64_t)image_raw_bytes(img), 1024 * (int64_t)GIB, "1 TiB: its size");
-	is_int((int64_t)image_run_end(img, 0, &data), 700 * (int64_t)GIB + 8192, "1 TiB: one hole");
+	is_int((int64_t)image_run_end(img, 0, UINT64_MAX, &data), 700 * (int64_t)GIB + 8192,
+		"1 TiB: one hole");
 	ok(!data && image_page_has_data(img, 700 * GIB + 8192), "1 TiB: then data");
 	image_frame_at(img, 700 * GIB + 9000, &start, &bytes);
 	ok(start == 700 * GIB && bytes <= sizeof(page), "1 TiB: its frame");
@@ -366,7 +367,7 @@ static int try_damaged(const uint8_t *file, size_t len, const uint8_t *raw, uint
 		image_frame_at(img, at, &start, &bytes);
 		if (start != at || bytes == 0)
 			return -1;
-		if (image_run_end(img, at, &data) >= at + bytes && !data) {
+		if (image_run_end(img, at, at + bytes, &data) >= at + bytes && !data) {
 			if (!image_is_zero(raw + at, bytes))
 				return -1;
 		} else {

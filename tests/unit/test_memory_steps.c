@@ -20,7 +20,7 @@
 #define STEPPED 128 /* of these */
 #define FRAME 32768
 #define CHAIN 6 /* checkpoints, one of the other; then it begins anew */
-#define DEADLINE_MS 60000
+#define DEADLINE_MS 40000
 
 static struct err err;
 static struct image *img;
@@ -79,8 +79,7 @@ struct running {
 	struct sandbox sb;
 };
 
-/* False: it did not live to step. */
-static bool resume(
+static int start(
 	struct running *m, struct pager *p, const struct checkpoint_of *from, uint64_t seed)
 {
 	char text[24];
@@ -88,9 +87,6 @@ static bool resume(
 	struct proc_spec spec = {.argv = argv, .keep_stderr = true, .die_with_parent = true};
 	struct memory_delta *own = NULL;
 	int pair[2], news[2], in[2] = {-1, -1};
-	struct pollfd pfd;
-	bool stepped;
-	char byte;
 
 	snprintf(text, sizeof(text), "%" PRIu64, seed);
 	*m = (struct running){.machine.proc = PROC_INIT, .sb.own_in = -1};
@@ -110,11 +106,21 @@ static bool resume(
 	must(proc_start(&spec, &m->machine.proc, &err));
 	close(pair[1]);
 	close(news[1]);
-	pfd = (struct pollfd){.fd = news[0], .events = POLLIN};
+	return news[0];
+}
+
+/* False: it did not live to step. */
+static bool resume(
+	struct running *m, struct pager *p, const struct checkpoint_of *from, uint64_t seed)
+{
+	struct pollfd pfd = {.fd = start(m, p, from, seed), .events = POLLIN};
+	bool stepped;
+	char byte;
+
 	if (poll(&pfd, 1, DEADLINE_MS) != 1)
 		child_die("the guest does not step");
-	stepped = read(news[0], &byte, 1) == 1;
-	close(news[0]);
+	stepped = read(pfd.fd, &byte, 1) == 1;
+	close(pfd.fd);
 	return stepped;
 }
 
@@ -268,6 +274,28 @@ static void test_refused(void)
 	clear(&second);
 }
 
+#define CROWD 24 /* more than get a thread of their own */
+
+/* Many are given their pages, none of which comes within the minute: a sibling that needs none is served. */
+static void test_crowd(void)
+{
+	struct pager_options opt = {.threads = 2};
+	struct checkpoint_of none = {.image = -1}, first;
+	struct running m[CROWD], sibling;
+	struct pager *p;
+
+	must(pager_new(img, NULL, PAGER_UFFD, &opt, &p, &err));
+	ok(resume(&m[0], p, &none, 1), "a machine steps");
+	must(checkpoint(&m[0], p, false, &first));
+	end(&m[0]);
+	for (unsigned i = 0; i < CROWD; i++)
+		close(start(&m[i], p, &first, i));
+	ok(resume(&sibling, p, &none, 2), "beside many that are resumed a machine is served");
+	end(&sibling);
+	for (unsigned i = 0; i < CROWD; i++)
+		end(&m[i]);
+}
+
 static void begin(const char *fault)
 {
 	setenv("PARBAKE_FAULT", fault, 1);
@@ -275,7 +303,7 @@ static void begin(const char *fault)
 }
 
 /* In a process of its own, as a fault is of a whole process. */
-static void in_fork(const char *fault, void (*test)(void))
+static void in_fork(const char *fault, void (*test)(void), const char *name)
 {
 	int status = -1;
 	pid_t pid;
@@ -289,8 +317,7 @@ static void in_fork(const char *fault, void (*test)(void))
 		_exit(tap_failed ? 1 : 0);
 	}
 	waitpid(pid, &status, 0);
-	is_int(status, 0,
-		"a machine whose pages cannot all be given is ended and not checkpointed");
+	is_int(status, 0, "%s", name);
 }
 
 int main(int argc, char **argv)
@@ -303,7 +330,10 @@ int main(int argc, char **argv)
 		tap_skip("userfaultfd may not be used here");
 		return tap_done();
 	}
-	in_fork("restore.pager.own:3=ENOMEM", test_refused);
+	in_fork("restore.pager.own:3=ENOMEM", test_refused,
+		"a machine whose pages cannot all be given is ended and not checkpointed");
+	in_fork("restore.pager.own=60000ms", test_crowd,
+		"many that are given their pages do not keep a sibling waiting");
 	begin("restore.pager.own=1ms");
 	test_steps(steps ? (unsigned)strtoul(steps, NULL, 10) / 2 : 100);
 	image_free(img);

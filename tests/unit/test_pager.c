@@ -154,7 +154,7 @@ static void test_chaos(
 		bool data;
 
 		image_frame_at(img, at, &start, &bytes);
-		frames += image_run_end(img, start, &data) < start + bytes || data;
+		frames += image_run_end(img, start, start + bytes, &data) < start + bytes || data;
 	}
 	is_int(s.frames_filled, frames, "each frame was filled once");
 	is_int(s.bytes_filled, data_pages() * PAGE, "with its data pages alone");
@@ -273,7 +273,7 @@ static void test_damage(int image_fd)
 		if (bytes <= sizeof(buf) && image_read_frame(img, start, buf, &err) == -EBADMSG) {
 			bad = start;
 			while (!image_page_has_data(img, bad))
-				bad = image_run_end(img, bad, &data);
+				bad = image_run_end(img, bad, UINT64_MAX, &data);
 		}
 	}
 	if (!ok(bad / PAGE < PAGES / 2, "a frame in the first half is damaged"))

@@ -184,6 +184,51 @@ static void test_killed(struct pager_client_spec *spec)
 	close(news);
 }
 
+static int parent_of(int pid)
+{
+	char path[64], text[512] = "";
+	FILE *f;
+	int parent = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	f = fopen(path, "re");
+	if (!f || !fgets(text, sizeof(text), f) || !strrchr(text, ')') ||
+		sscanf(strrchr(text, ')'), ") %*c %d", &parent) != 1)
+		child_die(path);
+	fclose(f);
+	return parent;
+}
+
+/* The watchdog of one that was killed comes late: the socket is another's by then, maybe with the inode of its own. */
+static void test_late_watchdog(struct pager_client_spec *spec)
+{
+	struct pager_client *a = client(spec), *b, *c;
+	struct pollfd pfd = {.events = POLLIN};
+	int pid, watchdog;
+
+	if (!ok(a, "a client"))
+		return;
+	pid = pager_client_pid(a);
+	watchdog = parent_of(pid);
+	kill(watchdog, SIGSTOP);
+	kill(pid, SIGKILL);
+	pfd.fd = pager_client_fd(a);
+	is_int(poll(&pfd, 1, 5000), 1, "its pager is killed, its watchdog does not see it");
+	b = client(spec);
+	ok(b && pager_client_pid(b) != pid, "another pager takes its place");
+	kill(watchdog, SIGCONT);
+	ok(gone(watchdog), "the watchdog wakes, and goes");
+	c = client(spec);
+	ok(b && c && pager_client_pid(c) == pager_client_pid(b),
+		"and leaves the other's socket alone");
+	pid = b ? pager_client_pid(b) : -1;
+	pager_client_free(a);
+	pager_client_free(b);
+	pager_client_free(c);
+	ok(gone(pid), "which goes in the end");
+	is_int(litter_in_the_end(), 0, "nothing stays");
+}
+
 static void test_own(struct pager_client_spec spec)
 {
 	struct snapshot_ranges got = {0};
@@ -328,6 +373,7 @@ int main(int argc, char **argv)
 	} else {
 		test_shared(&spec);
 		test_killed(&spec);
+		test_late_watchdog(&spec);
 		test_race(&spec);
 		test_many(&spec);
 	}

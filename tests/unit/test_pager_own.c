@@ -4,10 +4,12 @@
  * (pager_child.h) beside siblings without; and differences by themselves.
  */
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/wait.h>
 
 #include "common/clock.h"
+#include "common/limits.h"
 #include "common/proc.h"
 #include "restore/pager/memory_delta.h"
 #include "restore/pager/pager.h"
@@ -47,8 +49,9 @@ static struct memory_delta *difference_of(int fd)
 	return d;
 }
 
-/* A machine attached to @p with the difference @d (taken; NULL: none). */
-static struct proc attached(struct pager *p, struct memory_delta *d, char *const *args)
+/* A machine attached to @p with the difference @d (taken; NULL: none); @news (taken; -1: none) for its news. */
+static struct proc attached_news(
+	struct pager *p, struct memory_delta *d, int news, char *const *args)
 {
 	const char *argv[16] = {"/proc/self/exe", "machine"};
 	struct proc_spec spec = {.argv = argv, .keep_stderr = true, .die_with_parent = true};
@@ -61,9 +64,17 @@ static struct proc attached(struct pager *p, struct memory_delta *d, char *const
 		argv[2 + i] = args[i];
 	proc_map_fd(&spec, pager_memory_fd(p), 3);
 	proc_map_fd(&spec, pair[1], 4);
+	if (news >= 0)
+		proc_map_fd(&spec, news, 5);
 	must(proc_start(&spec, &m, &err));
 	close(pair[1]);
+	close_fd(&news);
 	return m;
+}
+
+static struct proc attached(struct pager *p, struct memory_delta *d, char *const *args)
+{
+	return attached_news(p, d, -1, args);
 }
 
 #define ARGS(...) ((char *[]){__VA_ARGS__, NULL})
@@ -244,6 +255,80 @@ static void test_difference(void)
 	refused((struct snapshot_range[]){{0, PAGE}}, 1, "of another number than the image's");
 }
 
+/* ---- one takes all it can ------------------------------------------------------------------------ */
+
+/* The most memory there may be, all of it a hole. */
+static int huge_image(void)
+{
+	struct image_options opt = {.frame_bytes = 32768, .level = 1, .no_raw_digest = true};
+	int raw = memfd_create("raw", MFD_CLOEXEC), out = memfd_create("out", MFD_CLOEXEC);
+	struct image_stats stats;
+
+	if (raw < 0 || out < 0 || ftruncate(raw, (off_t)LIMIT_MEMORY_MAX) < 0)
+		child_die("memfd");
+	must(image_write(raw, LIMIT_MEMORY_MAX, &opt, out, NULL, &stats, &err));
+	close(raw);
+	return out;
+}
+
+/* A machine gives much memory back, all the time: a pager with one thread serves its sibling. */
+static void test_flood(struct image *huge)
+{
+	struct pager_options opt = {.threads = 1};
+	cleanup_pager struct pager *p = NULL;
+	struct proc flood, m;
+	int news[2];
+	char byte;
+
+	must(pager_new(huge, NULL, PAGER_UFFD, &opt, &p, &err));
+	must(sock_pair(news, &err));
+	flood = attached_news(p, NULL, news[1], ARGS("flood"));
+	ok(read(news[0], &byte, 1) == 1, "a machine gives memory back all the time");
+	m = attached(p, NULL, ARGS("touch"));
+	is_int(ended(&m), 0, "beside it another is served");
+	ok(!proc_ended(&flood), "and it goes on");
+	proc_kill(&flood);
+	close(news[0]);
+}
+
+/* As many ranges as a working set may have. */
+static void test_many_ranges(struct image *huge)
+{
+	const struct rlimit cpu = {60, 61};
+	struct snapshot_ranges wset = {.n = 1000000};
+	int status = -1;
+	pid_t pid;
+
+	wset.ranges = calloc(wset.n, sizeof(*wset.ranges));
+	for (size_t i = 0; i < wset.n; i++)
+		wset.ranges[i] = (struct snapshot_range){i * 16 * PAGE, PAGE};
+	fflush(stdout);
+	pid = fork();
+	if (pid == 0) {
+		struct pager *p;
+
+		setrlimit(RLIMIT_CPU, &cpu);
+		must(pager_new(huge, &wset, PAGER_UFFD, NULL, &p, &err));
+		_exit(0);
+	}
+	waitpid(pid, &status, 0);
+	is_int(status, 0,
+		"a million ranges of 64 GiB are planned in less than a minute of processor");
+	free(wset.ranges);
+}
+
+/* Pagers of the greatest memory. */
+static void test_huge(void)
+{
+	cleanup_image struct image *huge = NULL;
+	int fd = huge_image();
+
+	must(image_open(fd, &huge, &err));
+	close(fd);
+	test_flood(huge);
+	test_many_ranges(huge);
+}
+
 int main(int argc, char **argv)
 {
 	int fd;
@@ -264,6 +349,7 @@ int main(int argc, char **argv)
 	test_chaos("early-own-chaos", PAGE);
 	test_damage();
 	test_regions();
+	test_huge();
 	image_free(img);
 	close(fd);
 	close(own_fd);

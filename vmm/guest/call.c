@@ -144,6 +144,10 @@ const char *guest_type_name(enum proto_type type)
 	switch (type) {
 	case PROTO_EXEC:
 		return "running a command in the guest";
+	case PROTO_ATTACH:
+		return "following a command in the guest";
+	case PROTO_PROCESSES:
+		return "listing the guest's commands";
 	case PROTO_FILE_PUT:
 		return "writing a file in the guest";
 	case PROTO_FILE_GET:

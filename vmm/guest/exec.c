@@ -5,6 +5,7 @@
  * not trusted, they are held here too: output past a limit is dropped and counts as cut, and a
  * command that outlives its timeout by GRACE_MS ends the call.
  */
+#include "common/buffer.h"
 #include "vmm/guest/guest_private.h"
 
 #include <fcntl.h>
@@ -28,7 +29,7 @@ struct exec_call {
 	struct guest_pump pump; /* buf NULL: no input */
 	struct guest_watch *resize;
 	struct {
-		struct guest_buf bytes;
+		struct buffer bytes;
 		uint64_t limit, taken;
 		bool cut;
 	} out[PROTO_CHANNELS];
@@ -73,7 +74,7 @@ static size_t exec_data(void *user, enum proto_channel channel, const uint8_t *b
 	if (channel != PROTO_RESULT && c->spec->output) {
 		exec_pass_on(c, channel, bytes, n);
 	} else {
-		guest_buf_append(&c->out[channel].bytes, bytes, n);
+		buffer_append(&c->out[channel].bytes, bytes, n);
 	}
 	return len;
 }
@@ -214,15 +215,15 @@ static void exec_done(void *user, const struct guest_reply *reply)
 /* What was collected, terminated; NULL where the caller had it passed on. */
 static char *take_output(struct exec_call *c, enum proto_channel channel, size_t *ret_len)
 {
-	struct guest_buf *b = &c->out[channel].bytes;
+	struct buffer *b = &c->out[channel].bytes;
 	char *text;
 
-	*guest_buf_reserve(b, 1) = '\0';
+	*buffer_reserve(b, 1) = '\0';
 	if (b->head)
 		memmove(b->bytes, b->bytes + b->head, b->len + 1);
 	*ret_len = b->len;
 	text = (char *)b->bytes;
-	*b = (struct guest_buf){0};
+	*b = (struct buffer){0};
 	return text;
 }
 
@@ -313,7 +314,7 @@ static int exec_run(struct guest *g, enum proto_type type, const struct proto_ou
 	rc = exec_wait(g, &c, deadline, also_fd, what, err);
 	guest_watch_remove(c.resize);
 	for (int i = 0; i < PROTO_CHANNELS; i++)
-		guest_buf_free(&c.out[i].bytes);
+		buffer_free(&c.out[i].bytes);
 	free(c.text);
 	if (rc < 0)
 		guest_result_free(&r);

@@ -8,6 +8,7 @@
  * is a breach (the agent, as its server, ended it itself); for one of the agent's it may have
  * been on its way when our REPLY went out.
  */
+#include "common/buffer.h"
 #include "vmm/guest/guest_private.h"
 
 /* Offer what is queued on a channel, then its EOF. The caller holds the stream. */
@@ -28,7 +29,7 @@ static void channel_offer(struct guest_stream *s, enum proto_channel c)
 		/* the callback may have ended the stream, and with it the queue */
 		if (n > rx->queue.len)
 			n = rx->queue.len;
-		guest_buf_consume(&rx->queue, n);
+		buffer_consume(&rx->queue, n);
 		rx->owed += (uint32_t)n;
 		if (rx->owed >= GUEST_CREDIT_STEP)
 			guest_stream_list(s);
@@ -109,7 +110,7 @@ static bool channel_allowed(const struct guest_stream *s, unsigned channel)
 {
 	switch (s->type) {
 	case PROTO_EXEC:
-		return channel == PROTO_OUT || channel == PROTO_ERR;
+	case PROTO_ATTACH:
 	case PROTO_CODE:
 		return channel == PROTO_OUT || channel == PROTO_ERR || channel == PROTO_RESULT;
 	case PROTO_FILE_GET:
@@ -152,7 +153,7 @@ static void data_frame(struct guest_stream *s, uint16_t c, const uint8_t *body, 
 		if (!s->ops)
 			used = len;
 	}
-	guest_buf_append(&rx->queue, body + used, len - used);
+	buffer_append(&rx->queue, body + used, len - used);
 	rx->owed += (uint32_t)used;
 	if (rx->owed >= GUEST_CREDIT_STEP)
 		guest_stream_list(s);

@@ -20,6 +20,7 @@
  * stream, so while another one may have to be sent (`hold`), requests wait for HELLO; without
  * it they leave right behind SYNC.
  */
+#include "common/buffer.h"
 #include "vmm/guest/guest_private.h"
 
 #include <fcntl.h>
@@ -33,52 +34,6 @@
 
 #define RX_SIZE (64u << 10) /* a read's worth; more only for a longer frame */
 #define RX_BUDGET (1u << 20) /* bytes read in one dispatch: others want their turn */
-#define BUF_KEEP (256u << 10) /* an empty queue larger than this gives its memory back */
-
-/* ---- queues ----------------------------------------------------------------------------- */
-
-uint8_t *guest_buf_reserve(struct guest_buf *b, size_t n)
-{
-	if (!b->len)
-		b->head = 0;
-	if (b->head && b->cap - b->head - b->len < n) {
-		memmove(b->bytes, b->bytes + b->head, b->len);
-		b->head = 0;
-	}
-	if (b->cap - b->head - b->len < n) {
-		size_t cap = b->cap ? b->cap : 256;
-
-		while (cap < b->len + n)
-			cap *= 2;
-		b->bytes = realloc(b->bytes, cap);
-		if (!b->bytes)
-			abort();
-		b->cap = cap;
-	}
-	return b->bytes + b->head + b->len;
-}
-
-void guest_buf_append(struct guest_buf *b, const void *bytes, size_t n)
-{
-	if (!n)
-		return;
-	memcpy(guest_buf_reserve(b, n), bytes, n);
-	b->len += n;
-}
-
-void guest_buf_consume(struct guest_buf *b, size_t n)
-{
-	b->head += n;
-	b->len -= n;
-	if (!b->len && b->cap > BUF_KEEP)
-		guest_buf_free(b);
-}
-
-void guest_buf_free(struct guest_buf *b)
-{
-	free(b->bytes);
-	*b = (struct guest_buf){0};
-}
 
 /* ---- life ------------------------------------------------------------------------------- */
 
@@ -113,8 +68,8 @@ void guest_free(struct guest *g)
 		free(g->watches[i]);
 	free(g->watches);
 	free(g->polls);
-	guest_buf_free(&g->rx);
-	guest_buf_free(&g->out);
+	buffer_free(&g->rx);
+	buffer_free(&g->out);
 	close_fd(&g->fd);
 	free(g);
 }
@@ -143,7 +98,7 @@ static void die(struct guest *g, int code)
 	g->synced = false;
 	memcpy(text, g->dead_text, sizeof(text));
 	guest_streams_end(g, ECONNRESET, text);
-	guest_buf_free(&g->out);
+	buffer_free(&g->out);
 }
 
 void guest_die(struct guest *g, int code, const char *fmt, ...)
@@ -179,9 +134,9 @@ void guest_frame(struct guest *g, enum proto_type type, uint16_t flags, uint32_t
 {
 	struct proto_header h = {PROTO_MAGIC, (uint16_t)type, flags, stream, len};
 
-	guest_buf_reserve(&g->out, sizeof(h) + len);
-	guest_buf_append(&g->out, &h, sizeof(h));
-	guest_buf_append(&g->out, body, len);
+	buffer_reserve(&g->out, sizeof(h) + len);
+	buffer_append(&g->out, &h, sizeof(h));
+	buffer_append(&g->out, body, len);
 }
 
 /* @n bytes left: know how much of a frame is still to go, should SYNC have to follow it. */
@@ -202,7 +157,7 @@ static void out_sent(struct guest *g, size_t n)
 		step = n < g->out_left ? n : g->out_left;
 		g->out_left -= step;
 		n -= step;
-		guest_buf_consume(&g->out, step);
+		buffer_consume(&g->out, step);
 	}
 }
 
@@ -431,7 +386,7 @@ static void rx_process(struct guest *g)
 		if (!g->synced) {
 			size_t n = g->sync_begun ? rx_unsynced(g, p, g->rx.len) : g->rx.len;
 
-			guest_buf_consume(&g->rx, n);
+			buffer_consume(&g->rx, n);
 			if (!g->synced)
 				return;
 			continue;
@@ -443,14 +398,14 @@ static void rx_process(struct guest *g)
 			return;
 		whole = sizeof(h) + h.length;
 		if (g->rx.len < whole) {
-			guest_buf_reserve(&g->rx, whole - g->rx.len);
+			buffer_reserve(&g->rx, whole - g->rx.len);
 			return;
 		}
 		if (h.stream)
 			guest_stream_frame(g, &h, p + sizeof(h));
 		else
 			connection_frame(g, &h, p + sizeof(h));
-		guest_buf_consume(&g->rx, whole);
+		buffer_consume(&g->rx, whole);
 	}
 }
 
@@ -459,8 +414,7 @@ static void rx_read(struct guest *g)
 	size_t budget = RX_BUDGET;
 
 	while (!g->dead && budget) {
-		uint8_t *to =
-			guest_buf_reserve(&g->rx, g->rx.len < RX_SIZE ? RX_SIZE - g->rx.len : 1);
+		uint8_t *to = buffer_reserve(&g->rx, g->rx.len < RX_SIZE ? RX_SIZE - g->rx.len : 1);
 		size_t room = g->rx.cap - g->rx.head - g->rx.len;
 		ssize_t n = recv(g->fd, to, room, MSG_DONTWAIT);
 

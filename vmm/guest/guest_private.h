@@ -2,32 +2,21 @@
 #ifndef PARBAKE_VMM_GUEST_GUEST_PRIVATE_H
 #define PARBAKE_VMM_GUEST_GUEST_PRIVATE_H
 
+#include "common/buffer.h"
 #include "vmm/guest/guest.h"
 
 /* What guest.c (the connection), guest_stream.c and guest_frame.c (streams), guest_loop.c and
  * guest_call.c and its like (calls that wait) share. Nobody else includes this. */
 
-/* Bytes in a queue: bytes[head … head + len). */
-struct guest_buf {
-	uint8_t *bytes;
-	size_t head, len, cap;
-};
-
-/* Room for @n more bytes at the end; returns where they go. Aborts where memory is out. */
-uint8_t *guest_buf_reserve(struct guest_buf *b, size_t n);
-void guest_buf_append(struct guest_buf *b, const void *bytes, size_t n);
-void guest_buf_consume(struct guest_buf *b, size_t n);
-void guest_buf_free(struct guest_buf *b);
-
 struct guest_rx {
-	struct guest_buf queue; /* came, not consumed yet: ≤ PROTO_WINDOW */
+	struct buffer queue; /* came, not consumed yet: ≤ PROTO_WINDOW */
 	uint32_t credit; /* the agent may still send */
 	uint32_t owed; /* consumed, credit not given back yet */
 	bool eof, eof_told;
 };
 
 struct guest_tx {
-	struct guest_buf queue; /* taken, not framed yet; credit is spent already */
+	struct buffer queue; /* taken, not framed yet; credit is spent already */
 	uint32_t credit;
 	bool eof_wanted, eof_sent;
 	bool blocked; /* somebody waits for writable() */
@@ -42,7 +31,7 @@ struct guest_stream {
 	struct guest_rx rx[PROTO_CHANNELS];
 	struct guest_tx tx[PROTO_CHANNELS];
 
-	struct guest_buf request; /* the whole frame, until it is in the output */
+	struct buffer request; /* the whole frame, until it is in the output */
 	uint64_t request_end; /* where it ends, counted as guest.sent is; 0: not there yet */
 	uint64_t signals; /* bit n - 1: signal n is to be sent */
 	bool cancel_wanted, cancel_sent, resize_wanted;
@@ -89,7 +78,7 @@ struct guest {
 	unsigned hellos_due; /* SYNCs with this nonce not answered yet */
 	struct proto_hello hello;
 
-	struct guest_buf rx, out;
+	struct buffer rx, out;
 	size_t out_left; /* of the frame at the head of `out`, where part of it has been sent */
 	uint64_t sent; /* bytes given to the socket, ever */
 

@@ -16,6 +16,7 @@
  * Callbacks may end the stream they run for. So a stream is taken out of the tables at once
  * (`gone`) and freed when no callback of it runs any more (`busy`).
  */
+#include "common/buffer.h"
 #include "vmm/guest/guest_private.h"
 
 /* ---- the tables ------------------------------------------------------------------------- */
@@ -57,10 +58,10 @@ void guest_stream_release(struct guest_stream *s)
 	if (--s->busy || !s->gone)
 		return;
 	for (int c = 0; c < PROTO_CHANNELS; c++) {
-		guest_buf_free(&s->rx[c].queue);
-		guest_buf_free(&s->tx[c].queue);
+		buffer_free(&s->rx[c].queue);
+		buffer_free(&s->tx[c].queue);
 	}
-	guest_buf_free(&s->request);
+	buffer_free(&s->request);
 	free(s->reply);
 	free(s->finish_text);
 	free(s);
@@ -181,9 +182,9 @@ struct guest_stream *guest_request(struct guest *g, enum proto_type type, const 
 	g->ours[slot] = s;
 	g->n_ours++;
 	h = (struct proto_header){PROTO_MAGIC, (uint16_t)type, 0, s->number, body_len};
-	guest_buf_reserve(&s->request, sizeof(h) + body_len);
-	guest_buf_append(&s->request, &h, sizeof(h));
-	guest_buf_append(&s->request, body, body_len);
+	buffer_reserve(&s->request, sizeof(h) + body_len);
+	buffer_append(&s->request, &h, sizeof(h));
+	buffer_append(&s->request, body, body_len);
 	guest_stream_list(s);
 	return s;
 }
@@ -211,7 +212,7 @@ size_t guest_stream_send(
 		tx->blocked = true;
 	if (!n)
 		return 0;
-	guest_buf_append(&tx->queue, bytes, n);
+	buffer_append(&tx->queue, bytes, n);
 	tx->credit -= (uint32_t)n;
 	guest_stream_list(s);
 	return n;
@@ -226,7 +227,7 @@ void guest_stream_eof(struct guest_stream *s, enum proto_channel channel)
 void guest_stream_drop_tx(struct guest_stream *s)
 {
 	for (int c = 0; c < PROTO_CHANNELS; c++)
-		guest_buf_free(&s->tx[c].queue);
+		buffer_free(&s->tx[c].queue);
 }
 
 void guest_stream_cancel(struct guest_stream *s)
@@ -242,7 +243,7 @@ void guest_stream_abandon(struct guest_stream *s)
 {
 	s->ops = NULL;
 	for (int c = 0; c < PROTO_CHANNELS; c++)
-		guest_buf_free(&s->rx[c].queue);
+		buffer_free(&s->rx[c].queue);
 	guest_stream_cancel(s);
 }
 
@@ -272,7 +273,7 @@ void guest_stream_reply(struct guest_stream *s, int error, const char *text)
 	if (error)
 		s->finish_text = strndup(text ? text : "", PROTO_ERROR_MAX);
 	for (int c = 0; c < PROTO_CHANNELS; c++)
-		guest_buf_free(&s->rx[c].queue);
+		buffer_free(&s->rx[c].queue);
 	guest_stream_list(s);
 }
 
@@ -329,7 +330,7 @@ static bool fill_data(struct guest_stream *s)
 
 			guest_frame(s->g, PROTO_DATA, (uint16_t)c, s->number,
 				tx->queue.bytes + tx->queue.head, n);
-			guest_buf_consume(&tx->queue, n);
+			buffer_consume(&tx->queue, n);
 			sent = true;
 		}
 		if (tx->queue.len) {
@@ -370,9 +371,8 @@ void guest_fill(struct guest *g)
 
 		stream_unlist(s);
 		if (s->request.len) {
-			guest_buf_append(
-				&g->out, s->request.bytes + s->request.head, s->request.len);
-			guest_buf_free(&s->request);
+			buffer_append(&g->out, s->request.bytes + s->request.head, s->request.len);
+			buffer_free(&s->request);
 			s->request_end = g->sent + g->out.len;
 		}
 		fill_control(s);

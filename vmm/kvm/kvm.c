@@ -7,8 +7,9 @@
  * The setup is sent before the process has started; what comes back first says that it is ready, or its end does that
  * it is not. The monitor hands its memory to the pager by itself, before it says so.
  */
-#include "vmm/kvm/control.h"
+#include "vmm/kvm/kvm.h"
 
+#include <assert.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -29,7 +30,23 @@
 struct kvm {
 	int control_fd;
 	bool ready;
+	uint32_t steps[KVM_STEPS];
 };
+
+const char *const kvm_step_names[] = {
+	[KVM_STEP_MEMORY] = "memory",
+	[KVM_STEP_VM] = "machine",
+	[KVM_STEP_IRQCHIP] = "irqchip",
+	[KVM_STEP_SLOTS] = "slots",
+	[KVM_STEP_VCPUS] = "vcpus",
+	[KVM_STEP_CPUID] = "cpuid",
+	[KVM_STEP_DEVICES] = "devices",
+	[KVM_STEP_THREADS] = "threads",
+	[KVM_STEP_FILTER] = "filter",
+	[KVM_STEP_READ] = "read",
+	[KVM_STEP_LOAD] = "load",
+};
+static_assert(sizeof(kvm_step_names) / sizeof(kvm_step_names[0]) == KVM_STEPS, "all named");
 
 /* What the process gets, by its numbers there; -1: not needed. Owned but for what the machine's spec lends. */
 struct child_fds {
@@ -208,6 +225,8 @@ static int take(struct machine *m, struct kvm_reply *ret, struct err *err)
 		if ((size_t)n < offsetof(struct kvm_reply, text))
 			return err_set(err, EPROTO, "the monitor says what makes no sense");
 		((char *)ret)[n] = '\0';
+		for (int i = 0; i < KVM_STEPS; i++)
+			k->steps[i] = ret->steps[i] ? ret->steps[i] : k->steps[i];
 		if (ret->command == KVM_READY)
 			k->ready = true;
 		else if (ret->command == KVM_DISK_ERROR)
@@ -314,6 +333,13 @@ static int kvm_read_memory(
 	const struct kvm_request req = {.command = KVM_READ_MEMORY, .offset = offset, .len = len};
 
 	return request(m, &req, fd, deadline, err);
+}
+
+void kvm_get_steps(const struct machine *m, uint32_t ret[static KVM_STEPS])
+{
+	const struct kvm *k = m->driver;
+
+	memcpy(ret, k->steps, sizeof(k->steps));
 }
 
 /* It translates nothing: a machine with KVM is not asked (monitor.c). */

@@ -201,8 +201,9 @@ static bool try_kvm(const struct monitor_facts *facts, char why[static 256], boo
 	struct err err = {0};
 	int r = kvm_try_kernel_mode(&err);
 
-	if (r == 0 && (machine_kernel_path(&kernel, NULL) < 0 ||
-			      paths_lib("initramfs.cpio", &initrd, NULL) < 0)) {
+	if (r == 0 &&
+		(machine_kernel_path(&kernel, NULL) < 0 ||
+			paths_lib("initramfs.cpio", &initrd, NULL) < 0)) {
 		*ret_kept = false; /* nothing can be booted before that is there */
 		return true;
 	}

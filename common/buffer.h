@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_COMMON_BUFFER_H
+#define PARBAKE_COMMON_BUFFER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/cleanup.h"
+
+/*
+ * Bytes in a queue: appended behind, consumed in front, at bytes[head … head + len). All zero is an empty
+ * one. It has no bound of its own; whoever appends has. Functions abort where memory is out.
+ */
+struct buffer {
+	uint8_t *bytes;
+	size_t head, len, cap;
+};
+
+/* Room for @n more bytes behind, where they may be written before @b->len is raised by as many. */
+uint8_t *buffer_reserve(struct buffer *b, size_t n);
+void buffer_append(struct buffer *b, const void *bytes, size_t n);
+/* Take @n bytes, at most b->len, away in front. Large memory of a queue that becomes empty is given back. */
+void buffer_consume(struct buffer *b, size_t n);
+/* Free the memory; what is left is an empty queue. */
+void buffer_free(struct buffer *b);
+#define cleanup_buffer cleanup_with(buffer_free)
+
+#endif
