@@ -36,11 +36,11 @@ BASE_CFLAGS = -std=gnu11 $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -I. \
 	-DPARBAKE_VERSION='"$(VERSION)"' -DPARBAKE_LIBDIR='"$(LIBDIR)"' \
 	-fstack-protector-strong -fno-strict-aliasing -MMD -MP \
 	$(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
-LIBS := -larchive -lext2fs -lcom_err -lzstd -lcurl -linih -ljansson -lcrypto -lmicrohttpd -lpthread -lm
+LIBS := -larchive -lext2fs -lcom_err -lzstd -lcurl -linih -ljansson -lcrypto -lmicrohttpd -lz -lpthread -lm
 LDFLAGS += $(if $(SAN),-fsanitize=$(SAN))
 
 LIB_PARTS := common store vmm vmm/guest vmm/qemu vmm/kvm egress restore restore/pager bake bake/plan bake/ext4 bake/fetch bake/recipe \
-	bake/source pool pool/http pool/envd pool/api pool/keeper pool/daemon benches
+	bake/source pool pool/http pool/relay pool/envd pool/api pool/keeper pool/daemon benches
 LIB_SRC := $(filter-out vmm/qemu/preload_%.c,$(wildcard $(LIB_PARTS:%=%/*.c)))
 CLI_SRC := $(wildcard cli/*.c)
 AGENT_SRC := $(wildcard agent/*.c)

@@ -119,7 +119,10 @@
 #define LIMIT_HTTP_BUFFER (256 * KIB) /* of an answer, kept for a client that reads slowly */
 #define LIMIT_HTTP_DISCARD                                                                         \
 	(1 * MIB) /* of a body that nobody asked for; more of it ends the connection */
-#define LIMIT_HTTP_ANSWER_HEADERS 32 /* that a handler adds */
+#define LIMIT_HTTP_ANSWER_HEADERS 68 /* that a handler adds */
+#define LIMIT_RELAY_HEADERS 64 /* of the answer of a server in a sandbox */
+#define LIMIT_RELAY_HEAD (64 * KIB) /* of its head */
+#define LIMIT_RELAY_SANDBOX 64 /* requests at once for one sandbox's servers; its agent has 128 streams */
 #define LIMIT_HTTP_IDLE_S                                                                          \
 	60 /* for a request to come, its body included; an upload to get on, an answer to go */
 #define LIMIT_HTTP_STALL_S                                                                         \

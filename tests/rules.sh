@@ -32,6 +32,8 @@ done <<-'END'
 END
 like "$(wrong_include common/err.h common/file.h)" "headers go in a circle" "headers that include each other are found"
 
+ok "the picture of the tree is drawn from its rules" cmp docs/architecture.svg <(python3 docs/architecture.py)
+
 # library: the files that may include its headers
 library() { # HEADER-PATTERN FILE-PATTERN NAME
 	is "$(git grep -lE "^#include <($1)" -- '*.c' '*.h' ':!tests' ':!vmm/qemu/trimmed' | grep -vE "^($2)" | tr '\n' ' ')" "" \

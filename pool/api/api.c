@@ -28,6 +28,7 @@
 #include "common/str.h"
 #include "pool/api/api_private.h"
 #include "pool/envd/envd.h"
+#include "pool/relay/relay.h"
 
 #define PORT_ENVD 49983 /* of the SDKs' host names: commands and files … */
 #define PORT_CODE 49999 /* … and code; both are the agent */
@@ -94,6 +95,7 @@ void api_free(struct api *a)
 	if (!a)
 		return;
 	envd_free(a->wire);
+	relays_free(a->relays);
 	api_monitoring_free(a);
 	for (size_t i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++)
 		hide(i, NULL);
@@ -284,12 +286,16 @@ static struct pool_sandbox *visible(struct api *a, const struct api_caller *who,
 	return sb && (!who->key || !strcmp(f.key, who->key->name)) ? sb : NULL;
 }
 
+static bool is_agent(unsigned port)
+{
+	return port == PORT_ENVD || port == PORT_CODE;
+}
+
 void api_inside(struct api *a, struct pool_sandbox *sb, struct http_request *rq,
 	const struct api_inside *to)
 {
-	if (to->port != PORT_ENVD && to->port != PORT_CODE)
-		api_error(rq, 502, "port %u of the sandbox %s cannot be reached from outside",
-			to->port, to->id);
+	if (!is_agent(to->port))
+		api_port(a, sb, rq, to->port);
 	else if (!api_wire(a, sb, rq, to))
 		api_error(rq, 404, "there is no %s %.200s in a sandbox", http_method(rq), to->path);
 }
@@ -415,6 +421,11 @@ void api_handle(void *user, struct http_request *rq)
 	r = to.routed ? NULL : find_own(path);
 	if (r && r->open) {
 		own(a, rq, r);
+		return;
+	}
+	if (to.routed && !is_agent(to.port)) {
+		if (api_port_open(a, rq, &to))
+			inside(a, &(struct api_caller){0}, rq, &to);
 		return;
 	}
 	if (to.routed &&

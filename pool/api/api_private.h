@@ -18,6 +18,7 @@ struct api {
 	int64_t started_ns; /* CLOCK_MONOTONIC */
 	bool draining;
 	uint8_t secret[API_SECRET_BYTES]; /* api_token.c */
+	struct relays *relays; /* port.c; NULL: not used yet */
 	struct envd *wire; /* wire.h; made by api_wire(), api_free() frees it; NULL: not used yet */
 };
 
@@ -60,7 +61,11 @@ struct api_inside {
 /* api.c: serve @rq, which is for what runs in @sb. */
 void api_inside(struct api *a, struct pool_sandbox *sb, struct http_request *rq,
 	const struct api_inside *to);
-/* api_asleep.c: "not found", in E2B's words. */
+/* port.c: may @rq be carried to the port @to? False: it has been answered. */
+bool api_port_open(struct api *a, struct http_request *rq, const struct api_inside *to);
+/* Carry it there. */
+void api_port(struct api *a, struct pool_sandbox *sb, struct http_request *rq, unsigned port);
+/* asleep.c: "not found", in E2B's words. */
 void api_asleep_answer(struct http_request *rq, const char *id);
 /* Wake it where it sleeps and is to be woken: @rq is served then. False: it is not. */
 bool api_wake(struct api *a, const struct pool_sandbox_info *f, struct http_request *rq,

@@ -143,6 +143,12 @@ static bool type_is(const char *header, const char *type)
 static bool type_check(struct envd_call *c)
 {
 	const char *type = http_header(c->rq, "Content-Type");
+	const char *coded = http_header(c->rq, "Content-Encoding");
+
+	if (c->route->body && coded && strcasecmp(coded, "identity") != 0) {
+		envd_fail(c, ENVD_TYPE, "Content-Encoding: %.60s: send the body as it is", coded);
+		return false;
+	}
 
 	if (c->style == ENVD_STREAM && !type_is(type, CONNECT_STREAM)) {
 		envd_fail(c, ENVD_TYPE,

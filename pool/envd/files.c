@@ -6,9 +6,11 @@
  * A download's answer begins with the file's first bytes (or with its end): until then an error is
  * a status, after it the answer is cut, so that no client takes a part for the whole. An upload is
  * a file when the agent has said so: it writes beside the target and renames; where the client goes
- * away in the middle, what was there before still is.
+ * away in the middle, what was there before still is. A form may have several files: they are written one
+ * after the other, and the answer tells all of them.
  */
 #include "pool/envd/envd_private.h"
+#include "pool/envd/gunzip.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +25,12 @@ struct file_call {
 	uint32_t mode; /* of an upload; MODE_ASIS: the agent's own */
 	bool stalled; /* the guest's bytes wait for the client */
 	bool blocked; /* the client's bytes wait for the guest */
-	bool named; /* the path is known */
+	bool named; /* ?path= says where it goes */
+	bool begun; /* a file of the upload is being written */
+	bool eof; /* all of it has been sent */
+	bool over; /* the body's end has come */
+	json_t *entries; /* of an upload: the files that are written */
+	struct gunzip *gunzip; /* NULL: the body is as it is */
 	uint64_t moved, moved_then;
 };
 
@@ -57,10 +64,7 @@ static int file_where(struct envd_call *c, const char *path)
 {
 	struct file_call *f = (struct file_call *)c;
 
-	if (envd_path(c, path, f->user, f->path) < 0)
-		return -EINVAL;
-	f->named = true;
-	return 0;
+	return envd_path(c, path, f->user, f->path);
 }
 
 /* Does the reply count @total bytes? */
@@ -162,22 +166,39 @@ static void file_writable(struct envd_call *c)
 
 /* ---- POST --------------------------------------------------------------------------------- */
 
+static void put_entry(struct file_call *f)
+{
+	const char *name = strrchr(f->path, '/') + 1;
+
+	if (!f->entries)
+		f->entries = json_array();
+	json_array_append_new(f->entries,
+		json_pack("{s:o,s:s,s:o}", "name", json_lossy(name, strlen(name)), "type", "file",
+			"path", json_lossy(f->path, strlen(f->path))));
+}
+
+/* What has come of it before, as the error's last words. */
+static const char *put_before(const struct file_call *f)
+{
+	return json_array_size(f->entries) ? " (the files before it in the form are written)" : "";
+}
+
 static void put_done(void *user, const struct guest_reply *reply)
 {
 	struct file_call *f = user;
 	struct envd_call *c = &f->call;
-	const char *name = strrchr(f->path, '/');
 
 	f->s = NULL;
+	f->begun = false;
 	if (reply->error)
-		envd_fail_errno(c, reply->error, reply->text);
+		envd_fail(c, envd_code_of(reply->error), "%s%s", reply->text, put_before(f));
 	else if (!bytes_agree(reply, f->moved))
 		envd_fail(c, ENVD_INTERNAL, "%s: fewer bytes arrived than were sent", f->path);
 	else
-		envd_reply(c, 200,
-			json_pack("[{s:o,s:s,s:o}]", "name", json_lossy(name + 1, strlen(name + 1)),
-				"type", "file", "path", json_lossy(f->path, strlen(f->path))));
-	/* the rest of the body is dropped, should there be any */
+		put_entry(f);
+	if (f->over)
+		envd_reply(c, 200, json_incref(f->entries));
+	/* the next file; or the rest of the body, to be dropped */
 	if (f->blocked && c->rq) {
 		f->blocked = false;
 		http_upload_resume(c->rq);
@@ -189,7 +210,7 @@ static void put_writable(void *user, enum proto_channel channel)
 {
 	struct file_call *f = user;
 
-	if (channel != PROTO_IN || !f->blocked || !f->call.rq)
+	if (channel != PROTO_IN || !f->blocked || !f->call.rq || f->eof)
 		return;
 	f->blocked = false;
 	http_upload_resume(f->call.rq);
@@ -208,19 +229,21 @@ static void put_request(struct envd_call *c)
 		proto_put_u32(&o, PROTO_T_MODE, f->mode);
 	if (*f->user)
 		proto_put_str(&o, PROTO_T_USER, f->user);
+	f->moved = f->moved_then = 0;
+	f->eof = false;
 	f->s = envd_request(c, PROTO_FILE_PUT, &o, &ops, f);
+	f->begun = f->s != NULL;
 	if (f->s)
 		envd_call_limit(c, LIMIT_ENVD_STALL_MS, file_stall);
 }
 
-static size_t put_data(void *user, const char *bytes, size_t len)
+/* To the guest: how many of the bytes it takes now. */
+static size_t put_send(void *user, const void *bytes, size_t len)
 {
 	struct file_call *f = user;
 	struct envd_call *c = &f->call;
 	size_t n;
 
-	if (!f->s || !envd_call_open(c))
-		return len;
 	if (len > LIMIT_HTTP_UPLOAD - f->moved) {
 		guest_stream_cancel(f->s);
 		envd_kick(c->w, c->id);
@@ -236,40 +259,104 @@ static size_t put_data(void *user, const char *bytes, size_t len)
 	return n;
 }
 
+/* The body is no gzip, or no whole one: nothing is written. */
+static void put_broken(struct file_call *f, const char *why)
+{
+	guest_stream_cancel(f->s);
+	envd_kick(f->call.w, f->call.id);
+	envd_fail(&f->call, ENVD_INVALID, "Content-Encoding: gzip: the body %s", why);
+}
+
+static size_t put_data(void *user, const char *bytes, size_t len)
+{
+	struct file_call *f = user;
+	const char *why = NULL;
+	size_t n;
+
+	if (!f->s || !envd_call_open(&f->call))
+		return len;
+	if (!f->gunzip)
+		return put_send(f, bytes, len);
+	n = gunzip_feed(f->gunzip, bytes, len, put_send, f, &why);
+	if (why)
+		put_broken(f, why);
+	return why ? len : n;
+}
+
+static void put_eof(struct file_call *f)
+{
+	f->eof = true;
+	guest_stream_eof(f->s, PROTO_IN);
+	envd_kick(f->call.w, f->call.id);
+}
+
 static void put_end(void *user)
 {
 	struct file_call *f = user;
 	struct envd_call *c = &f->call;
 
-	if (!f->named) {
+	f->over = true;
+	if (f->begun && f->s && f->gunzip && !gunzip_whole(f->gunzip))
+		put_broken(f, "ends before its end");
+	else if (f->begun && f->s)
+		put_eof(f);
+	else if (f->entries)
+		envd_reply(c, 200, json_incref(f->entries));
+	else if (!f->begun)
 		envd_fail(c, ENVD_INVALID, "there is no file in the form");
-		return;
-	}
-	if (!f->s)
-		return;
-	guest_stream_eof(f->s, PROTO_IN);
-	envd_kick(c->w, c->id);
 }
 
-static void put_part(void *user, const char *field, const char *filename)
+/* Is a file of this form written there already? */
+static bool put_again(const struct file_call *f)
+{
+	const json_t *entry;
+	size_t i;
+
+	json_array_foreach(f->entries, i, entry)
+	{
+		const char *path = json_string_value(json_object_get(entry, "path"));
+
+		if (path && !strcmp(path, f->path))
+			return true;
+	}
+	return false;
+}
+
+/* The next file of a form. The one before it is written first. */
+static bool put_part(void *user, const char *field, const char *filename)
 {
 	struct file_call *f = user;
 	struct envd_call *c = &f->call;
 
-	if (f->s || !envd_call_open(c))
-		return;
+	if (!envd_call_open(c))
+		return true;
+	if (f->begun) {
+		if (!f->eof)
+			put_eof(f);
+		f->blocked = true;
+		return false;
+	}
 	if (field && strcmp(field, "file") != 0) {
-		envd_fail(c, ENVD_INVALID, "the form's field is called %.60s; \"file\" is expected",
-			field);
-		return;
+		envd_fail(c, ENVD_INVALID,
+			"the form's field is called %.60s; \"file\" is expected%s", field,
+			put_before(f));
+		return true;
 	}
 	if (!f->named && (!filename || !*filename)) {
 		envd_fail(c, ENVD_INVALID, "?path= or the file's name is needed: where it goes");
-		return;
+		return true;
 	}
 	if (!f->named && file_where(c, filename) < 0)
-		return;
+		return true;
+	if (put_again(f)) {
+		envd_fail(c, ENVD_INVALID,
+			"%s: two files of the form go there, and the first has been written%s",
+			f->path,
+			f->named ? "; without ?path= each goes where its file name says" : "");
+		return true;
+	}
 	put_request(c);
+	return true;
 }
 
 /* ?mode=, octal: permission bits alone. */
@@ -297,12 +384,25 @@ static void put_start(struct envd_call *c, const struct envd_target *t, const js
 	static const struct http_upload_ops ops = {.data = put_data, .end = put_end};
 	struct file_call *f = (struct file_call *)c;
 	const char *type = http_header(c->rq, "Content-Type"), *path = http_query(c->rq, "path");
+	const char *coded = http_header(c->rq, "Content-Encoding");
 
 	(void)t;
 	(void)body;
-	if (envd_user(c, f->user) < 0 || put_mode(c) < 0 ||
-		(path && *path && file_where(c, path) < 0))
+	f->named = path && *path;
+	if (envd_user(c, f->user) < 0 || put_mode(c) < 0 || (f->named && file_where(c, path) < 0))
 		return;
+	if (coded && strcasecmp(coded, "identity") != 0) {
+		bool form = type && !strncasecmp(type, "multipart/", 10);
+
+		if (form || (strcasecmp(coded, "gzip") != 0 && strcasecmp(coded, "x-gzip") != 0)) {
+			envd_fail(c, ENVD_TYPE, "Content-Encoding: %.60s: %s", coded,
+				form ? "a form is sent as it is; gzip is for "
+				       "application/octet-stream"
+				     : "only gzip is decoded");
+			return;
+		}
+		f->gunzip = gunzip_new();
+	}
 	if (type && !strncasecmp(type, "multipart/form-data", 19)) {
 		http_upload_form(c->rq, &ops, put_part, f);
 		return;
@@ -323,6 +423,14 @@ static void put_start(struct envd_call *c, const struct envd_target *t, const js
 		http_upload(c->rq, &ops, f);
 }
 
+static void put_destroy(struct envd_call *c)
+{
+	struct file_call *f = (struct file_call *)c;
+
+	json_decref(f->entries);
+	gunzip_free(f->gunzip);
+}
+
 const struct envd_route envd_routes_files[] = {
 	{.method = "GET",
 		.path = "/files",
@@ -336,6 +444,7 @@ const struct envd_route envd_routes_files[] = {
 		.style = ENVD_PLAIN,
 		.size = sizeof(struct file_call),
 		.start = put_start,
-		.gone = file_gone},
+		.gone = file_gone,
+		.destroy = put_destroy},
 	{0},
 };

@@ -100,7 +100,8 @@ void http_stream_begin(struct http_request *rq, unsigned status, const char *typ
 {
 	if (rq->answer != HTTP_NO_ANSWER)
 		return;
-	http_add_header(rq, "Content-Type", type);
+	if (type)
+		http_add_header(rq, "Content-Type", type);
 	rq->answer = HTTP_STREAM;
 	rq->status = status;
 	rq->writable = writable;
@@ -112,6 +113,12 @@ void http_stream_begin(struct http_request *rq, unsigned status, const char *typ
 static bool unread(const struct http_request *rq)
 {
 	return rq->gone || is_head(rq) || rq->answer != HTTP_STREAM;
+}
+
+void http_stream_length(struct http_request *rq, uint64_t length)
+{
+	rq->has_length = true;
+	rq->stream_length = length;
 }
 
 size_t http_stream_room(const struct http_request *rq)
@@ -236,7 +243,10 @@ static struct MHD_Response *make_response(struct http_request *rq)
 			len, steal_ptr(&rq->whole_text), MHD_RESPMEM_MUST_FREE);
 	}
 	rq->conn->deadline = clock_now_ns() + rq->s->stall_ns;
-	return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16 * KIB, more, rq, NULL);
+	if (rq->answer == HTTP_UPGRADE)
+		return http_upgrade_response(rq);
+	return MHD_create_response_from_callback(
+		rq->has_length ? rq->stream_length : MHD_SIZE_UNKNOWN, 16 * KIB, more, rq, NULL);
 }
 
 enum MHD_Result http_answer_queue(struct http_request *rq)

@@ -475,7 +475,7 @@ int http_server_new(
 	s->max_bodies = LIMIT_HTTP_BODIES;
 	s->idle_ns = LIMIT_HTTP_IDLE_S * SECOND;
 	s->stall_ns = LIMIT_HTTP_STALL_S * SECOND;
-	s->mhd = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME |
+	s->mhd = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_ALLOW_UPGRADE |
 			MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG,
 		0, NULL, NULL, handle, s, MHD_OPTION_EXTERNAL_LOGGER, said, NULL,
 		MHD_OPTION_CONNECTION_LIMIT, (unsigned)LIMIT_HTTP_CONNECTIONS + 8,
@@ -562,9 +562,11 @@ void http_server_stop(struct http_server *s)
 	loop_timer_cancel(s->breath);
 	loop_remove(s->watch);
 	/* MHD refuses to stop with suspended connections; their handlers see that we stop */
-	for (struct http_request *rq = s->requests; rq; rq = rq->next)
+	for (struct http_request *rq = s->requests; rq; rq = rq->next) {
+		http_upgrade_cut(rq);
 		if (rq->conn)
 			http_resume(rq);
+	}
 	if (s->mhd)
 		MHD_stop_daemon(s->mhd);
 }

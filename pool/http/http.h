@@ -50,6 +50,13 @@ const char *http_method(const struct http_request *rq);
 const char *http_path(const struct http_request *rq); /* decoded, without the query; no NUL in it */
 const char *http_header(const struct http_request *rq, const char *name); /* NULL: none */
 const char *http_query(const struct http_request *rq, const char *name); /* decoded; NULL: none */
+/* Its address as it came, with the query, not decoded. */
+const char *http_target(const struct http_request *rq);
+/* Call @fn for each header, in the order they came. */
+void http_each_header(const struct http_request *rq,
+	void (*fn)(void *user, const char *name, const char *value), void *user);
+/* Of its body: 0: none; UINT64_MAX: told by its chunks. */
+uint64_t http_body_length(const struct http_request *rq);
 bool http_from_tcp(const struct http_request *rq);
 /* Of a unix socket's peer; (uid_t)-1 over TCP. */
 uid_t http_peer_uid(const struct http_request *rq);
@@ -99,11 +106,11 @@ struct http_upload_ops {
 	void (*end)(void *user);
 };
 void http_upload(struct http_request *rq, const struct http_upload_ops *ops, void *user);
-/* The same of the first part with a file name of a multipart/form-data body, whose framing is taken
- * off; part() tells its field and file name before data(). A body that is no such: 400 is answered
- * here. */
+/* The same of all parts with a file name of a multipart/form-data body, whose framing is taken off. part() tells each
+ * one's field and file name before its data(); false: not yet, it is told again after http_upload_resume().
+ * Other parts are passed over. A body that is no such: 400 is answered here. */
 void http_upload_form(struct http_request *rq, const struct http_upload_ops *ops,
-	void (*part)(void *user, const char *field, const char *filename), void *user);
+	bool (*part)(void *user, const char *field, const char *filename), void *user);
 void http_upload_resume(struct http_request *rq);
 
 /* ---- its answer: one of these -------------------------------------------------------------- */
@@ -120,9 +127,24 @@ void http_add_header(struct http_request *rq, const char *name, const char *valu
  */
 void http_stream_begin(struct http_request *rq, unsigned status, const char *type,
 	void (*writable)(void *user), void *user);
+/* Before it begins: its length is known, so that the client is told. Fewer bytes cut it, more are not taken; to a HEAD it
+ * is said all the same. */
+void http_stream_length(struct http_request *rq, uint64_t length);
 size_t http_stream_room(const struct http_request *rq);
 size_t http_stream_write(struct http_request *rq, const void *bytes, size_t len);
 void http_stream_end(struct http_request *rq);
 void http_stream_abort(struct http_request *rq);
+
+/*
+ * 101: the connection is not HTTP's any more. begin() gets its socket (borrowed until http_upgrade_close(), which its
+ * owner calls when it is done, or cut()) and what of the client's bytes has been read already. cut(): the server stops, the
+ * socket is closed behind it. http_on_end() comes when it is closed.
+ */
+struct http_upgrade_ops {
+	void (*begin)(void *user, int fd, const char *bytes, size_t len);
+	void (*cut)(void *user);
+};
+void http_upgrade(struct http_request *rq, const struct http_upgrade_ops *ops, void *user);
+void http_upgrade_close(struct http_request *rq);
 
 #endif

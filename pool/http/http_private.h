@@ -58,7 +58,8 @@ struct http_conn {
 	uid_t uid;
 	char *uri; /* as it came, of the request whose headers are being read */
 	struct http_request *rq; /* at hand */
-	struct http_holder *from, *key; /* whose it is: by where it comes from; by its key, NULL: none */
+	struct http_holder *from,
+		*key; /* whose it is: by where it comes from; by its key, NULL: none */
 	struct loop_watch *watch; /* for its client's hang-up; NULL: it has come */
 	bool known; /* http_admit() */
 	bool hung; /* the client sends no more */
@@ -71,8 +72,14 @@ struct http_pair {
 };
 
 enum http_body { HTTP_DISCARD, HTTP_COLLECT, HTTP_UPLOAD, HTTP_FORM };
-enum http_answer { HTTP_NO_ANSWER, HTTP_WHOLE, HTTP_STREAM };
-enum http_part { HTTP_PART_NONE, HTTP_PART_FILE, HTTP_PART_OVER };
+enum http_answer { HTTP_NO_ANSWER, HTTP_WHOLE, HTTP_STREAM, HTTP_UPGRADE };
+enum http_part { HTTP_PART_NONE, HTTP_PART_FILE, HTTP_PART_OTHER };
+
+/* A part of a form that begins in the held bytes. */
+struct http_form_part {
+	size_t at; /* of its first byte in them */
+	char *field, *filename;
+};
 
 struct http_request {
 	struct http_server *s;
@@ -81,6 +88,7 @@ struct http_request {
 		*conn; /* NULL: the client is gone; it waits for its handler's answer to be freed */
 	struct MHD_Connection *mhd;
 	char *method, *uri, *path; /* uri: query[] points into it */
+	char *target; /* as it came */
 	struct http_pair *query;
 	size_t n_query;
 	bool tcp;
@@ -110,9 +118,11 @@ struct http_request {
 	void *body_user;
 	struct MHD_PostProcessor *form;
 	enum http_part part;
-	void (*on_part)(void *user, const char *field, const char *filename);
-	char *part_field, *part_name;
+	bool (*on_part)(void *user, const char *field, const char *filename);
+	char *part_field, *part_name; /* of the one at hand */
 	uint64_t part_bytes;
+	struct http_form_part *parts; /* not told yet, in their order */
+	size_t n_parts;
 	char *held; /* taken off the form, not yet taken by data() */
 	size_t held_at, held_len, held_size;
 
@@ -129,6 +139,11 @@ struct http_request {
 	size_t whole_len;
 	char *ring;
 	size_t ring_at, ring_len, ring_size;
+	bool has_length; /* http_stream_length() */
+	uint64_t stream_length;
+	const struct http_upgrade_ops *upgrade;
+	void *upgrade_user;
+	struct MHD_UpgradeResponseHandle *upgraded; /* NULL: not yet, or closed */
 	bool stream_over, stream_cut; /* http_stream_end(), http_stream_abort() */
 	bool gone; /* the client hung up: nothing is worth sending */
 	bool want_room;
@@ -173,6 +188,10 @@ void http_share_leave(struct http_conn *c);
 /* @bytes more are collected for @rq; false: that is beyond the share of whose it is. */
 bool http_share_collect(struct http_request *rq, size_t bytes);
 void http_share_collected(struct http_request *rq); /* none any more */
+
+/* upgrade.c: the answer that begins it; the server stops. */
+struct MHD_Response *http_upgrade_response(struct http_request *rq);
+void http_upgrade_cut(struct http_request *rq);
 
 /* answer.c */
 void http_answer_error(struct http_request *rq, unsigned status, const char *why);

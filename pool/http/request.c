@@ -167,6 +167,7 @@ struct http_request *http_request_new(struct http_conn *conn, struct MHD_Connect
 	rq->uid = conn->uid;
 	rq->method = str_dup(method);
 	rq->uri = uri;
+	rq->target = str_dup(uri);
 	query = strchr(uri, '?');
 	if (query)
 		*query++ = '\0';
@@ -242,6 +243,7 @@ void http_request_free(struct http_request *rq)
 	http_answer_free(rq);
 	free(rq->method);
 	free(rq->uri);
+	free(rq->target);
 	free(rq->path);
 	free(rq->query);
 	free(rq);
@@ -268,6 +270,40 @@ const char *http_query(const struct http_request *rq, const char *name)
 		if (!strcmp(rq->query[i].name, name))
 			return rq->query[i].value;
 	return NULL;
+}
+
+const char *http_target(const struct http_request *rq)
+{
+	return rq->target;
+}
+
+uint64_t http_body_length(const struct http_request *rq)
+{
+	return rq->length;
+}
+
+struct each {
+	void (*fn)(void *user, const char *name, const char *value);
+	void *user;
+};
+
+static enum MHD_Result each_header(
+	void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+	struct each *e = cls;
+
+	(void)kind;
+	e->fn(e->user, name, value ? value : "");
+	return MHD_YES;
+}
+
+void http_each_header(const struct http_request *rq,
+	void (*fn)(void *user, const char *name, const char *value), void *user)
+{
+	struct each e = {.fn = fn, .user = user};
+
+	if (rq->mhd)
+		MHD_get_connection_values(rq->mhd, MHD_HEADER_KIND, each_header, &e);
 }
 
 bool http_from_tcp(const struct http_request *rq)

@@ -167,6 +167,29 @@ static bool same(const char *a, const char *b)
 	return a && b ? !strcmp(a, b) : a == b;
 }
 
+static void part_begin(struct http_request *rq, const char *field, const char *filename)
+{
+	struct http_form_part *part;
+
+	free(rq->part_field);
+	free(rq->part_name);
+	rq->part_field = field ? str_dup(field) : NULL;
+	rq->part_name = filename ? str_dup(filename) : NULL;
+	rq->part_bytes = 0;
+	if (!filename) {
+		rq->part = rq->part == HTTP_PART_NONE ? HTTP_PART_NONE : HTTP_PART_OTHER;
+		return;
+	}
+	rq->part = HTTP_PART_FILE;
+	rq->parts = reallocarray(rq->parts, rq->n_parts + 1, sizeof(*rq->parts));
+	if (!rq->parts)
+		abort();
+	part = &rq->parts[rq->n_parts++];
+	*part = (struct http_form_part){.at = rq->held_len,
+		.field = str_dup(field ? field : ""),
+		.filename = str_dup(filename)};
+}
+
 /* MHD's parser has more of a part. It tells of a part once at offset 0 without bytes where none are
  * there yet. */
 static enum MHD_Result form_piece(void *cls, enum MHD_ValueKind kind, const char *field,
@@ -178,18 +201,14 @@ static enum MHD_Result form_piece(void *cls, enum MHD_ValueKind kind, const char
 	(void)kind;
 	(void)type;
 	(void)encoding;
-	if (rq->part == HTTP_PART_OVER || rq->body != HTTP_FORM)
+	if (rq->body != HTTP_FORM || rq->answer != HTTP_NO_ANSWER)
 		return MHD_YES;
-	if (rq->part == HTTP_PART_FILE && offset == 0 &&
-		(rq->part_bytes || !same(field, rq->part_field) || !same(filename, rq->part_name)))
-		rq->part = HTTP_PART_OVER;
-	if (rq->part == HTTP_PART_NONE && filename) {
-		rq->part = HTTP_PART_FILE;
-		rq->part_field = str_dup(field);
-		rq->part_name = str_dup(filename);
-		rq->on_part(rq->body_user, field ? field : "", filename);
-	}
-	if (rq->part != HTTP_PART_FILE || rq->answer != HTTP_NO_ANSWER || !len)
+	if (offset == 0 &&
+		(rq->part == HTTP_PART_NONE || rq->part_bytes || !same(field, rq->part_field) ||
+			!same(filename, rq->part_name)))
+		part_begin(rq, field, filename);
+	rq->part_bytes += len;
+	if (rq->part != HTTP_PART_FILE || !filename || !len)
 		return MHD_YES;
 	if (rq->held_len + len > rq->held_size) {
 		rq->held_size = rq->held_len + len;
@@ -199,18 +218,37 @@ static enum MHD_Result form_piece(void *cls, enum MHD_ValueKind kind, const char
 	}
 	memcpy(rq->held + rq->held_len, bytes, len);
 	rq->held_len += len;
-	rq->part_bytes += len;
 	return MHD_YES;
+}
+
+static void part_forget(struct http_request *rq)
+{
+	free(rq->parts[0].field);
+	free(rq->parts[0].filename);
+	memmove(rq->parts, rq->parts + 1, --rq->n_parts * sizeof(*rq->parts));
 }
 
 /* false: some is left, and it is stopped. */
 static bool form_drain(struct http_request *rq)
 {
-	rq->held_at += pass(rq, rq->held + rq->held_at, rq->held_len - rq->held_at);
-	if (rq->held_at < rq->held_len && rq->answer == HTTP_NO_ANSWER) {
-		stop(rq);
-		return false;
+	while (rq->answer == HTTP_NO_ANSWER && (rq->held_at < rq->held_len || rq->n_parts)) {
+		size_t end = rq->n_parts ? rq->parts[0].at : rq->held_len;
+
+		rq->held_at += pass(rq, rq->held + rq->held_at, end - rq->held_at);
+		if (rq->answer != HTTP_NO_ANSWER)
+			break;
+		if (rq->held_at < end ||
+			(rq->n_parts &&
+				!rq->on_part(rq->body_user, rq->parts[0].field,
+					rq->parts[0].filename))) {
+			stop(rq);
+			return false;
+		}
+		if (rq->n_parts)
+			part_forget(rq);
 	}
+	while (rq->n_parts)
+		part_forget(rq);
 	rq->held_at = rq->held_len = 0;
 	return true;
 }
@@ -222,7 +260,7 @@ static void no_form(struct http_request *rq, const char *why)
 }
 
 void http_upload_form(struct http_request *rq, const struct http_upload_ops *ops,
-	void (*part)(void *user, const char *field, const char *filename), void *user)
+	bool (*part)(void *user, const char *field, const char *filename), void *user)
 {
 	const char *type = http_header(rq, "Content-Type");
 
@@ -320,4 +358,7 @@ void http_body_free(struct http_request *rq)
 	free(rq->held);
 	free(rq->part_field);
 	free(rq->part_name);
+	while (rq->n_parts)
+		part_forget(rq);
+	free(rq->parts);
 }

@@ -75,6 +75,10 @@ is "$(status exec "$resting" -- true)" 125 "a paused one runs nothing"
 is "$(status resume "$resting" --timeout 1h)" 0 "it is resumed"
 is "$(p exec "$resting" -- cat /dev/shm/kept /srv/kept | tr '\n' ' ')" "memory disk " "as it was"
 is "$(status resume "$resting")" 1 "one that runs is not resumed"
+like "$(ask "/sandboxes/$resting")" '"onTimeout": ?"pause"' "without autoPause a resume leaves what its lease's end does"
+is "$(status pause "$resting")" 0 "it is paused again"
+like "$(ask "/sandboxes/$resting/resume" -d '{"timeout": 3600, "autoPause": false}')" "$resting" "and resumed with autoPause"
+like "$(ask "/sandboxes/$resting")" '"onTimeout": ?"kill"' "which holds from then on"
 
 # a create whose client goes away is a sandbox with a lease, or none
 before=$(p ps --all --quiet | wc -l)

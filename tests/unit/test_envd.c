@@ -341,6 +341,9 @@ static void test_start_wrong(void)
 	a = call("POST", "/process.Process/List", "Content-Type: application/proto\r\n", "");
 	is_int(a.status, 415, "nor in plain requests");
 	answer_free(&a);
+	a = call("POST", "/exec", JSON "Content-Encoding: gzip\r\n", "{\"cmd\":\"true\"}");
+	is_int(a.status, 415, "a request in gzip");
+	answer_free(&a);
 	a = post("/process.Process/SendSignal",
 		"{\"process\":{\"pid\":4000000},\"signal\":\"SIGNAL_SIGKILL\"}");
 	is_int(a.status, 404, "a number that is none");

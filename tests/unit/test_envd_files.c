@@ -196,6 +196,140 @@ static void test_form(void)
 	ok(access(at("%s/x", work), F_OK) < 0, "nothing was made of them");
 }
 
+#define FILE_PART(name, text)                                                                      \
+	"--XX\r\nContent-Disposition: form-data; name=\"file\"; filename=\"" name                  \
+	"\"\r\n\r\n" text "\r\n"
+
+/* All files of a form are written, or it is said which were. */
+static void test_many_files(void)
+{
+	cleanup_free uint8_t *bytes = noise(BIG);
+	struct buffer body = {0};
+	const char *text;
+	struct client c;
+	struct answer a;
+
+	text = at(FILE_PART("%s/m/one", "1") FILE_PART("%s/m/empty", ""), work, work);
+	buffer_append(&body, text, strlen(text));
+	text = at("--XX\r\nContent-Disposition: form-data; name=\"file\"; "
+		  "filename=\"%s/m/big\"\r\n\r\n",
+		work);
+	buffer_append(&body, text, strlen(text));
+	buffer_append(&body, bytes, BIG);
+	text = at("\r\n" FILE_PART("%s/m/three", "33") "--XX--\r\n", work);
+	buffer_append(&body, text, strlen(text));
+	c = ask("POST", "/files", FORM, body.bytes + body.head, body.len);
+	a = finish(&c);
+	is_int(a.status, 200, "a form with four files");
+	text = strstr(a.body, "/m/one");
+	text = text ? strstr(text, "/m/empty") : NULL;
+	text = text ? strstr(text, "/m/big") : NULL;
+	ok(text && strstr(text, "/m/three"), "each is told, in its order");
+	ok(file_is(at("%s/m/one", work), "1", 1) && file_is(at("%s/m/empty", work), "", 0) &&
+			file_is(at("%s/m/big", work), bytes, BIG) &&
+			file_is(at("%s/m/three", work), "33", 2),
+		"and is there, byte for byte");
+	answer_free(&a);
+	buffer_free(&body);
+	a = call("POST", at("/files?path=%s/m/x", work), FORM,
+		FILE_PART("a", "A") FILE_PART("b", "B") "--XX--\r\n");
+	is_int(a.status, 400, "two files for one ?path=");
+	has_str(a.body, "two files of the form go there, and the first has been written",
+		"are told as such");
+	ok(file_is(at("%s/m/x", work), "A", 1), "the first is there");
+	answer_free(&a);
+	a = call("POST", "/files", FORM,
+		at(FILE_PART("%s/m/y", "Y") FILE_PART("%s/m", "D")
+				FILE_PART("%s/m/z", "Z") "--XX--\r\n",
+			work, work, work));
+	is_int(a.status, 400, "one of them cannot be written");
+	has_str(a.body, "the files before it in the form are written",
+		"what has been done is told");
+	ok(file_is(at("%s/m/y", work), "Y", 1) && access(at("%s/m/z", work), F_OK) < 0,
+		"and no more is");
+	answer_free(&a);
+}
+
+/* What @bytes are as gzip (RFC 1952): stored blocks. */
+static struct buffer gzip(const uint8_t *bytes, size_t len)
+{
+	static const uint8_t head[10] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255};
+	struct buffer b = {0};
+	uint32_t crc = UINT32_MAX, n = (uint32_t)len;
+
+	buffer_append(&b, head, sizeof(head));
+	for (size_t i = 0; i < len; i++) {
+		crc ^= bytes[i];
+		for (int k = 0; k < 8; k++)
+			crc = crc >> 1 ^ (crc & 1 ? 0xedb88320 : 0);
+	}
+	crc = ~crc;
+	for (size_t i = 0; i <= len; i += 65535) {
+		uint16_t part = (uint16_t)(len - i < 65535 ? len - i : 65535),
+			 not = (uint16_t)~part;
+		uint8_t last = i + 65535 > len;
+
+		buffer_append(&b, &last, 1);
+		buffer_append(&b, &part, 2);
+		buffer_append(&b, &not, 2);
+		buffer_append(&b, bytes + i, part);
+	}
+	buffer_append(&b, &crc, 4);
+	buffer_append(&b, &n, 4);
+	return b;
+}
+
+#define GZIP RAW "Content-Encoding: gzip\r\n"
+
+static void test_gzip(void)
+{
+	cleanup_free uint8_t *bytes = noise(BIG);
+	struct buffer b = gzip(bytes, BIG), two;
+	struct client c;
+	struct answer a;
+
+	c = ask("POST", at("/files?path=%s/unzipped", work), GZIP, b.bytes + b.head, b.len);
+	a = finish(&c);
+	is_int(a.status, 200, "a gzip body");
+	ok(file_is(at("%s/unzipped", work), bytes, BIG), "is stored as what it means");
+	answer_free(&a);
+	c = ask("POST", at("/files?path=%s/cut", work), GZIP, b.bytes + b.head, b.len - 9);
+	a = finish(&c);
+	is_int(a.status, 400, "one that is cut short");
+	has_str(a.body, "ends before its end", "is told so");
+	ok(access(at("%s/cut", work), F_OK) < 0, "and makes no file");
+	answer_free(&a);
+	b.bytes[b.head + b.len / 2] ^= 1;
+	c = ask("POST", at("/files?path=%s/cut", work), GZIP, b.bytes + b.head, b.len);
+	a = finish(&c);
+	is_int(a.status, 400, "one with a wrong byte");
+	ok(access(at("%s/cut", work), F_OK) < 0, "makes none either");
+	answer_free(&a);
+	buffer_free(&b);
+	b = gzip(bytes, 10);
+	two = gzip(bytes + 10, 5);
+	buffer_append(&b, two.bytes + two.head, two.len);
+	c = ask("POST", at("/files?path=%s/two", work), GZIP, b.bytes + b.head, b.len);
+	a = finish(&c);
+	ok(a.status == 200 && file_is(at("%s/two", work), bytes, 15), "two members are one file");
+	answer_free(&a);
+	buffer_free(&b);
+	buffer_free(&two);
+	a = call("POST", at("/files?path=%s/plain", work), GZIP, "plain");
+	is_int(a.status, 400, "what is no gzip");
+	answer_free(&a);
+	a = call("POST", at("/files?path=%s/plain", work), RAW "Content-Encoding: br\r\n", "plain");
+	is_int(a.status, 415, "an encoding that is not decoded");
+	answer_free(&a);
+	a = call("POST", at("/files?path=%s/plain", work), FORM "Content-Encoding: gzip\r\n", "x");
+	is_int(a.status, 415, "a form in gzip");
+	answer_free(&a);
+	a = call("POST", at("/files?path=%s/plain", work), RAW "Content-Encoding: identity\r\n",
+		"plain");
+	ok(a.status == 200 && file_is(at("%s/plain", work), "plain", 5), "none");
+	answer_free(&a);
+}
+
 /* ---- filesystem.Filesystem ---------------------------------------------------------------- */
 
 static struct answer fs(const char *method, const char *body)
@@ -307,6 +441,8 @@ int main(void)
 	test_get();
 	test_put();
 	test_form();
+	test_many_files();
+	test_gzip();
 	test_filesystem();
 	test_many();
 	a = post("/exec", at("{\"argv\":[\"rm\",\"-rf\",\"%s\"]}", work));

@@ -26,11 +26,11 @@ static char *ends_with(struct client *c, const char *key, char **ret_lines)
 {
 	struct answer a = finish(c);
 	unsigned flags;
-	struct envd_buf out;
+	struct buffer out;
 
 	*ret_lines = messages(&a, &flags);
 	out = carried(*ret_lines, key);
-	envd_buf_append(&out, "", 1);
+	buffer_append(&out, "", 1);
 	answer_free(&a);
 	return (char *)out.bytes + out.head;
 }
@@ -162,11 +162,11 @@ static void test_bytes(void)
 		abort();
 	a = post("/exec", body);
 	{
-		struct envd_buf got = carried(a.body, "stdout");
+		struct buffer got = carried(a.body, "stdout");
 
 		ok(got.len == strlen(want) && !memcmp(got.bytes + got.head, want, got.len),
 			"words, a variable and a directory that are no UTF-8");
-		envd_buf_free(&got);
+		buffer_free(&got);
 	}
 	answer_free(&a);
 	c = start(other);
