@@ -57,6 +57,8 @@ static const char *monitor_why(const struct monitor_facts *facts)
 {
 	if (!strcmp(facts->origin, "PARBAKE_QEMU"))
 		return "PARBAKE_QEMU names it";
+	if (!facts->emulates)
+		return "parbake's own, for hosts with KVM: nothing in it but what a machine needs";
 	return facts->hands_over ? "the trimmed build of `make monitor`: starts fastest"
 				 : "the distribution's, in PATH";
 }

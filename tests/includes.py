@@ -23,7 +23,7 @@ MAY = {
     "vmm": ["common", "store", "vmm/guest"],
     "vmm/qemu": ["common", "vmm"],
     "vmm/kvm": ["common", "vmm"],
-    "vmm/kvm/program": ["common", "vmm/kvm/control.h"],
+    "vmm/kvm/program": ["common", "vmm/kvm/control.h", "vmm/qcow2.h"],
     "egress": ["common", "vmm/guest"],
     "restore/pager": ["common", "store"],
     "restore": ["common", "store", "vmm", "vmm/guest", "restore/pager"],

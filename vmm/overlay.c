@@ -22,39 +22,14 @@
 #include "common/file.h"
 #include "common/limits.h"
 #include "vmm/monitor.h"
+#include "vmm/qcow2.h"
 
-#define QCOW2_MAGIC 0x514649fbu
-#define QCOW2_VERSION 3
-#define HEADER_LEN 112
-#define CLUSTER_BITS 16
-#define CLUSTER (1ull << CLUSTER_BITS)
-#define ENTRIES (CLUSTER / 8) /* of a table of one cluster */
-#define L2_COVERS (ENTRIES * CLUSTER) /* disk bytes of one L2 table: 512 MiB */
-#define REFCOUNT_ORDER 4 /* 16 bits */
-#define OFFSET_MASK 0x00fffffffffffe00ull
-#define L2_COMPRESSED (1ull << 62)
-#define L2_ZERO 1ull
+#define L2_COVERS (QCOW2_ENTRIES * QCOW2_CLUSTER) /* disk bytes of one L2 table: 512 MiB */
 #define L1_RESERVED 0x7f000000000001ffull
 #define L2_RESERVED 0x3f000000000001feull
 
-/* As on the disk: big-endian. */
-struct header {
-	uint32_t magic, version;
-	uint64_t backing_offset;
-	uint32_t backing_len, cluster_bits;
-	uint64_t size;
-	uint32_t crypt, l1_entries;
-	uint64_t l1_offset, refcount_offset;
-	uint32_t refcount_clusters, snapshots;
-	uint64_t snapshots_offset;
-	uint64_t incompatible, compatible, autoclear;
-	uint32_t refcount_order, header_len;
-	uint8_t compression, padding[7];
-} __attribute__((packed));
-
-static_assert(sizeof(struct header) == HEADER_LEN, "as in the file");
-static_assert(
-	LIMIT_DISK_MAX / L2_COVERS <= ENTRIES, "the L1 table of the largest disk is one cluster");
+static_assert(LIMIT_DISK_MAX / L2_COVERS <= QCOW2_ENTRIES,
+	"the L1 table of the largest disk is one cluster");
 
 static uint64_t l1_entries(uint64_t disk_bytes)
 {
@@ -72,19 +47,19 @@ static int check_size(uint64_t disk_bytes, struct err *err)
 
 int machine_overlay_init(int fd, uint64_t disk_bytes, struct err *err)
 {
-	struct header h = {
+	struct qcow2_header h = {
 		.magic = htobe32(QCOW2_MAGIC),
 		.version = htobe32(QCOW2_VERSION),
-		.cluster_bits = htobe32(CLUSTER_BITS),
+		.cluster_bits = htobe32(QCOW2_CLUSTER_BITS),
 		.size = htobe64(disk_bytes),
 		.l1_entries = htobe32((uint32_t)l1_entries(disk_bytes)),
-		.l1_offset = htobe64(3 * CLUSTER),
-		.refcount_offset = htobe64(1 * CLUSTER),
+		.l1_offset = htobe64(3 * QCOW2_CLUSTER),
+		.refcount_offset = htobe64(1 * QCOW2_CLUSTER),
 		.refcount_clusters = htobe32(1),
-		.refcount_order = htobe32(REFCOUNT_ORDER),
-		.header_len = htobe32(HEADER_LEN),
+		.refcount_order = htobe32(QCOW2_REFCOUNT_ORDER),
+		.header_len = htobe32(sizeof(struct qcow2_header)),
 	};
-	uint64_t block = htobe64(2 * CLUSTER);
+	uint64_t block = htobe64(2 * QCOW2_CLUSTER);
 	uint16_t counts[4] = {htobe16(1), htobe16(1), htobe16(1), htobe16(1)};
 	struct stat st;
 	int r = check_size(disk_bytes, err);
@@ -96,11 +71,11 @@ int machine_overlay_init(int fd, uint64_t disk_bytes, struct err *err)
 	if (st.st_size)
 		return err_set(err, EEXIST, "disk overlay: the file is not empty");
 	/* the end of the header extensions is zeros, and so is all the rest */
-	if (ftruncate(fd, 4 * CLUSTER) < 0)
+	if (ftruncate(fd, 4 * QCOW2_CLUSTER) < 0)
 		return err_sys(err, errno, "disk overlay");
-	r = file_pwrite_full(fd, counts, sizeof(counts), 2 * CLUSTER);
+	r = file_pwrite_full(fd, counts, sizeof(counts), 2 * QCOW2_CLUSTER);
 	if (r == 0)
-		r = file_pwrite_full(fd, &block, sizeof(block), 1 * CLUSTER);
+		r = file_pwrite_full(fd, &block, sizeof(block), 1 * QCOW2_CLUSTER);
 	if (r == 0)
 		r = file_pwrite_full(fd, &h, sizeof(h), 0);
 	return r < 0 ? err_sys(err, -r, "write the disk overlay") : 0;
@@ -128,9 +103,9 @@ static int bad(struct err *err, const char *what)
 /* The cluster at @offset is put to use: within the file, aligned, the first time. */
 static int claim(struct walk *w, uint64_t offset, struct err *err)
 {
-	uint64_t n = offset / CLUSTER;
+	uint64_t n = offset / QCOW2_CLUSTER;
 
-	if (offset % CLUSTER)
+	if (offset % QCOW2_CLUSTER)
 		return bad(err, "an offset that is not aligned");
 	if (offset == 0 || offset >= w->file_bytes)
 		return bad(err, "an offset outside of the file");
@@ -149,12 +124,12 @@ static int read_at(const struct walk *w, void *buf, size_t len, uint64_t offset,
 	return r < 0 ? err_sys(err, -r, "read the disk overlay") : 0;
 }
 
-static int check_header(const struct header *h, uint64_t disk_bytes, struct err *err)
+static int check_header(const struct qcow2_header *h, uint64_t disk_bytes, struct err *err)
 {
 	if (be32toh(h->magic) != QCOW2_MAGIC || be32toh(h->version) != QCOW2_VERSION)
 		return bad(err, "not a qcow2 file of version 3");
-	if (be32toh(h->cluster_bits) != CLUSTER_BITS ||
-		be32toh(h->refcount_order) != REFCOUNT_ORDER)
+	if (be32toh(h->cluster_bits) != QCOW2_CLUSTER_BITS ||
+		be32toh(h->refcount_order) != QCOW2_REFCOUNT_ORDER)
 		return bad(err, "not of our cluster size");
 	if (h->backing_offset || h->crypt || h->snapshots || h->incompatible || h->compression)
 		return bad(err,
@@ -195,12 +170,12 @@ static int add_run(struct walk *w, uint64_t at, uint64_t len, bool zero, uint64_
 /* One L2 entry, of the cluster at disk offset @at. */
 static int walk_entry(struct walk *w, uint64_t entry, uint64_t at, struct err *err)
 {
-	uint64_t offset = entry & OFFSET_MASK;
-	uint64_t len = w->disk_bytes - at < CLUSTER ? w->disk_bytes - at : CLUSTER;
+	uint64_t offset = entry & QCOW2_OFFSET_MASK;
+	uint64_t len = w->disk_bytes - at < QCOW2_CLUSTER ? w->disk_bytes - at : QCOW2_CLUSTER;
 	uint64_t there;
 	int r;
 
-	if (entry & L2_COMPRESSED)
+	if (entry & QCOW2_COMPRESSED)
 		return bad(err, "a compressed cluster");
 	if (entry & L2_RESERVED)
 		return bad(err, "an entry with reserved bits");
@@ -209,7 +184,7 @@ static int walk_entry(struct walk *w, uint64_t entry, uint64_t at, struct err *e
 		if (r < 0)
 			return r;
 	}
-	if (entry & L2_ZERO)
+	if (entry & QCOW2_ZERO)
 		return add_run(w, at, len, true, 0);
 	if (!offset)
 		return 0; /* as in the base */
@@ -223,7 +198,7 @@ static int walk_entry(struct walk *w, uint64_t entry, uint64_t at, struct err *e
 
 static int walk_l2(struct walk *w, uint64_t l1_entry, uint64_t at, uint64_t *table, struct err *err)
 {
-	uint64_t offset = l1_entry & OFFSET_MASK;
+	uint64_t offset = l1_entry & QCOW2_OFFSET_MASK;
 	int r;
 
 	if (l1_entry & L1_RESERVED)
@@ -232,8 +207,9 @@ static int walk_l2(struct walk *w, uint64_t l1_entry, uint64_t at, uint64_t *tab
 		return 0;
 	r = claim(w, offset, err);
 	if (r == 0)
-		r = read_at(w, table, CLUSTER, offset, err);
-	for (uint64_t i = 0; r == 0 && i < ENTRIES && at < w->disk_bytes; i++, at += CLUSTER) {
+		r = read_at(w, table, QCOW2_CLUSTER, offset, err);
+	for (uint64_t i = 0; r == 0 && i < QCOW2_ENTRIES && at < w->disk_bytes;
+		i++, at += QCOW2_CLUSTER) {
 		if (table[i])
 			r = walk_entry(w, be64toh(table[i]), at, err);
 	}
@@ -246,9 +222,9 @@ int machine_overlay_walk(int fd, uint64_t disk_bytes,
 {
 	struct walk w = {.fd = fd, .disk_bytes = disk_bytes, .fn = fn, .user = user};
 	cleanup_free uint64_t *l1 = NULL;
-	cleanup_free uint64_t *l2 = malloc(CLUSTER);
+	cleanup_free uint64_t *l2 = malloc(QCOW2_CLUSTER);
 	cleanup_free uint8_t *used = NULL;
-	struct header h;
+	struct qcow2_header h;
 	struct stat st;
 	int r = check_size(disk_bytes, err);
 
@@ -266,7 +242,7 @@ int machine_overlay_walk(int fd, uint64_t disk_bytes,
 	if (r < 0)
 		return r;
 	l1 = malloc(be32toh(h.l1_entries) * 8);
-	used = calloc(1, w.file_bytes / CLUSTER / 8 + 1);
+	used = calloc(1, w.file_bytes / QCOW2_CLUSTER / 8 + 1);
 	if (!l1 || !l2 || !used)
 		return err_set(err, ENOMEM, "out of memory");
 	w.used = used;

@@ -33,6 +33,7 @@
 #define GREETING "hello from the guest\n"
 #define SOON clock_deadline(60000)
 #define RESTORES 30
+#define GARBAGE 20000
 
 /*
  * The guest: greets at the serial port, wakes the other processors, and all count for ever, each in a line of memory
@@ -91,6 +92,54 @@ __asm__(".pushsection .rodata\n"
 	".code64\n"
 	".popsection\n");
 extern const uint8_t guest_begin[], guest_end[];
+
+/*
+ * The guest that does its worst: random numbers, large and small, into the devices' registers, the serial port and its
+ * own memory, where queues may be, as fast as it can.
+ */
+__asm__(".pushsection .rodata\n"
+	".code32\n"
+	"garbage_begin:\n"
+	"	mov $0x12345, %ebx\n"
+	"1:	mov %ebx, %eax\n"
+	"	shl $13, %eax\n"
+	"	xor %eax, %ebx\n"
+	"	mov %ebx, %eax\n"
+	"	shr $17, %eax\n"
+	"	xor %eax, %ebx\n"
+	"	mov %ebx, %eax\n"
+	"	shl $5, %eax\n"
+	"	xor %eax, %ebx\n"
+	/* a register of one of four devices */
+	"	mov %ebx, %edi\n"
+	"	shr $4, %edi\n"
+	"	and $0x30fc, %edi\n"
+	"	mov %ebx, %eax\n"
+	"	shr $9, %eax\n"
+	"	test $0x100, %ebx\n"
+	"	jz 2f\n"
+	"	and $0x0f, %eax\n"
+	"2:	test $0x200, %ebx\n"
+	"	jz 3f\n"
+	"	shl $12, %eax\n"
+	"	and $0x3fffff, %eax\n"
+	"3:	mov %eax, 0xd0000000(%edi)\n"
+	"	mov 0xd0000000(%edi), %ecx\n"
+	/* memory: the first 4 MiB, but for this code and the count */
+	"	mov %ebx, %edi\n"
+	"	and $0x1ffffc, %edi\n"
+	"	or $0x200000, %edi\n"
+	"	mov %eax, 0x40(%edi)\n"
+	"	mov %ebx, %edx\n"
+	"	and $7, %edx\n"
+	"	add $0x3f8, %edx\n"
+	"	out %al, %dx\n"
+	"	incl 0x200000\n"
+	"	jmp 1b\n"
+	"garbage_end:\n"
+	".code64\n"
+	".popsection\n");
+extern const uint8_t garbage_begin[], garbage_end[];
 
 /* What resets its machine: mov $0xfe, %al; out %al, $0x64. */
 static const uint8_t reset_code[] = {0xb0, 0xfe, 0xe6, 0x64};
@@ -330,6 +379,35 @@ static void test_reset(void)
 	has_str(err.text, "exited with status 0", "which says that it was one: %s", err.text);
 }
 
+/* It ends or is ignored: nothing that it does makes the monitor do what it must not. */
+static void test_garbage(void)
+{
+	cleanup_free char *kernel =
+		write_kernel("garbage", garbage_begin, (size_t)(garbage_end - garbage_begin));
+	cleanup_machine struct machine *m = NULL;
+	int64_t deadline = SOON;
+	struct err err = {""};
+	uint32_t count = 0;
+	int r = 0;
+
+	new_files();
+	if (!works(start(kernel, 1, -1, &m, &err), "a guest that does its worst starts"))
+		return;
+	while (count < GARBAGE && clock_left_ms(deadline) && r == 0) {
+		usleep(5000);
+		r = machine_pause(m, SOON, &err);
+		if (r == 0)
+			count = count_of(m, 0);
+		if (r == 0)
+			r = machine_resume(m, SOON, &err);
+	}
+	ok(count >= GARBAGE || machine_get_state(m) == MACHINE_ENDED,
+		"it has written %u times to its devices", count);
+	is_int(machine_end_signal(m), 0, "and no signal has ended its monitor");
+	if (r == 0)
+		works(machine_pause(m, SOON, &err), "which still does as it is told");
+}
+
 static void refuses(const uint8_t *bytes, size_t len, const char *why, const char *what)
 {
 	cleanup_machine struct machine *m = NULL;
@@ -392,6 +470,25 @@ static void test_many(void)
 	is_int(count_fds(), fds, "leave no descriptor");
 }
 
+/* A pause that comes too late leaves the machine running, and the next one works. */
+static void test_late(void)
+{
+	cleanup_machine struct machine *m = NULL;
+	struct err err = {""};
+
+	works(start(NULL, 1, -1, &m, &err), "a shell");
+	if (!m || !works(machine_restore(m, fix.state, SOON, &err), "is restored"))
+		return;
+	works(machine_resume(m, SOON, &err), "and runs");
+	kill(machine_pid(m), SIGSTOP);
+	is_int(machine_pause(m, clock_deadline(50), &err), -ETIMEDOUT,
+		"a monitor that stands still does not pause it in time");
+	kill(machine_pid(m), SIGCONT);
+	is_int(machine_get_state(m), MACHINE_RUNNING, "it runs on");
+	works(machine_pause(m, SOON, &err), "and is paused when it is asked again");
+	ok(counts_on(m, 1), "and counts on");
+}
+
 static void test_killed(void)
 {
 	cleanup_machine struct machine *m = NULL;
@@ -442,9 +539,11 @@ int main(void)
 			test_pager();
 			test_bad_state();
 			test_many();
+			test_late();
 			test_killed();
 		}
 		test_reset();
+		test_garbage();
 		if (boot_and_capture(8))
 			test_restore(8);
 	}

@@ -108,11 +108,15 @@ static void walks(const struct files *f, uint64_t data, uint64_t zeros, const ch
 {
 	uint64_t bytes[2] = {0, 0};
 	struct err err = {""};
+	char command[64];
 
 	is_int(machine_overlay_walk(f->overlay, DISK, count_runs, bytes, &err), 0,
 		"%s: the overlay is a good one %s", what, err.text);
 	is_int((int64_t)bytes[0], (int64_t)data, "with that much data");
 	is_int((int64_t)bytes[1], (int64_t)zeros, "and that many zeros");
+	snprintf(command, sizeof(command), "qemu-img check -q /proc/%d/fd/%d", (int)getpid(),
+		f->overlay);
+	is_int(system(command), 0, "qemu-img finds no fault in it");
 }
 
 static void test_disk(void)

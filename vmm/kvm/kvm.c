@@ -30,6 +30,7 @@
 struct kvm {
 	int control_fd;
 	bool ready;
+	unsigned stale; /* answers to come that nobody waits for any more */
 	uint32_t steps[KVM_STEPS];
 };
 
@@ -232,6 +233,8 @@ static int take(struct machine *m, struct kvm_reply *ret, struct err *err)
 		else if (ret->command == KVM_DISK_ERROR)
 			snprintf(m->disk_error, sizeof(m->disk_error), "%.*s",
 				(int)sizeof(m->disk_error) - 1, ret->text);
+		else if (k->stale)
+			k->stale--;
 		else
 			return 1;
 	}
@@ -291,7 +294,10 @@ static int request(
 
 	if (r < 0 && r != -EPIPE)
 		return err_sys(err, -r, "ask the monitor");
-	return take_reply(m, (enum kvm_command)req->command, deadline, err);
+	r = take_reply(m, (enum kvm_command)req->command, deadline, err);
+	if (r == -ETIMEDOUT)
+		k->stale++;
+	return r;
 }
 
 static int kvm_restore(struct machine *m, int state_fd, int64_t deadline, struct err *err)
@@ -315,9 +321,14 @@ static int kvm_resume(struct machine *m, int64_t deadline, struct err *err)
 
 static int kvm_pause(struct machine *m, int64_t deadline, struct err *err)
 {
-	const struct kvm_request req = {.command = KVM_PAUSE};
+	const struct kvm_request req = {.command = KVM_PAUSE}, undo = {.command = KVM_RESUME};
+	struct kvm *k = m->driver;
+	int r = request(m, &req, -1, deadline, err);
 
-	return request(m, &req, -1, deadline, err);
+	/* should it come round to it, it is to go on at once */
+	if (r == -ETIMEDOUT && sock_send_fds(k->control_fd, &undo, sizeof(undo), NULL, 0) == 0)
+		k->stale++;
+	return r;
 }
 
 static int kvm_capture(struct machine *m, int state_fd, int64_t deadline, struct err *err)

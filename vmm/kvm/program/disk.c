@@ -16,30 +16,10 @@
 #include <unistd.h>
 
 #include "common/file.h"
+#include "vmm/qcow2.h"
 
-#define MAGIC 0x514649fbu
-#define CLUSTER_BITS 16
-#define REFCOUNT_ORDER 4
 #define COUNTS (DISK_CLUSTER / 2) /* of a block of reference counts */
-#define OFFSET_MASK 0x00fffffffffffe00ull
-#define ZERO 1ull
-#define COPIED (1ull << 63) /* nobody else refers to it */
-#define COMPRESSED (1ull << 62)
 #define PIECES 130
-
-/* The part of the header that is looked at; big-endian. */
-struct header {
-	uint32_t magic, version;
-	uint64_t backing_offset;
-	uint32_t backing_len, cluster_bits;
-	uint64_t size;
-	uint32_t crypt, l1_entries;
-	uint64_t l1_offset, refcount_offset;
-	uint32_t refcount_clusters, snapshots;
-	uint64_t snapshots_offset;
-	uint64_t incompatible, compatible, autoclear;
-	uint32_t refcount_order, header_len;
-} __attribute__((packed));
 
 /* A cluster of the file that was there, or 0. */
 static bool valid(const struct disk *d, uint64_t at)
@@ -47,7 +27,7 @@ static bool valid(const struct disk *d, uint64_t at)
 	return at && at % DISK_CLUSTER == 0 && at < d->end;
 }
 
-static int check_header(struct disk *d, const struct header *h, struct err *err)
+static int check_header(struct disk *d, const struct qcow2_header *h, struct err *err)
 {
 	uint64_t covers = (uint64_t)DISK_ENTRIES * DISK_CLUSTER;
 
@@ -55,10 +35,10 @@ static int check_header(struct disk *d, const struct header *h, struct err *err)
 	d->l1_entries = be32toh(h->l1_entries);
 	d->l1_at = be64toh(h->l1_offset);
 	d->refcounts = be64toh(h->refcount_offset);
-	if (be32toh(h->magic) != MAGIC || be32toh(h->version) != 3 ||
-		be32toh(h->cluster_bits) != CLUSTER_BITS ||
-		be32toh(h->refcount_order) != REFCOUNT_ORDER || h->backing_offset || h->crypt ||
-		h->snapshots || h->incompatible || be32toh(h->refcount_clusters) != 1)
+	if (be32toh(h->magic) != QCOW2_MAGIC || be32toh(h->version) != QCOW2_VERSION ||
+		be32toh(h->cluster_bits) != QCOW2_CLUSTER_BITS ||
+		be32toh(h->refcount_order) != QCOW2_REFCOUNT_ORDER || h->backing_offset ||
+		h->crypt || h->snapshots || h->incompatible || be32toh(h->refcount_clusters) != 1)
 		return err_set(err, EBADMSG, "disk overlay: not of our form");
 	if (d->bytes == 0 || d->bytes % 512 || d->l1_entries > DISK_L1_MAX ||
 		d->l1_entries != (d->bytes + covers - 1) / covers || !valid(d, d->l1_at) ||
@@ -70,7 +50,7 @@ static int check_header(struct disk *d, const struct header *h, struct err *err)
 int disk_open(struct disk *d, int base_fd, int overlay_fd, bool detect_zeros, struct err *err)
 {
 	struct stat base, overlay;
-	struct header h;
+	struct qcow2_header h;
 	int r;
 
 	d->base_fd = base_fd;
@@ -166,7 +146,7 @@ static int find_count(struct disk *d, uint64_t n, uint64_t *ret)
 			d->overlay_fd, &big, sizeof(big), (off_t)(d->refcounts + block * 8));
 		if (r < 0)
 			return r;
-		at = be64toh(big) & OFFSET_MASK;
+		at = be64toh(big) & QCOW2_OFFSET_MASK;
 		if (at && !valid(d, at))
 			return -EIO;
 		if (!at) {
@@ -232,10 +212,10 @@ static int make_table(struct disk *d, uint64_t l1_index, uint64_t *ret)
 	if (r == 0 && ftruncate(d->overlay_fd, (off_t)d->end) < 0)
 		r = -errno;
 	if (r == 0)
-		r = write_be64(d, d->l1_at + l1_index * 8, at | COPIED);
+		r = write_be64(d, d->l1_at + l1_index * 8, at | QCOW2_COPIED);
 	if (r < 0)
 		return r;
-	d->l1[l1_index] = htobe64(at | COPIED);
+	d->l1[l1_index] = htobe64(at | QCOW2_COPIED);
 	*ret = at;
 	return 0;
 }
@@ -244,7 +224,7 @@ static int make_table(struct disk *d, uint64_t l1_index, uint64_t *ret)
 static int get_table(struct disk *d, uint64_t at, bool make, struct disk_table **ret)
 {
 	uint64_t index = at / DISK_CLUSTER / DISK_ENTRIES;
-	uint64_t where = be64toh(d->l1[index]) & OFFSET_MASK;
+	uint64_t where = be64toh(d->l1[index]) & QCOW2_OFFSET_MASK;
 	struct disk_table *t = NULL;
 	int r;
 
@@ -289,8 +269,8 @@ static int look(struct disk *d, uint64_t at, struct place *ret)
 		return r;
 	if (t)
 		entry = be64toh(t->entries[at / DISK_CLUSTER % DISK_ENTRIES]);
-	*ret = (struct place){.offset = entry & OFFSET_MASK, .zero = entry & ZERO};
-	if (entry & COMPRESSED || (ret->offset && !valid(d, ret->offset)))
+	*ret = (struct place){.offset = entry & QCOW2_OFFSET_MASK, .zero = entry & QCOW2_ZERO};
+	if (entry & QCOW2_COMPRESSED || (ret->offset && !valid(d, ret->offset)))
 		return -EIO;
 	return 0;
 }
@@ -412,7 +392,7 @@ static int write_new(
 		r = new_cluster(d, &where);
 	if (r == 0)
 		r = transfer(d->overlay_fd, true, part, n, where);
-	return r < 0 ? r : set_entry(d, start, where | COPIED);
+	return r < 0 ? r : set_entry(d, start, where | QCOW2_COPIED);
 }
 
 static int zero_cluster(struct disk *d, uint64_t at)
@@ -422,7 +402,7 @@ static int zero_cluster(struct disk *d, uint64_t at)
 
 	if (r < 0 || p.zero)
 		return r;
-	r = set_entry(d, at, p.offset | (p.offset ? COPIED : 0) | ZERO);
+	r = set_entry(d, at, p.offset | (p.offset ? QCOW2_COPIED : 0) | QCOW2_ZERO);
 	/* where holes cannot be punched the bytes only stay */
 	if (r == 0 && p.offset)
 		fallocate(d->overlay_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,

@@ -7,13 +7,14 @@
 #include <sys/uio.h>
 
 #include "common/err.h"
+#include "vmm/qcow2.h"
 
 /*
  * A machine's disk: a raw base that nobody changes, and over it the machine's own qcow2 overlay, of the form that
  * machine_overlay_init() makes and machine_overlay_walk() accepts (vmm/overlay.c, docs/format.md). One caller at a time.
  */
-#define DISK_CLUSTER 65536u
-#define DISK_ENTRIES (DISK_CLUSTER / 8) /* of a table */
+#define DISK_CLUSTER ((unsigned)QCOW2_CLUSTER)
+#define DISK_ENTRIES QCOW2_ENTRIES
 #define DISK_TABLES 8 /* L2 tables that are kept at hand */
 #define DISK_L1_MAX 2048 /* a disk of 1 TiB */
 
