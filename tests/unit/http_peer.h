@@ -80,11 +80,12 @@ static void upload_end(void *user)
 
 static const struct http_upload_ops ops = {.data = data, .end = upload_end};
 
-static void part(void *user, const char *field, const char *filename)
+static bool part(void *user, const char *field, const char *filename)
 {
 	(void)user;
 	at.parts++;
 	snprintf(at.part, sizeof(at.part), "%s:%s", field, filename);
+	return true;
 }
 
 static void over(void *user, bool complete)
