@@ -9,11 +9,15 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/timex.h>
 
 #include "agent/agent.h"
 #include "agent/context.h"
 #include "agent/etc.h"
 #include "agent/request.h"
+
+#define CLOCK_STEP_NS INT64_C(2000000) /* behind by more */
+#define CLOCK_BACK_NS INT64_C(1000000000) /* ahead by more */
 
 struct identity {
 	struct stream *stream; /* NULL: the connection has gone */
@@ -46,6 +50,39 @@ static int clock_set(int64_t ns)
 	return clock_settime(CLOCK_REALTIME, &t) < 0 ? -errno : 0;
 }
 
+/*
+ * A clock that is far behind, as after a resume, steps: a jump ahead is what a resume is. All else is made up for
+ * slowly (500 millionths of the time that passes), so that no program sees time go back or skip.
+ */
+static int clock_shift(int64_t ns)
+{
+	struct timex t = {.modes = ADJ_OFFSET_SINGLESHOT, .offset = (long)(ns / 1000)};
+	int64_t s = ns / 1000000000, rest = ns % 1000000000;
+
+	if (ns > CLOCK_STEP_NS || ns < -CLOCK_BACK_NS) {
+		if (rest < 0) {
+			s--;
+			rest += 1000000000;
+		}
+		t = (struct timex){.modes = ADJ_SETOFFSET | ADJ_NANO, .time = {s, rest}};
+	}
+	return adjtimex(&t) < 0 ? -errno : 0;
+}
+
+/* What the clock says as the reply goes out. */
+static void reply_clock(struct stream *s)
+{
+	uint8_t buf[32];
+	struct proto_out o = {.buf = buf, .max = sizeof(buf)};
+	struct timespec t;
+	int64_t ns;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	ns = t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+	proto_put(&o, PROTO_T_REALTIME_NS, &ns, sizeof(ns));
+	stream_reply(s, &o);
+}
+
 static bool machine_id_good(const char *id)
 {
 	return strlen(id) == 32 && strspn(id, "0123456789abcdef") == 32;
@@ -65,7 +102,7 @@ static void identity_done(void *user, const char *late)
 	char text[160];
 
 	if (!late && id->stream) {
-		stream_reply(id->stream, NULL);
+		reply_clock(id->stream);
 	} else if (id->stream) {
 		snprintf(text, sizeof(text), "context '%.64s' did not reseed its generators", late);
 		stream_reply_error(id->stream, ETIMEDOUT, text);
@@ -89,6 +126,8 @@ static const char *identity_apply(const struct request *r, int *ret_err)
 		return "cannot add entropy";
 	if (r->has_realtime && (*ret_err = clock_set(r->realtime_ns)) < 0)
 		return "cannot set the clock";
+	if (r->has_clock_offset && (*ret_err = clock_shift(r->clock_offset_ns)) < 0)
+		return "cannot correct the clock";
 	if (r->machine_id && (*ret_err = etc_machine_id(r->machine_id)) < 0)
 		return "cannot write the machine id";
 	if (r->hostname && (*ret_err = etc_hostname(r->hostname)) < 0)
@@ -102,14 +141,13 @@ void identity_request(struct stream *s, unsigned type, struct request *r)
 	const char *what;
 	int err = 0;
 
-	if ((type == PROTO_CLOCK && !r->has_realtime) ||
-		(r->machine_id && !machine_id_good(r->machine_id)) ||
+	if ((r->machine_id && !machine_id_good(r->machine_id)) ||
 		(r->hostname && !hostname_good(r->hostname))) {
 		stream_reply_error(
 			s, EINVAL, "an identity's time, machine id or hostname is not one");
 		return;
 	}
-	if (!agent.machine && type == PROTO_CLOCK) {
+	if (!agent.machine && type == PROTO_CLOCK && (r->has_realtime || r->has_clock_offset)) {
 		stream_reply_error(s, EPERM, "not in a machine: the clock is not ours to set");
 		return;
 	}
@@ -119,7 +157,7 @@ void identity_request(struct stream *s, unsigned type, struct request *r)
 		return;
 	}
 	if (type == PROTO_CLOCK || !r->entropy_len) {
-		stream_reply(s, NULL);
+		reply_clock(s);
 		return;
 	}
 	id = agent_alloc(sizeof(*id));

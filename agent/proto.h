@@ -96,7 +96,7 @@ enum proto_type {
 				 * T_BUSY */
 	PROTO_PORT = 42,        /* TCP to guest loopback: T_PORT; data both ways, channel 0 in, 1 out */
 	PROTO_IDENTITY = 43,    /* clock, entropy, names: before anything else in a clone */
-	PROTO_CLOCK = 44,       /* T_REALTIME_NS */
+	PROTO_CLOCK = 44,       /* T_REALTIME_NS, T_OFFSET_NS or neither; the REPLY has T_REALTIME_NS, as IDENTITY's */
 	PROTO_SYNCFS = 45,
 	PROTO_FREEZE = 46,      /* freeze the root's file system; T_TIMEOUT_MS: thaws by itself after it */
 	PROTO_THAW = 47,
@@ -166,6 +166,7 @@ enum proto_tag {
 				    * end lives on */
 	PROTO_T_TAG = 34,          /* [string ≤ PROTO_TAG_MAX] EXEC that is kept, ATTACH: a name that no other has (EEXIST) */
 	PROTO_T_PID = 35,          /* [u32] of a kept EXEC's main process */
+	PROTO_T_OFFSET_NS = 36,    /* [i64] CLOCK: how far the guest's wall clock is behind (negative: ahead) */
 
 	/* replies */
 	PROTO_T_ERROR = 64,        /* [u32 errno, string ≤ PROTO_ERROR_MAX]: the request itself failed */

@@ -49,6 +49,7 @@ static const struct tag_spec tag_specs[] = {
 	{PROTO_T_ACTION, KIND_STRING, AT(action), 16, 0},
 	{PROTO_T_PORT, KIND_U32, AT(port), 0, AT(has_port)},
 	{PROTO_T_REALTIME_NS, KIND_U64, AT(realtime_ns), 0, AT(has_realtime)},
+	{PROTO_T_OFFSET_NS, KIND_U64, AT(clock_offset_ns), 0, AT(has_clock_offset)},
 	{PROTO_T_MACHINE_ID, KIND_STRING, AT(machine_id), 32, 0},
 	{PROTO_T_HOSTNAME, KIND_STRING, AT(hostname), 63, 0},
 	{PROTO_T_OOM_GROUP, KIND_BOOL, AT(oom_group), 0, 0},

@@ -19,11 +19,11 @@ struct request {
 	uint64_t timeout_ms, limit_out, limit_err; /* limits: UINT64_MAX where absent */
 	uint64_t memory_max, pids_max; /* 0: none */
 	uint64_t offset, length; /* length: UINT64_MAX where absent */
-	int64_t realtime_ns;
+	int64_t realtime_ns, clock_offset_ns;
 	uint32_t mode, port, pid;
 	uint16_t rows, cols;
 	int stdin_wanted, parents, recursive, oom_group, detach, existing, keep;
-	bool has_pty, has_mode, has_port, has_realtime;
+	bool has_pty, has_mode, has_port, has_realtime, has_clock_offset;
 };
 
 /* Parse @body. NULL: a breach of the protocol; *@ret_what says where. Free with request_free(). */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A command with standard input or a terminal: process.Process of the sandbox's wire (the Connect
+ * A command with standard input or a terminal: process.Process of the sandbox's envd (the Connect
  * protocol with JSON). Start's answer streams what the command says for as long as it runs; what is typed
  * goes beside it in calls of its own (SendInput, CloseStdin, Update), one at a time, so that it
  * arrives in order and waits where the command does not read.

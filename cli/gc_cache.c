@@ -2,7 +2,7 @@
 /*
  * Each bake leaves results in the cache, and each snapshot that was run its expanded disk, under names that
  * hold a key of 64 hexadecimal digits. What the store's templates name is kept, and what was used lately:
- * whoever opens such a file marks it with the time. Who has it open keeps it, whatever becomes of the
+ * whoever opens such a file marks it, or its record, with the time. Who has it open keeps it, whatever becomes of the
  * name. Files whose names hold no key (locks) are not touched.
  */
 #include "cli/gc_cache.h"
@@ -108,6 +108,17 @@ static bool is_needed(const struct keys *k, const char *name)
 	return !key;
 }
 
+/* When a file was used last: its own time, or that of its record (common/artifact.h). */
+static int64_t used_at(const char *cache, const char *sub, const char *name, const struct stat *st)
+{
+	cleanup_free char *record = str_printf("%s/verified/%s-%s", cache, sub, name);
+	struct stat its;
+
+	if (lstat(record, &its) < 0 || its.st_mtime < st->st_mtime)
+		return st->st_mtime;
+	return its.st_mtime;
+}
+
 static int sweep(const char *cache, const char *sub, const struct keys *keep, int64_t before,
 	bool dry_run, unsigned *files, uint64_t *bytes, struct err *err)
 {
@@ -121,7 +132,7 @@ static int sweep(const char *cache, const char *sub, const struct keys *keep, in
 
 		if (is_needed(keep, e->d_name) ||
 			fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-			!S_ISREG(st.st_mode) || st.st_mtime > before)
+			!S_ISREG(st.st_mode) || used_at(cache, sub, e->d_name, &st) > before)
 			continue;
 		if (!dry_run && unlinkat(dirfd(d), e->d_name, 0) < 0 && errno != ENOENT)
 			return err_sys(err, errno, "remove %s/%s", path, e->d_name);
@@ -134,8 +145,8 @@ static int sweep(const char *cache, const char *sub, const struct keys *keep, in
 int gc_cache(struct store *s, int64_t keep_s, bool dry_run, unsigned *ret_files,
 	uint64_t *ret_bytes, struct err *err)
 {
-	static const char *const places[] = {
-		"disks", "translations", "stages", "downloads/sha256", "downloads/partial"};
+	static const char *const places[] = {"disks", "translations", "stages", "downloads/sha256",
+		"downloads/partial", "verified"};
 	struct keys keep = {0};
 	const char *cache;
 	int r = paths_get(PATHS_CACHE, &cache, err);

@@ -63,7 +63,9 @@ static const struct command {
 	{"inspect", cmd_inspect, "TEMPLATE [--config|--manifest|--recipe] [--store DIR]",
 		"show what a snapshot is made of, as JSON", ""},
 	{"verify", cmd_verify, "[TEMPLATE…] [--json] [--store DIR]",
-		"check every byte of snapshots against their digests", ""},
+		"check every byte of snapshots against their digests, and of what the cache has of "
+		"them",
+		""},
 	{"rm", cmd_rm, "TEMPLATE… [--store DIR]", "remove tags (the data go with gc)", ""},
 	{"gc", cmd_gc, "[--keep T] [--keep-cache T] [--dry-run] [--json] [--store DIR]",
 		"remove what no tag reaches, and what of the cache no template needs",

@@ -322,6 +322,7 @@ static int execute(struct template *t, struct sandbox *sb, const struct request 
 		spec.resize_fd = resize_fd;
 		spec.resize = resize_fd >= 0 ? terminal_resized : NULL;
 	}
+	guest_clock_check(sandbox_guest(sb));
 	if (rq->code)
 		r = guest_code(sandbox_guest(sb), NULL, rq->code, &spec, deadline, pidfd, res, err);
 	else

@@ -1,19 +1,56 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parbake verify: every byte of the named snapshots, or of all. */
+/* parbake verify: every byte of the named snapshots, or of all, in the store and in this host's cache. */
 #include "cli/cli.h"
 
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/json.h"
+#include "restore/disk.h"
+#include "restore/translations.h"
+#include "store/snapshot.h"
+
+/* What the cache of this host has of it: how much was read, and in what time. */
+struct cached {
+	unsigned files;
+	uint64_t bytes;
+	int64_t ns;
+};
+
+static int verify_cached(const struct store_manifest *m, struct cached *ret, struct err *err)
+{
+	cleanup_snapshot_config struct snapshot_config c = {0};
+	const struct store_layer *memory = store_layer(m, STORE_MEDIA_MEMORY);
+	int64_t begin = clock_now_ns();
+	uint64_t disk = 0, translations = 0;
+	int r = snapshot_config_from_json(m->config, &c, err);
+
+	if (r < 0 || (r = disk_verify(&c, &disk, err)) < 0)
+		return r;
+	ret->files = (unsigned)r;
+	if (memory)
+		r = translations_verify(memory->digest, c.monitor_version, &translations, err);
+	if (r < 0)
+		return r;
+	ret->files += memory ? (unsigned)r : 0;
+	ret->bytes = disk + translations;
+	ret->ns = clock_now_ns() - begin;
+	return 0;
+}
 
 static int verify_one(struct store *s, const struct store_manifest *m, bool json)
 {
 	struct progress *progress = progress_new(json ? PROGRESS_SILENT : PROGRESS_AUTO);
 	struct err err = {0};
+	struct cached cached = {0};
+	char size[16];
 	int r = store_verify(s, m, progress, &err);
+	bool stored = r == 0;
 
+	if (r == 0)
+		r = verify_cached(m, &cached, &err);
 	progress_free(progress);
 	if (json) {
 		cleanup_json json_t *obj = json_pack("{s:s, s:s, s:s, s:b, s:o}", "name", m->name,
@@ -21,12 +58,16 @@ static int verify_one(struct store *s, const struct store_manifest *m, bool json
 			json_lossy(err.text, strlen(err.text)));
 
 		json_print_line(obj);
+	} else if (r < 0 && stored) {
+		fprintf(stderr, "parbake: %s:%s: %s\n", m->name, m->tag, err.text);
 	} else if (r < 0) {
 		fprintf(stderr,
 			"parbake: %s:%s: %s; remove it with `parbake rm %s:%s` and bake it anew\n",
 			m->name, m->tag, err.text, m->name, m->tag);
 	} else {
-		printf("%s:%s: good, %s\n", m->name, m->tag, m->digest);
+		printf("%s:%s: good, %s; of it in the cache: %u files, %s read in %.2f s\n",
+			m->name, m->tag, m->digest, cached.files,
+			progress_bytes(cached.bytes, size), (double)cached.ns / 1e9);
 	}
 	return r;
 }

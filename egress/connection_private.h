@@ -6,7 +6,7 @@
 #include "egress/head.h"
 #include "common/limits.h"
 
-/* What proxy.c (the proxy as a whole) and proxy_conn.c (its connections) share. */
+/* What proxy.c (the proxy as a whole) and connection.c (its connections) share. */
 
 struct conn;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The proxy as a whole: its rules, its slots for connections (proxy_conn.c), what it counts and
+ * The proxy as a whole: its rules, its slots for connections (connection.c), what it counts and
  * what it tells.
  */
 #include "common/str.h"

@@ -10,12 +10,12 @@
  *            ends. With it: a running sandbox, whether or not its client was
  *            told; its lease ends it. With auto_pause its record may be missing yet: written here.
  *   kill     the keeper and its machine are killed together: a socket that nobody listens on, unlinked
- *            here; a record without a whole capture, cleared. Of a paused one the record goes first: a
+ *            here; a record without a whole checkpoint, cleared. Of a paused one the record goes first: a
  *            capture without one is litter.
  *   pause    (1) paused/ID.json is there: the keeper answers, it runs; the record is cleared.
  *            (2) its keeper is capturing into captures/ID-N: it does not answer until that is done, or
  *            ends with it done: it is waited for, and what is its own left alone meanwhile.
- *            (3) capture.json is there: the capture is whole, the keeper ends by itself. Paused.
+ *            (3) capture.json is there: the checkpoint is whole, the keeper ends by itself. Paused.
  *   resume   (1) the keeper has no lease yet: it ended with the daemon; still paused. (2) It runs, from
  *            captures/ID-N; its record says generation N + 1. What lies in paused/ says N still, and both stay until
  *            the keeper says that its machine has all of its memory (settle.c); then captures/ID-N is
@@ -24,10 +24,10 @@
  *            which is what it was; nothing of it is lost that was not given up with the lease.)
  *   a lease's end with auto_pause is a pause from (2) on, by the keeper alone. (After a resume whose
  *            daemon was killed before it wrote the record anew, that one says N, and N + 1 is there.)
- *   fork     its capture, whole or not, belongs to no record: litter, as who asked is gone. Keepers with a
+ *   fork     its checkpoint, whole or not, belongs to no record: litter, as who asked is gone. Keepers with a
  *            lease run, and hold what they need open; the others ended.
- *   snapshot a record without a whole capture, or with one to be published: litter, both.
- *   removal  of a capture is a rename into trash/, then at leisure: what lies there is litter.
+ *   snapshot a record without a whole checkpoint, or with one to be published: litter, both.
+ *   removal  of a checkpoint is a rename into trash/, then at leisure: what lies there is litter.
  *
  * A keeper that does not answer (stopped, or capturing for long) is waited for without holding up the
  * start; if it says nothing for STUCK_MS, nobody can say whose it is or until when: it is killed.
@@ -87,7 +87,7 @@ static void noted(void *user, int error, const char *text)
 	free(id);
 }
 
-/* When a capture became whole. */
+/* When a checkpoint became whole. */
 static int64_t paused_at(const char *capture)
 {
 	cleanup_free char *last = str_printf("%s/capture.json", capture);
@@ -101,7 +101,7 @@ static int64_t paused_at(const char *capture)
 /* The generation that it rests in, 0: none. */
 static unsigned rests_in(const struct pool_sandbox *sb)
 {
-	/* one before: it ran, and still needed the capture that it came from */
+	/* one before: it ran, and still needed the checkpoint that it came from */
 	for (unsigned n = sb->notes.generation + 1; n && n + 1 >= sb->notes.generation; n--) {
 		cleanup_free char *capture = pool_capture_path(sb->pool, sb->notes.id, n);
 
@@ -166,7 +166,7 @@ static void note_look(struct pool *p, const char *id)
 		note_of_resting(p, id, path);
 }
 
-/* May the capture @name be needed? It is a snapshot's, or "ID-N" of a sandbox. */
+/* May the checkpoint @name be needed? It is a snapshot's, or "ID-N" of a sandbox. */
 static bool capture_needed(struct pool *p, const char *name)
 {
 	char id[POOL_ID_SIZE], rest;
@@ -235,7 +235,7 @@ static void capture_look(struct pool *p, const char *path, const char *name)
 		trash(p, path);
 }
 
-/* What is known of @id, now that its machine is: its record, and its captures (of the generations there can
+/* What is known of @id, now that its machine is: its record, and its checkpoints (of the generations there can
  * be; others' are not looked at, they may be being made). */
 static void late_look(struct pool *p, const char *id)
 {

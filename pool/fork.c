@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Forks: one capture, many sandboxes. Of one that runs the capture is made for it; of a paused one it is its own
+ * Forks: one checkpoint, many sandboxes. Of one that runs the checkpoint is made for it; of a paused one it is its own
  * under another name, so that this one may be resumed or killed meanwhile. It goes as soon as the last of
  * them has started or failed, and is litter to whoever finds it otherwise: each that has started holds what
  * it needs open.
@@ -135,7 +135,7 @@ static void fork_captured(struct pool_transition *c, int error, const char *text
 	pool_transition_release(c);
 	if (error) {
 		fork_tell_all(c, error, text);
-		pool_transition_free(c); /* a capture that failed left nothing */
+		pool_transition_free(c); /* a checkpoint that failed left nothing */
 	} else {
 		fork_all(c);
 	}
@@ -165,7 +165,7 @@ static int capture_link(const char *from, const char *to, struct err *err)
 	return 0;
 }
 
-/* Of a paused one: its capture is there. */
+/* Of a paused one: its checkpoint is there. */
 static int fork_paused(struct pool_transition *c, struct err *err)
 {
 	struct pool_sandbox *sb = c->sb;

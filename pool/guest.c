@@ -158,6 +158,7 @@ struct guest *pool_guest(struct pool_sandbox *sb)
 	if (!sb->guest_synced)
 		guest_sync_send(sb->guest);
 	sb->guest_synced = true;
+	guest_clock_check(sb->guest);
 	return sb->guest;
 }
 

@@ -13,7 +13,7 @@ struct pool_sandbox;
 
 /* From what hand_out, describe, renew answered. */
 void pool_lease_set(struct pool_sandbox *sb, int64_t end_ns);
-/* The directory of the capture that its lease's end makes; NULL where it is killed. Caller frees. */
+/* The directory of the checkpoint that its lease's end makes; NULL where it is killed. Caller frees. */
 char *pool_lease_pause_dir(const struct pool_sandbox *sb);
 /* 0 → the default; -EINVAL where it is longer than the configuration allows. */
 int pool_lease_check(const struct pool *p, uint64_t *timeout_ms, struct err *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What rests: a sandbox's record in STATE/paused and its captures in STATE/captures.
+ * What rests: a sandbox's record in STATE/paused and its checkpoints in STATE/captures.
  *
  * The record goes first: without it captures are litter, so from that moment the sandbox does not come
  * back, whoever dies. One that was being written while its sandbox ended is removed again.

@@ -11,9 +11,9 @@ struct pool_sandbox;
 /* Write STATE/paused/ID.json, off the loop, then call @done. */
 void pool_paused_note(
 	struct pool_sandbox *sb, void (*done)(void *user, int error, const char *text), void *user);
-/* Remove one capture of it. */
+/* Remove one checkpoint of it. */
 void pool_paused_clear_one(struct pool_sandbox *sb, unsigned generation);
-/* Remove it, and all captures that @sb may have. 0, or -errno where its record stays. */
+/* Remove it, and all checkpoints that @sb may have. 0, or -errno where its record stays. */
 int pool_paused_clear(struct pool_sandbox *sb, struct err *err);
 
 #endif

@@ -7,10 +7,10 @@
  *     paused/ID.json      the record of a sandbox that is paused, or will be by its keeper
  *     snapshots/ID.json   the record of a snapshot
  *     published/NAME:TAG.json   whose a template is that a key published
- *     captures/ID-N, ID   the captures of both; while sandboxes are forked from it, one more
+ *     captures/ID-N, ID   the checkpoints of both; while sandboxes are forked from it, one more
  *     trash/              what is being removed
  *
- * pool_adopt.c says what each instant leaves there.
+ * adopt.c says what each instant leaves there.
  *
  * and the keepers' sockets in PATHS_RUN/pool/, in a directory that belongs to this state directory, so that
  * pools beside each other do not adopt each other's sandboxes.

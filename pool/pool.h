@@ -22,7 +22,7 @@
  *     create ─► CREATING ─► RUNNING ─► PAUSING ─► PAUSED ─► RESUMING ─► RUNNING
  *                   └── fails      └────────── kill, lease, its own end ──► (gone)
  *
- * Whatever is at rest is in the state directory: a record, paused/ID.json or snapshots/ID.json, and the capture that it
+ * Whatever is at rest is in the state directory: a record, paused/ID.json or snapshots/ID.json, and the checkpoint that it
  * speaks of, captures/ID-N or captures/ID. What runs is with its keeper (pool/keeper/keeper.h), notes included, so there is no
  * second book that could disagree with the machines.
  */
@@ -99,7 +99,7 @@ void pool_snapshot_remove(struct pool *p, const char *snapshot_id, pool_fn *fn, 
 /* What snapshots there are in the state directory: a new array of {"id", "source" (the sandbox), "key",
  * "started_ms" (when it was taken), "template": {"name", "tag", "digest", …}}. */
 json_t *pool_snapshots(struct pool *p);
-/* @count (≤ LIMIT_POOL_FORK) sandboxes from one capture of it: @fn is called for each, with an error for those that failed. */
+/* @count (≤ LIMIT_POOL_FORK) sandboxes from one checkpoint of it: @fn is called for each, with an error for those that failed. */
 void pool_fork(struct pool *p, const char *id, unsigned count, uint64_t timeout_ms, pool_fn *fn,
 	void *user);
 /* keeper_stats() with "cpu_pct", the share of one processor since the last time (or its beginning);
@@ -132,7 +132,8 @@ struct pool_sandbox_info { /* borrowed strings, as long as the sandbox is not gi
 	uint64_t memory_bytes, disk_bytes;
 	const char *mode; /* how it was created: "cold", "shell", "spare", "resume", "fork" */
 	int64_t create_ns; /* from the request to its answer */
-	const char *disk_error; /* the host cannot keep what it writes to its disk: why; NULL: it can */
+	const char *
+		disk_error; /* the host cannot keep what it writes to its disk: why; NULL: it can */
 	uint64_t exec_timeout_ms, output_bytes, exec_memory_bytes,
 		exec_pids; /* of the template; 0: default */
 	bool context; /* of the template: an interpreter is warm */

@@ -101,7 +101,7 @@ char *pool_note_path(const struct pool *p, const char *sub, const char *id);
 char *pool_capture_path(const struct pool *p, const char *id, unsigned generation);
 /* Is @name "ID.json"? Then the id. */
 bool pool_note_name(const char *name, char ret[static POOL_ID_SIZE]);
-/* Is there a whole capture? */
+/* Is there a whole checkpoint? */
 bool pool_capture_whole(const char *dir);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Publishing a capture takes seconds of reading and packing: `parbake pool-publish` does it, and dies with
+ * Publishing a checkpoint takes seconds of reading and packing: `parbake pool-publish` does it, and dies with
  * the daemon. Its errors are its standard error, which is a file without a name.
  */
 

@@ -13,7 +13,7 @@
 struct snapshot_config;
 
 /*
- * A record is the JSON object that a keeper holds for us and that lies beside a capture; notes are it
+ * A record is the JSON object that a keeper holds for us and that lies beside a checkpoint; notes are it
  * read. All strings and objects are borrowed from the record.
  */
 struct pool_record {
@@ -26,8 +26,9 @@ struct pool_record {
 	bool auto_resume; /* a request for what runs in it resumes it */
 	bool guarded_ports; /* its ports are for holders of its token alone */
 	const char *mask_host; /* what its servers read as Host; "": what was sent */
-	uint64_t lease_ms; /* that its create asked for; a request that wakes it begins such a one */
-	unsigned generation; /* of the capture that its next pause makes */
+	uint64_t
+		lease_ms; /* that its create asked for; a request that wakes it begins such a one */
+	unsigned generation; /* of the checkpoint that its next pause makes */
 	/* of the template */
 	unsigned vcpus;
 	uint64_t memory_bytes, disk_bytes;

@@ -245,7 +245,7 @@ struct pool_sandbox *pool_sandbox_find(struct pool *p, const char *id)
 
 /* ---- ends ------------------------------------------------------------------------------------- */
 
-/* Its machine is gone. Where the end of its lease paused it, or it needed the capture it came from, it rests now; else
+/* Its machine is gone. Where the end of its lease paused it, or it needed the checkpoint it came from, it rests now; else
  * all of it goes. */
 static void sandbox_gone(struct pool_sandbox *sb, bool may_rest)
 {

@@ -40,7 +40,7 @@ struct pool_sandbox {
 	int64_t end_ms; /* the same since 1970 */
 	int64_t paused_ms; /* since 1970 */
 	unsigned
-		capture; /* paused: the generation of the capture it rests in; running: of the one it
+		capture; /* paused: the generation of the checkpoint it rests in; running: of the one it
 			   * came from, as long as it needs it; 0: none */
 	struct loop_timer *settle_timer; /* when its keeper is asked next whether it does */
 	int settle_ms;
@@ -70,7 +70,7 @@ void pool_sandbox_list(struct pool_sandbox *sb);
 void pool_sandbox_set(struct pool_sandbox *sb, enum pool_state state);
 /* Replace its record. 0, or -EINVAL, -E2BIG and it is as it was. */
 int pool_sandbox_note(struct pool_sandbox *sb, json_t *record, struct err *err);
-/* Its machine is gone, and it is PAUSED in that capture; another that it had goes. */
+/* Its machine is gone, and it is PAUSED in that checkpoint; another that it had goes. */
 void pool_sandbox_rest(struct pool_sandbox *sb, unsigned capture);
 /* Take it off the lists; freed as soon as nobody holds it. */
 void pool_sandbox_remove(struct pool_sandbox *sb);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A sandbox that was resumed, until all of its memory is its own. It answers before that: pages that it does not
- * ask for come behind (restore/pager/own.c). So its capture stays, and the record that says that it rests there,
+ * ask for come behind (restore/pager/own.c). So its checkpoint stays, and the record that says that it rests there,
  * until its keeper says that its machine has everything. Should the machine end before, the sandbox rests in
- * that capture again, as if it had not been resumed.
+ * that checkpoint again, as if it had not been resumed.
  *
  * While sb->capture of a sandbox that runs is not 0, this is not over. The keeper is asked again and again, so
  * that nothing else it is asked has to wait.
@@ -39,7 +39,7 @@ struct settled {
 	char *capture;
 };
 
-/* What it was is written down; the capture it came from goes. */
+/* What it was is written down; the checkpoint it came from goes. */
 static void settled_noted(void *user, int error, const char *text)
 {
 	struct settled *s = user;

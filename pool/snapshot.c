@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Snapshots: a capture that stays, STATE/captures/ID, whose id is a template's name to a create. With a
+ * Snapshots: a checkpoint that stays, STATE/captures/ID, whose id is a template's name to a create. With a
  * name of its own it goes into the store instead, as a template version like any other, which a process of
  * its own does (it reads and packs all of the memory and the disk).
  *
- * Its record, STATE/snapshots/ID.json, is written first; the capture's own last file makes it whole. One that
+ * Its record, STATE/snapshots/ID.json, is written first; the checkpoint's own last file makes it whole. One that
  * is not whole, or was to be published and is still here, is litter.
  */
 
@@ -99,7 +99,7 @@ void pool_snapshot_remove(struct pool *p, const char *snapshot_id, pool_fn *fn, 
 	pool_fail_later(p, fn, user, r, &err);
 }
 
-/* ---- copying a capture -------------------------------------------------------------------------- */
+/* ---- copying a checkpoint -------------------------------------------------------------------------- */
 
 static int copy_file(int from_dir, int to_dir, const char *name, struct err *err)
 {

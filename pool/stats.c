@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Looking into one that runs: what its keeper tells, passed on. One that does not answer (stopped, or busy with
- * a capture) keeps nobody waiting for long; what it says later is dropped.
+ * a checkpoint) keeps nobody waiting for long; what it says later is dropped.
  */
 
 #include <errno.h>

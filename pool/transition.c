@@ -4,10 +4,10 @@
  * and the resume.
  *
  * A pause: the sandbox's record is written to STATE/paused, its keeper captures it and ends. From the
- * moment that the capture is whole the sandbox is that capture, whoever dies; until then it is its
+ * moment that the checkpoint is whole the sandbox is that checkpoint, whoever dies; until then it is its
  * machine, and where capturing fails it goes on as it was, its channel too.
  *
- * A resume is a job with the capture to start from. Only when the sandbox runs and has all of its memory does the
+ * A resume is a job with the checkpoint to start from. Only when the sandbox runs and has all of its memory does the
  * capture go (settle.c).
  */
 
@@ -39,6 +39,7 @@
 #include "pool/transition_private.h"
 #include "pool/version_private.h"
 #include "pool/work_private.h"
+#include "vmm/guest/guest.h"
 
 /* ---- what changes share ------------------------------------------------------------------------ */
 
@@ -128,6 +129,8 @@ static void change_captured(
 	(void)reply;
 	for (unsigned i = 0; i < n_fds; i++)
 		close(fds[i]);
+	if (m->sb && m->sb->guest) /* it was paused for that, and goes on */
+		guest_clock_doubt(m->sb->guest);
 	/* where the connection broke its end is about to be told, and says more */
 	if (c && error != ECONNRESET)
 		c->captured(c, error, text ? text : "");
@@ -169,7 +172,7 @@ static void pause_failed(struct pool_transition *c, int error, const char *text)
 	struct err err;
 
 	log_warn("sandbox %s could not be paused: %s", sb->notes.id, text);
-	/* what it still needs of the capture before stays, with the record */
+	/* what it still needs of the checkpoint before stays, with the record */
 	if (!sb->notes.auto_pause && !sb->capture && pool_paused_clear(sb, &err) < 0)
 		log_warn("sandbox %s: %s", sb->notes.id, err.text);
 	pool_transition_free(c);
@@ -185,7 +188,7 @@ static void pause_gone(void *user, int error, const char *text)
 	struct pool_sandbox *sb = c->sb;
 	struct pool *p = c->pool;
 
-	(void)error; /* it was told in the log; the capture is whole, and is the sandbox now */
+	(void)error; /* it was told in the log; the checkpoint is whole, and is the sandbox now */
 	(void)text;
 	fault_point("pool.pause.gone");
 	pool_sandbox_rest(sb, sb->notes.generation);

@@ -44,7 +44,7 @@ struct pool_transition {
 	char *name;
 	bool only_new; /* what is in the store under that name stays */
 	json_t *record;
-	char *from; /* the capture to copy */
+	char *from; /* the checkpoint to copy */
 	void (*done)(void *user, const char *snapshot_id, int error, const char *text);
 	int error; /* of a work */
 	struct err err;
@@ -69,7 +69,7 @@ void pool_transition_free_all(struct pool *p);
 /* Is it PAUSING with its machine on its way out? Then @fn gets its kill. */
 bool pool_transition_kill(struct pool_sandbox *sb, pool_fn *fn, void *user);
 
-/* A process of its own puts the capture @dir into the store (pool_publish.c); @done from the loop. */
+/* A process of its own puts the checkpoint @dir into the store (publish.c); @done from the loop. */
 int pool_publish_start(struct pool *p, const char *dir, const char *name, bool only_new,
 	void (*done)(void *user, int error, const char *text), void *user,
 	struct pool_publish **ret, struct err *err);
@@ -78,11 +78,11 @@ int pool_publish_gc(struct pool *p, void (*done)(void *user, int error, const ch
 	void *user, struct pool_publish **ret, struct err *err);
 /* Kill it. NULL is allowed. */
 void pool_publish_free(struct pool_publish *w);
-/* The record of snapshot @id, and where its capture is. -ENOENT. Caller frees both. */
+/* The record of snapshot @id, and where its checkpoint is. -ENOENT. Caller frees both. */
 int pool_snapshot_find(
 	struct pool *p, const char *id, json_t **ret_record, char **ret_capture, struct err *err);
 
-/* Remove its record and its capture; what is not there is no error. */
+/* Remove its record and its checkpoint; what is not there is no error. */
 int pool_snapshot_clear(struct pool *p, const char *id, struct err *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A capture, opened: all of it is read and checked once, by digest, and then held by descriptors. What
+ * A checkpoint, opened: all of it is read and checked once, by digest, and then held by descriptors. What
  * lies in the directory afterwards does not matter to machines made from it. The overlay was written
  * by a monitor that its guest may have taken over: its tables are walked as well, so that what is handed to
  * the next monitor is of the one form that parbake's overlays have.
@@ -72,9 +72,10 @@ static int open_parts(struct checkpoint *c, int dirfd, struct err *err)
 		return r;
 	}
 	if ((rec->memory.bytes &&
-		    (r = open_file(dirfd, CAPTURE_MEMORY, &rec->memory, &c->memory_fd, err)) < 0) ||
-		(r = open_file(dirfd, CAPTURE_DISK, &rec->disk, &c->disk_fd, err)) < 0 ||
-		(r = open_file(dirfd, CAPTURE_STATE, &rec->state, &c->state_fd, err)) < 0 ||
+		    (r = open_file(dirfd, CHECKPOINT_MEMORY, &rec->memory, &c->memory_fd, err)) <
+			    0) ||
+		(r = open_file(dirfd, CHECKPOINT_DISK, &rec->disk, &c->disk_fd, err)) < 0 ||
+		(r = open_file(dirfd, CHECKPOINT_STATE, &rec->state, &c->state_fd, err)) < 0 ||
 		(r = memory_delta_open(
 			 c->memory_fd, &rec->ranges, rec->memory_bytes, &c->memory, err)) < 0)
 		return r;

@@ -11,25 +11,25 @@
 #include "store/store.h"
 
 /*
- * A sandbox at rest: what makes it differ from its template. A capture is a directory:
+ * A sandbox at rest: what makes it differ from its template. A checkpoint is a directory:
  *
  *     capture.json   which template version (manifest digest), digests and sizes of the others, the
- *                    memory's ranges, the machine's identity; written last: without it there is no capture
+ *                    memory's ranges, the machine's identity; written last: without it there is no checkpoint
  *     memory         the pages that differ, in the store's image format (zstd frames)
  *     disk           the qcow2 overlay
  *     state          device state
  *
- * (docs/format.md has all of it.) As long as a capture is there, a collection of garbage keeps its template version,
- * name or not; where captures are copied to a directory in which none was ever made, store_captures_at()
+ * (docs/format.md has all of it.) As long as a checkpoint is there, a collection of garbage keeps its template version,
+ * name or not; where checkpoints are copied to a directory in which none was ever made, store_captures_at()
  * has to be told.
  *
- * Memory is always a difference to the template itself, however often a sandbox was paused and
- * resumed, so there are no chains: a resumed sandbox has the pages of its capture as its own, and
- * the next capture finds them among those it has written.
+ * Memory is always a delta to the template itself, however often a sandbox was paused and
+ * resumed, so there are no chains: a resumed sandbox has the pages of its checkpoint as its own, and
+ * the next checkpoint finds them among those it has written.
  */
 struct checkpoint_info {
 	char manifest[DIGEST_TEXT_SIZE]; /* of the template version */
-	uint64_t memory_bytes, disk_bytes; /* of the difference, raw */
+	uint64_t memory_bytes, disk_bytes; /* of the delta, raw */
 	uint64_t stored_bytes; /* of the directory */
 	int64_t stopped_ns; /* how long the machine stood still */
 	int64_t created; /* seconds since 1970 */
@@ -62,7 +62,7 @@ int sandbox_shell_from(struct template *t, struct checkpoint *c, bool same_ident
 	struct sandbox **ret, struct err *err);
 
 /*
- * Publish a capture as a template version of its own, whole: memory and disk with the differences
+ * Publish a checkpoint as a template version of its own, whole: memory and disk with the deltas
  * applied, the config of the template it came from with what changed. Its working set is the template's.
  */
 int checkpoint_publish(struct store *s, const struct checkpoint *c, const char *name,

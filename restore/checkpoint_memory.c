@@ -6,7 +6,7 @@
  * own, and the kernel knows them: /proc/PID/pagemap has a page that is there (or swapped out) and is not the
  * file's (Documentation/admin-guide/mm/pagemap.rst). All other pages are the template's, whether they were
  * ever touched or not; so nothing has to be compared, and nothing that the machine has not touched is
- * read. Pages that a capture before this gave to it are its own, too, so a difference is always one to
+ * read. Pages that a checkpoint before this gave to it are its own, too, so a delta is always one to
  * the template.
  *
  * A page of zeros counts only where the template has data: most of what a guest reads of its free memory is
@@ -315,7 +315,7 @@ static int keep(
 		if (!zero)
 			r = file_pwrite_full(t->fd, bytes + at, stop - at, (off_t)t->at);
 		if (r < 0)
-			return err_sys(err, -r, "write the memory's difference");
+			return err_sys(err, -r, "write the memory delta");
 		r = add_range(t, offset + at, stop - at, err);
 		if (r < 0)
 			return r;
@@ -382,7 +382,7 @@ static int read_pages(struct take *t, struct err *err)
 
 	t->at = t->out.n = 0;
 	if (ftruncate(t->fd, 0) < 0)
-		return err_sys(err, errno, "write the memory's difference");
+		return err_sys(err, errno, "write the memory delta");
 	for (uint64_t page = run_end(t, 0, false); page < n; page = run_end(t, end, false)) {
 		uint64_t found = 0;
 
@@ -439,7 +439,7 @@ static int compare_all(struct take *t, struct err *err)
 		return err_sys(err, fd < 0 ? errno : ENOMEM, "a file for pages");
 	t->at = t->out.n = 0;
 	if (ftruncate(t->fd, 0) < 0)
-		return err_sys(err, errno, "write the memory's difference");
+		return err_sys(err, errno, "write the memory delta");
 	for (uint64_t at = 0; r == 0 && at < t->m->bytes; at += BATCH) {
 		if (at % PIECE == 0)
 			r = machine_read_memory(t->m->machine, at,
@@ -507,7 +507,7 @@ int checkpoint_memory_take(
 		return err_set(err, ENOMEM, "no memory for a table of pages");
 	r = take_all(&t, err);
 	if (r == 0 && ftruncate(fd, (off_t)t.at) < 0) /* zeros at the end */
-		r = err_sys(err, errno, "write the memory's difference");
+		r = err_sys(err, errno, "write the memory delta");
 	if (r < 0)
 		snapshot_ranges_clear(&t.out);
 	else

@@ -2,20 +2,20 @@
 #ifndef PARBAKE_RESTORE_CHECKPOINT_PRIVATE_H
 #define PARBAKE_RESTORE_CHECKPOINT_PRIVATE_H
 
-/* What capture*.c share, and what sandbox.c needs of a capture. */
+/* What checkpoint*.c share, and what sandbox.c needs of a checkpoint. */
 
 #include "common/json.h"
 #include "common/limits.h"
 #include "restore/checkpoint.h"
 #include "restore/sandbox_private.h"
 
-#define CAPTURE_FORMAT 1
+#define CHECKPOINT_FORMAT 1
 
-#define CAPTURE_MEMORY "memory"
-#define CAPTURE_DISK "disk"
-#define CAPTURE_STATE "state"
+#define CHECKPOINT_MEMORY "memory"
+#define CHECKPOINT_DISK "disk"
+#define CHECKPOINT_STATE "state"
 
-/* A file of a capture. */
+/* A file of a checkpoint. */
 struct checkpoint_file {
 	uint64_t bytes; /* 0: there is none (no page of memory differs) */
 	char digest[DIGEST_TEXT_SIZE];
@@ -28,12 +28,12 @@ struct checkpoint_record {
 	uint64_t memory_bytes, disk_bytes; /* of the machine */
 	struct snapshot_ranges ranges; /* of memory, back to back in the image; owned */
 	struct checkpoint_file memory, disk, state;
-	uint64_t memory_raw, disk_raw; /* bytes of the difference */
+	uint64_t memory_raw, disk_raw; /* bytes of the delta */
 	char machine_id[33], hostname[64];
 	int64_t stopped_ns, created;
 };
 void checkpoint_record_clear(struct checkpoint_record *r);
-#define cleanup_capture_record __attribute__((__cleanup__(checkpoint_record_clear)))
+#define cleanup_checkpoint_record __attribute__((__cleanup__(checkpoint_record_clear)))
 /* The text, with its digest in it. Caller frees. */
 char *checkpoint_record_text(const struct checkpoint_record *r);
 /* Checked, field by field and as a whole. -EBADMSG. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A capture as a template version of its own: whole, so that it depends on the one it came from no more.
+ * A checkpoint as a template version of its own: whole, so that it depends on the one it came from no more.
  *
- * Memory and disk delta are written out raw, once, with the differences put over them, and
+ * Memory and disk delta are written out raw, once, with the deltas put over them, and
  * compressed as a bake does it. Kernel, initramfs, root disk and working set are the same blobs. The config
  * is the template's; "extra" says where it came from, and has no "key" any more, by which a bake would take it for what the
  * recipe makes.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * capture.json: {"capture": {…}, "digest": "sha256:…"}, where the digest is that of the capture's text
+ * capture.json: {"capture": {…}, "digest": "sha256:…"}, where the digest is that of the checkpoint's text
  * as json_text() makes it (compact, keys sorted), so that a changed byte is found like one in the other
  * files. docs/format.md lists the fields.
  */
@@ -31,7 +31,7 @@ char *checkpoint_record_text(const struct checkpoint_record *r)
 	char digest[DIGEST_TEXT_SIZE];
 	json_t *capture = json_pack(
 		"{s:i, s:s, s:s, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:s, s:s, s:I, s:I}",
-		"format", CAPTURE_FORMAT, "parbake", PARBAKE_VERSION, "manifest", r->manifest,
+		"format", CHECKPOINT_FORMAT, "parbake", PARBAKE_VERSION, "manifest", r->manifest,
 		"name", r->name, "tag", r->tag, "memory_bytes", (json_int_t)r->memory_bytes,
 		"disk_bytes", (json_int_t)r->disk_bytes, "memory_ranges",
 		snapshot_ranges_to_json(&r->ranges), "memory",
@@ -116,20 +116,20 @@ static int fields(const json_t *obj, struct checkpoint_record *c, struct err *er
 	uint64_t format, state_raw, stopped, created;
 	int r = json_get_u64(obj, "format", 0, INT64_MAX, &format, err);
 
-	if (r == 0 && format != CAPTURE_FORMAT)
+	if (r == 0 && format != CHECKPOINT_FORMAT)
 		return err_set(err, EINVAL, "it has format %llu, this parbake reads format %d",
-			(unsigned long long)format, CAPTURE_FORMAT);
+			(unsigned long long)format, CHECKPOINT_FORMAT);
 	if (r < 0 || (r = digest_field(obj, "manifest", c->manifest, err)) < 0 ||
 		(r = text_field(obj, "name", c->name, sizeof(c->name), err)) < 0 ||
 		(r = text_field(obj, "tag", c->tag, sizeof(c->tag), err)) < 0 ||
 		(r = json_get_u64(obj, "memory_bytes", LIMIT_MEMORY_MIN, LIMIT_MEMORY_MAX,
 			 &c->memory_bytes, err)) < 0 ||
 		(r = json_get_u64(obj, "disk_bytes", 1, LIMIT_DISK_MAX, &c->disk_bytes, err)) < 0 ||
-		(r = file_from_json(obj, CAPTURE_MEMORY, 0, 2 * LIMIT_MEMORY_MAX, c->memory_bytes,
-			 &c->memory, &c->memory_raw, err)) < 0 ||
-		(r = file_from_json(obj, CAPTURE_DISK, 1, 3 * LIMIT_DISK_MAX, c->disk_bytes,
+		(r = file_from_json(obj, CHECKPOINT_MEMORY, 0, 2 * LIMIT_MEMORY_MAX,
+			 c->memory_bytes, &c->memory, &c->memory_raw, err)) < 0 ||
+		(r = file_from_json(obj, CHECKPOINT_DISK, 1, 3 * LIMIT_DISK_MAX, c->disk_bytes,
 			 &c->disk, &c->disk_raw, err)) < 0 ||
-		(r = file_from_json(obj, CAPTURE_STATE, 1, LIMIT_STATE_BYTES, LIMIT_STATE_BYTES,
+		(r = file_from_json(obj, CHECKPOINT_STATE, 1, LIMIT_STATE_BYTES, LIMIT_STATE_BYTES,
 			 &c->state, &state_raw, err)) < 0 ||
 		(r = identity(obj, c, err)) < 0 ||
 		(r = json_get_u64(obj, "stopped_ns", 0, INT64_MAX, &stopped, err)) < 0 ||
@@ -144,7 +144,7 @@ static int fields(const json_t *obj, struct checkpoint_record *c, struct err *er
 int checkpoint_record_parse(
 	const void *text, size_t len, struct checkpoint_record *ret, struct err *err)
 {
-	cleanup_capture_record struct checkpoint_record c = {0};
+	cleanup_checkpoint_record struct checkpoint_record c = {0};
 	cleanup_json json_t *all = NULL;
 	cleanup_free char *inner = NULL;
 	const json_t *obj;

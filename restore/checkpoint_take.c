@@ -31,7 +31,7 @@ struct taking {
 	const char *dir;
 	int64_t deadline;
 	int dirfd;
-	int scratch; /* the memory's difference, raw */
+	int scratch; /* the memory delta, raw */
 	int disk, state;
 	bool paused;
 	struct checkpoint_record record;
@@ -77,7 +77,7 @@ static int take_memory(struct taking *t, struct image *image, struct err *err)
 		.own = &t->sb->own,
 		.max_ranges = LIMIT_CAPTURE_RANGES,
 		.deadline = t->deadline};
-	int r = point("restore.capture.memory", "write the memory's difference", err);
+	int r = point("restore.capture.memory", "write the memory delta", err);
 
 	return r < 0 ? r : checkpoint_memory_take(&m, t->scratch, &t->record.ranges, err);
 }
@@ -157,24 +157,24 @@ static int compress(struct taking *t, struct err *err)
 	struct image_stats stats;
 	cleanup_fd int fd = -1;
 	struct stat st;
-	int r = point("restore.capture.compress", "compress the memory's difference", err);
+	int r = point("restore.capture.compress", "compress the memory delta", err);
 
 	if (r < 0)
 		return r;
 	if (fstat(t->scratch, &st) < 0)
-		return err_sys(err, errno, "the memory's difference");
+		return err_sys(err, errno, "the memory delta");
 	t->record.memory_raw = (uint64_t)st.st_size;
 	if (!st.st_size)
 		return 0;
-	r = new_file(t, CAPTURE_MEMORY, &fd, err);
+	r = new_file(t, CHECKPOINT_MEMORY, &fd, err);
 	if (r == 0)
 		r = image_write(t->scratch, (uint64_t)st.st_size, &opt, fd, NULL, &stats, err);
 	if (r < 0) {
-		err_prefix(err, "compress the memory's difference");
+		err_prefix(err, "compress the memory delta");
 		return r;
 	}
 	memcpy(t->record.memory.digest, stats.digest, DIGEST_TEXT_SIZE);
-	return settle(fd, CAPTURE_MEMORY, &t->record.memory, err);
+	return settle(fd, CHECKPOINT_MEMORY, &t->record.memory, err);
 }
 
 static int add_run(void *user, uint64_t offset, uint64_t len, bool zero, uint64_t file_offset)
@@ -193,8 +193,8 @@ static int finish(struct taking *t, struct store *s, struct err *err)
 	cleanup_free char *text = NULL;
 	int r = compress(t, err);
 
-	if (r < 0 || (r = settle(t->disk, CAPTURE_DISK, &t->record.disk, err)) < 0 ||
-		(r = settle(t->state, CAPTURE_STATE, &t->record.state, err)) < 0 ||
+	if (r < 0 || (r = settle(t->disk, CHECKPOINT_DISK, &t->record.disk, err)) < 0 ||
+		(r = settle(t->state, CHECKPOINT_STATE, &t->record.state, err)) < 0 ||
 		(r = machine_overlay_walk(
 			 t->disk, t->record.disk_bytes, add_run, &t->record.disk_raw, err)) < 0 ||
 		(r = point("restore.capture.before-publish", "publish it", err)) < 0)
@@ -248,8 +248,8 @@ static int make_files(struct taking *t, struct err *err)
 	t->scratch = file_scratch(t->dir, err);
 	if (t->scratch < 0)
 		return t->scratch;
-	r = new_file(t, CAPTURE_DISK, &t->disk, err);
-	return r < 0 ? r : new_file(t, CAPTURE_STATE, &t->state, err);
+	r = new_file(t, CHECKPOINT_DISK, &t->disk, err);
+	return r < 0 ? r : new_file(t, CHECKPOINT_STATE, &t->state, err);
 }
 
 /* It was not to be: the machine goes on, and nothing is left. */
@@ -277,7 +277,7 @@ static void sync_parent(const struct taking *t)
 static uint64_t stored(const struct taking *t)
 {
 	static const char *const names[] = {
-		STORE_CAPTURE_FILE, CAPTURE_MEMORY, CAPTURE_DISK, CAPTURE_STATE};
+		STORE_CAPTURE_FILE, CHECKPOINT_MEMORY, CHECKPOINT_DISK, CHECKPOINT_STATE};
 	uint64_t bytes = 0;
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {

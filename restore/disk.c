@@ -2,8 +2,9 @@
 /*
  * Expanded disks. A disk is named by what it is made of: the digest of the root disk, or, where the
  * bake wrote over it, the digest of both images and the list of what was written. What has that
- * name is whole, because it had none until its digests were checked; so a second open is an
- * open(2), and a process that dies on the way leaves nothing.
+ * name is whole, because it had none until its digests were checked, and what it holds is on record
+ * (common/artifact.h); so a second open is an open(2) and a look at the record, a process that dies on the way
+ * leaves nothing, and a disk that was damaged since is made anew.
  *
  * A delta holds the listed ranges one behind the other: a hole in it was written with zeros, and must be
  * zero in the disk, whatever the root disk holds there.
@@ -15,14 +16,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/artifact.h"
 #include "common/cleanup.h"
 #include "common/fault.h"
 #include "common/file.h"
 #include "common/limits.h"
+#include "common/log.h"
 #include "common/paths.h"
 #include "common/str.h"
 #include "store/image.h"
 
+#define DIRECTORY "disks"
 #define COPY_BYTES (256 * KIB)
 
 void disk_name(const struct snapshot_config *c, char ret[static DIGEST_HEX_SIZE])
@@ -44,18 +48,24 @@ void disk_name(const struct snapshot_config *c, char ret[static DIGEST_HEX_SIZE]
 	snprintf(ret, DIGEST_HEX_SIZE, "%s", sum + strlen("sha256:"));
 }
 
-/* -ENOENT: not there, or not whole (the size of another config). */
+/* -ENOENT: not there, or not whole (the size of another config); -EBADMSG: damaged. Either way it is to be made. */
 static int open_made(const char *dir, const char *name, uint64_t bytes, int *ret_fd)
 {
 	cleanup_free char *path = str_printf("%s/%s", dir, name);
 	cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	struct stat st;
+	struct err err;
+	int r;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return -errno;
 	if (!S_ISREG(st.st_mode) || st.st_mode & 0222 || (uint64_t)st.st_size != bytes)
 		return -ENOENT;
-	futimens(fd, NULL); /* used now: a gc leaves it */
+	r = artifact_check(DIRECTORY, name, fd, false, NULL, &err);
+	if (r == -EBADMSG)
+		log_warn("%s", err.text);
+	if (r < 0)
+		return r;
 	*ret_fd = steal_fd(&fd);
 	return 0;
 }
@@ -181,6 +191,8 @@ static int make(int root_fd, int delta_fd, const struct snapshot_config *c, cons
 		return err_sys(err, -r, "publish the expanded disk");
 	r = publish_commit(&p, name, 0400, err);
 	if (r == 0)
+		r = artifact_seal(DIRECTORY, name, err);
+	if (r == 0)
 		progress_done(progress, NULL);
 	return r;
 }
@@ -197,7 +209,7 @@ int disk_open(int root_fd, int delta_fd, const struct snapshot_config *c, struct
 		(c->delta_raw_digest[0] && (!digest_valid(c->delta_raw_digest) || delta_fd < 0)))
 		return err_set(
 			err, EINVAL, "the template's config does not name its disk's digests");
-	r = paths_sub(PATHS_CACHE, "disks", &dir, err);
+	r = paths_sub(PATHS_CACHE, DIRECTORY, &dir, err);
 	if (r < 0)
 		return r;
 	disk_name(c, name);
@@ -216,4 +228,14 @@ int disk_open(int root_fd, int delta_fd, const struct snapshot_config *c, struct
 		return r;
 	r = open_made(dir, name, c->disk_bytes, ret_fd);
 	return r < 0 ? err_sys(err, -r, "open the expanded disk %s/%s", dir, name) : 0;
+}
+
+int disk_verify(const struct snapshot_config *c, uint64_t *ret_bytes, struct err *err)
+{
+	char name[DIGEST_HEX_SIZE];
+
+	if (!digest_valid(c->disk_raw_digest))
+		return 0;
+	disk_name(c, name);
+	return artifact_verify(DIRECTORY, name, ret_bytes, err);
 }

@@ -19,5 +19,7 @@ int disk_open(int root_fd, int delta_fd, const struct snapshot_config *c, struct
 
 /* The name there of the disk that @c describes: 64 hexadecimal digits. */
 void disk_name(const struct snapshot_config *c, char ret[static DIGEST_HEX_SIZE]);
+/* The one that the cache has, read anew: 1: good, *@ret_bytes of data; 0: there is none; -EBADMSG says what to remove. */
+int disk_verify(const struct snapshot_config *c, uint64_t *ret_bytes, struct err *err);
 
 #endif

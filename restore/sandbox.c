@@ -266,7 +266,8 @@ static int exercise(struct sandbox *sb, int64_t deadline, struct err *err)
 	struct proto_out body = {.buf = buf, .max = sizeof(buf)};
 	int r;
 
-	if (!template_config(sb->t)->context || sb->state_fd >= 0) /* a capture's is the user's */
+	if (!template_config(sb->t)->context ||
+		sb->state_fd >= 0) /* a checkpoint's is the user's */
 		return 0;
 	proto_put_str(&body, PROTO_T_ACTION, "exercise");
 	r = guest_call(sb->guest, PROTO_CONTEXT, &body, deadline, machine_pidfd(sb->machine), NULL,
@@ -443,6 +444,9 @@ void sandbox_explain(struct sandbox *sb, struct err *err)
 	else
 		ended = sb->machine && machine_end_signal(sb->machine);
 	template_explain(sb->t, ended, err);
+	if (ended)
+		err_append(err, "\n`parbake verify %s` reads what it is made of, in the cache too",
+			template_label(sb->t));
 	/* of a machine that has ended the error has them already */
 	if (!sb->machine || strstr(err->text, " said last:"))
 		return;

@@ -7,7 +7,7 @@
 #include "restore/pager/memory_delta.h"
 #include "restore/sandbox.h"
 
-/* What sandbox.c and capture*.c need of a template. */
+/* What sandbox.c and checkpoint*.c need of a template. */
 
 /* What does not change: borrowed as long as the template. */
 const struct machine_shape *template_shape(const struct template *t);
@@ -27,7 +27,7 @@ const char *template_store(const struct template *t);
 struct template_own {
 	int image_fd;
 	const struct snapshot_ranges *ranges;
-	struct memory_delta *difference;
+	struct memory_delta *delta;
 };
 /*
  * Memory for one more machine: a memfd, and a socket for it to attach by (-1: the private way),
@@ -61,7 +61,7 @@ struct sandbox {
 	struct sandbox_trace trace;
 	char machine_id[33], hostname[64]; /* that it was told last */
 	struct stat memory; /* of the file that its memory is mapped from */
-	/* made from a capture: */
+	/* made from a checkpoint: */
 	int state_fd; /* -1: the template's */
 	bool keep_identity; /* machine_id and hostname are told again as they are */
 	bool spare; /* it has been restored, and is itself, since it was prepared */

@@ -206,6 +206,7 @@ static int load_wset(
 	const struct store_layer *l = store_layer(m, STORE_MEDIA_WSET);
 	cleanup_json json_t *obj = NULL;
 	cleanup_free char *buf = NULL;
+	char digest[DIGEST_TEXT_SIZE];
 	cleanup_fd int fd = -1;
 	int r;
 
@@ -223,6 +224,12 @@ static int load_wset(
 	r = file_pread_full(fd, buf, l->bytes, 0);
 	if (r < 0)
 		return err_sys(err, -r, "%s: read the working set", t->label);
+	digest_buffer(buf, l->bytes, digest);
+	if (strcmp(digest, l->digest) != 0)
+		return err_set(err, EBADMSG,
+			"%s: the working set in the store is damaged: rebake it with "
+			"`parbake bake --force`",
+			t->label);
 	r = json_parse("the working set", buf, l->bytes, &obj, err);
 	return r < 0 ? r : snapshot_ranges_from_json(obj, t->config.memory_bytes, &t->wset, err);
 }
@@ -289,7 +296,7 @@ static int need_pager(struct template *t, struct err *err)
 	return connect_pager(t, err);
 }
 
-/* Without userfaultfd: the template's memory with the difference over it, in a file of the machine's own. */
+/* Without userfaultfd: the template's memory with the delta over it, in a file of the machine's own. */
 static int private_memory(struct template *t, struct memory_delta *own, int *ret, struct err *err)
 {
 	cleanup_fd int fd = memfd_create("parbake-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -322,7 +329,7 @@ int template_memory(struct template *t, const struct template_own *own, int *ret
 		r = pager_client_attach(t->pager, own ? own->image_fd : -1,
 			own ? own->ranges : NULL, &sock, &own_in, err);
 	if (r == 0 && own && sock < 0) {
-		r = private_memory(t, own->difference, &memory, err);
+		r = private_memory(t, own->delta, &memory, err);
 	} else if (r == 0) {
 		memory = fcntl(pager_client_memory_fd(t->pager), F_DUPFD_CLOEXEC, 3);
 		if (memory < 0)

@@ -5,6 +5,9 @@
  * guest: if that guest had broken out it could have written anything, which every sandbox of the same
  * template would run, confined as well. So a file serves the memory it was made from and no other, and
  * who may write to the cache may do no more than who may write to the monitor.
+ *
+ * A flipped bit here is a wrong result there, without a word: so what a file held when it was written is on record
+ * (common/artifact.h), and one that does not hold that is not used.
  */
 #include "restore/translations.h"
 
@@ -13,8 +16,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/artifact.h"
 #include "common/cleanup.h"
 #include "common/file.h"
+#include "common/log.h"
 #include "common/paths.h"
 #include "common/str.h"
 
@@ -39,6 +44,8 @@ int translations_open(const char *key, const struct monitor_facts *monitor)
 	char name[DIGEST_HEX_SIZE];
 	const char *cache;
 	struct stat st;
+	struct err err;
+	int r;
 
 	if (paths_get(PATHS_CACHE, &cache, NULL) < 0)
 		return -1;
@@ -48,8 +55,10 @@ int translations_open(const char *key, const struct monitor_facts *monitor)
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
 		st.st_mode & 0222)
 		return -1;
-	futimens(fd, NULL); /* used now: a gc leaves it */
-	return steal_fd(&fd);
+	r = artifact_check(DIRECTORY, name, fd, false, NULL, &err);
+	if (r == -EBADMSG)
+		log_warn("%s", err.text);
+	return r < 0 ? -1 : steal_fd(&fd);
 }
 
 int translations_begin(struct publish *p, struct err *err)
@@ -64,7 +73,18 @@ int translations_commit(
 	struct publish *p, const char *key, const struct monitor_facts *monitor, struct err *err)
 {
 	char name[DIGEST_HEX_SIZE];
+	int r;
 
 	translations_name(key, monitor->version, name);
-	return publish_commit(p, name, 0400, err);
+	r = publish_commit(p, name, 0400, err);
+	return r < 0 ? r : artifact_seal(DIRECTORY, name, err);
+}
+
+int translations_verify(
+	const char *key, const char *monitor_version, uint64_t *ret_bytes, struct err *err)
+{
+	char name[DIGEST_HEX_SIZE];
+
+	translations_name(key, monitor_version, name);
+	return artifact_verify(DIRECTORY, name, ret_bytes, err);
 }

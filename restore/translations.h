@@ -21,5 +21,8 @@ int translations_open(const char *key, const struct monitor_facts *monitor);
 int translations_begin(struct publish *p, struct err *err);
 int translations_commit(
 	struct publish *p, const char *key, const struct monitor_facts *monitor, struct err *err);
+/* Those that the cache has, read anew: 1: good, *@ret_bytes of data; 0: there are none; -EBADMSG says what to remove. */
+int translations_verify(
+	const char *key, const char *monitor_version, uint64_t *ret_bytes, struct err *err);
 
 #endif

@@ -27,7 +27,7 @@
 #define IDLE_TIMES                                                                                 \
 	4 /* an answer that takes so many times as long as emulation's counts as none … */
 #define IDLE_MS 5000 /* … after that long */
-#define ALONE_CPU_MS 5000 /* where nothing is there to compare with */
+#define ALONE_CPU_MS 30000 /* where nothing is there to compare with */
 
 struct racer {
 	enum machine_accel accel;

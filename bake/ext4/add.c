@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Adding and removing entries: the path is walked in memory (ext4_tree.c), what was there makes
+ * Adding and removing entries: the path is walked in memory (tree.c), what was there makes
  * room, an inode is written, the name is noted. Everything that can be wrong with an entry is
  * checked before anything is changed.
  */

@@ -91,7 +91,7 @@ static inline bool ext4_full(const struct ext4 *fs)
 	return fs->short_blocks || fs->short_inodes;
 }
 
-/* ext4_io.c: an io manager over a descriptor, whose number is the name it is opened by. */
+/* io.c: an io manager over a descriptor, whose number is the name it is opened by. */
 extern struct struct_io_manager ext4_io_manager;
 /* Write whole blocks; blocks of zeros are left holes (a free block always is one). 0/-errno. */
 int ext4_io_write_data(int fd, uint64_t block, const void *data, size_t n_blocks);
@@ -103,7 +103,7 @@ void ext4_io_discard(int fd, uint64_t block, uint64_t n_blocks);
 int ext4_lib_error(struct err *err, errcode_t rc, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* ext4_tree.c: names in memory. */
+/* tree.c: names in memory. */
 struct ext4_dir *ext4_dir_new(uint32_t ino, struct ext4_dir *parent);
 void ext4_dir_free(struct ext4_dir *dir); /* with all beneath it */
 struct ext4_entry *ext4_dir_find(struct ext4_dir *dir, const char *name, size_t len);
@@ -121,7 +121,7 @@ char *ext4_dir_path(const struct ext4_dir *dir);
 int ext4_walk(struct ext4 *fs, const char *path, bool make, struct ext4_dir **ret_dir,
 	const char **ret_name, size_t *ret_len, struct err *err);
 
-/* ext4_inode.c */
+/* inode.c */
 int ext4_inode_alloc(struct ext4 *fs, bool is_dir, uint32_t *ret);
 /* Drop one name of a non-directory, or a directory: the last frees inode, xattrs and blocks. */
 int ext4_inode_drop(struct ext4 *fs, uint32_t ino, bool is_dir, struct err *err);
@@ -136,10 +136,10 @@ int ext4_inode_xattrs(struct ext4 *fs, uint32_t ino, const struct ext4_meta *met
 int ext4_inode_drop_xattrs(struct ext4 *fs, uint32_t ino, struct ext2_inode_large *inode,
 	const char *path, struct err *err);
 
-/* ext4_xattr.c: are these names and values such that ext4 can hold them? */
+/* xattr.c: are these names and values such that ext4 can hold them? */
 int ext4_xattrs_check(const struct ext4_meta *meta, const char *path, struct err *err);
 
-/* ext4_extent.c: blocks. */
+/* extent.c: blocks. */
 /*
  * Take up to @want free blocks in one run: *@ret_count ≥ 1 of them at *@ret_first. Where none is
  * left, *@ret_first is 0, *@ret_count @want and the image is full (ext4_full()).
@@ -152,7 +152,7 @@ void ext4_runs_add(struct ext4_runs *runs, uint64_t logical, uint64_t physical, 
 int ext4_runs_store(struct ext4 *fs, const struct ext4_runs *runs, uint32_t ino,
 	struct ext2_inode_large *inode, const char *path, struct err *err);
 
-/* ext4_dir.c, ext4_htree.c: directories on disk. */
+/* dir.c, htree.c: directories on disk. */
 int ext4_dirs_write(struct ext4 *fs, struct err *err);
 size_t ext4_dirent_size(size_t name_len);
 /* Append an entry at @at of a block; returns where the next goes. */

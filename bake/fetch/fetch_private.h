@@ -52,7 +52,7 @@ int fetch_part_publish(struct fetch_part *p, struct err *err);
 /* Unlock; the part stays for the next time unless it is empty or @drop. */
 void fetch_part_close(struct fetch_part *p, bool drop);
 
-/* fetch.c's states; fetch_transfer.c and fetch_answer.c move an item through RUNNING. */
+/* fetch.c's states; transfer.c and answer.c move an item through RUNNING. */
 enum fetch_state { WAITING, READY, RUNNING, DONE };
 enum fetch_stop { STOP_NONE, STOP_LARGE, STOP_WRITE, STOP_RANGE, STOP_BODY };
 
@@ -88,12 +88,12 @@ struct fetch {
 	struct progress *progress;
 };
 
-/* fetch_transfer.c: ask for what is missing; the bytes go into the part as they come. */
+/* transfer.c: ask for what is missing; the bytes go into the part as they come. */
 int fetch_transfer_start(struct fetch *f, struct fetch_transfer *t, struct err *err);
 long fetch_answer_code(const struct fetch_transfer *t);
 bool fetch_has_scheme(const char *url, const char *scheme);
 
-/* fetch_answer.c: the transfer has ended with @rc: done, another try, a redirect, or an error. */
+/* answer.c: the transfer has ended with @rc: done, another try, a redirect, or an error. */
 int fetch_ended(struct fetch *f, struct fetch_transfer *t, CURLcode rc, struct err *err);
 /* Back to the item's own URL. */
 void fetch_url_reset(struct fetch_transfer *t);

@@ -11,8 +11,11 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "common/artifact.h"
 #include "common/file.h"
+#include "common/log.h"
 #include "common/paths.h"
 #include "common/str.h"
 
@@ -43,7 +46,13 @@ int stage_open(
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
 		return errno == ENOENT ? -ENOENT : err_sys(err, errno, "%s", path);
-	futimens(fd, NULL);
+	rc = artifact_check("stages", name, fd, false, NULL, err);
+	if (rc < 0) {
+		close(fd);
+		if (rc == -EBADMSG)
+			log_warn("%s", err->text);
+		return rc == -EBADMSG ? -ENOENT : rc; /* made anew */
+	}
 	*ret_fd = fd;
 	return 0;
 }
@@ -75,8 +84,9 @@ int stage_commit(struct publish *p, enum plan_stage stage, const char *key, cons
 	struct err *err)
 {
 	cleanup_free char *name = result_name(stage, key, suffix);
+	int rc = publish_commit(p, name, 0600, err);
 
-	return publish_commit(p, name, 0600, err);
+	return rc < 0 ? rc : artifact_seal("stages", name, err);
 }
 
 int stage_facts(enum plan_stage stage, const char *key, json_t **ret, struct err *err)

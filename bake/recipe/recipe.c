@@ -2,7 +2,7 @@
 /*
  * What the keys of a recipe mean.
  *
- * One table names every section and key with the function that reads it (template_apply.c looks
+ * One table names every section and key with the function that reads it (apply.c looks
  * them up). A scalar is simply overwritten by a newer file of a `from` chain, and lists (packages,
  * steps, files, env) grow. Values are checked where they are read, with file and line at hand;
  * what concerns the chain as a whole is in recipe_check().

@@ -94,7 +94,7 @@ void api_free(struct api *a)
 {
 	if (!a)
 		return;
-	envd_free(a->wire);
+	envd_free(a->envd);
 	relays_free(a->relays);
 	api_monitoring_free(a);
 	for (size_t i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++)
@@ -197,7 +197,8 @@ static bool admit(struct http_request *rq, const char *key)
 {
 	if (http_admit(rq, key))
 		return true;
-	api_error(rq, 429, "too many connections of this key are open: use one for several requests");
+	api_error(
+		rq, 429, "too many connections of this key are open: use one for several requests");
 	return false;
 }
 
@@ -296,7 +297,7 @@ void api_inside(struct api *a, struct pool_sandbox *sb, struct http_request *rq,
 {
 	if (!is_agent(to->port))
 		api_port(a, sb, rq, to->port);
-	else if (!api_wire(a, sb, rq, to))
+	else if (!api_envd(a, sb, rq, to))
 		api_error(rq, 404, "there is no %s %.200s in a sandbox", http_method(rq), to->path);
 }
 

@@ -11,8 +11,8 @@
 /*
  * The HTTP API (docs/api.md): routes, keys, and what is behind each route.
  *
- * Control (api_control*.c) is E2B's REST, errors {"code":…, "message":…}. What is used *in* a
- * sandbox (wire_*.c) comes on the same listener for a host name PORT-ID.DOMAIN, or with a header
+ * Control (pool/api/control.c and what it calls) is E2B's REST, errors {"code":…, "message":…}. What is used *in* a
+ * sandbox (pool/envd/) comes on the same listener for a host name PORT-ID.DOMAIN, or with a header
  * E2b-Sandbox-Id, or X-Sandbox-Id; or below /sandboxes/ID/.
  */
 struct api;

@@ -14,12 +14,12 @@ struct api {
 	struct pool *pool;
 	const struct config *config;
 	struct metrics *metrics;
-	struct api_monitoring *numbers; /* api_monitoring.c: what /metrics shows */
+	struct api_monitoring *monitoring; /* monitoring.c: what /metrics shows */
 	int64_t started_ns; /* CLOCK_MONOTONIC */
 	bool draining;
-	uint8_t secret[API_SECRET_BYTES]; /* api_token.c */
+	uint8_t secret[API_SECRET_BYTES]; /* token.c */
 	struct relays *relays; /* port.c; NULL: not used yet */
-	struct envd *wire; /* wire.h; made by api_wire(), api_free() frees it; NULL: not used yet */
+	struct envd *envd; /* made by api_envd(), freed by api_free(); NULL: not used yet */
 };
 
 /* Who asks: the key found in X-API-Key or Authorization: Bearer; NULL where no keys are
@@ -36,7 +36,7 @@ char *api_hide(const char *text);
 /* The status for an errno of struct pool's. */
 unsigned api_status(int error);
 
-/* api_monitoring.c: /metrics, GET /v1/pool. */
+/* monitoring.c: /metrics, GET /v1/pool. */
 void api_monitoring_new(struct api *a);
 /* The pool is gone, and with it the answers that pages waited for: they are dropped. */
 void api_monitoring_drop(struct api *a);
@@ -44,7 +44,7 @@ void api_monitoring_free(struct api *a);
 void api_metrics(struct api *a, struct http_request *rq);
 void api_pool(struct api *a, struct http_request *rq);
 
-/* api_token.c: the secret in the state directory, made where there is none. */
+/* token.c: the secret in the state directory, made where there is none. */
 int api_token_open(struct api *a, struct err *err);
 /* The token for the inside of the sandbox @id. */
 void api_token_of(const struct api *a, const char *id, char ret[static DIGEST_TEXT_SIZE]);
@@ -71,10 +71,10 @@ void api_asleep_answer(struct http_request *rq, const char *id);
 bool api_wake(struct api *a, const struct pool_sandbox_info *f, struct http_request *rq,
 	const struct api_inside *to);
 
-/* api_control.c and its kin: false: no such route (404 is the caller's). */
+/* control.c and its kin: false: no such route (404 is the caller's). */
 bool api_control(struct api *a, const struct api_caller *who, struct http_request *rq);
-/* wire.c and its kin: a request for what runs in @sb. False: no such route. */
-bool api_wire(struct api *a, struct pool_sandbox *sb, struct http_request *rq,
+/* envd.c: a request for what runs in @sb. False: no such route. */
+bool api_envd(struct api *a, struct pool_sandbox *sb, struct http_request *rq,
 	const struct api_inside *to);
 
 #endif

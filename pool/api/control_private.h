@@ -2,7 +2,7 @@
 #ifndef PARBAKE_POOL_API_CONTROL_PRIVATE_H
 #define PARBAKE_POOL_API_CONTROL_PRIVATE_H
 
-/* What the parts of the control plane (pool/api_control*.c) share. */
+/* What the parts of the control plane (pool/api/) share. */
 
 #include "common/limits.h"
 #include "pool/api/api_private.h"
@@ -12,7 +12,7 @@
 #define CONTROL_CLIENT "parbake"
 #define CONTROL_PAGE 100 /* sandboxes of a page, at most and unless asked otherwise */
 
-/* ---- bodies (api_control_body.c) ----------------------------------------------------------------
+/* ---- bodies (body.c) ----------------------------------------------------------------
  * Strict: what is known and wrong is refused by name; what is not known is ignored, since SDKs add fields.
  * null is absent. -EINVAL with a message for the client. An empty body is an empty object, where nothing
  * is required. */
@@ -42,13 +42,12 @@ struct control_change {
 	int replace; /* a template of that name; absent: no */
 };
 /* {"public": …}; @absent where it is not there. */
-int control_public_parse(
-	const char *text, size_t len, bool absent, bool *ret, struct err *err);
+int control_public_parse(const char *text, size_t len, bool absent, bool *ret, struct err *err);
 /* @timeout: the name of the field with the seconds ("timeout", "duration"); NULL: none. */
 int control_change_parse(const char *text, size_t len, const char *timeout, bool required,
 	struct control_change *ret, struct err *err);
 
-/* ---- lists (api_control_list.c) ------------------------------------------------------------------ */
+/* ---- lists (list.c) ------------------------------------------------------------------ */
 
 enum control_states { CONTROL_RUNNING = 1, CONTROL_PAUSED = 2 };
 
@@ -71,7 +70,7 @@ char *control_token_make(int64_t ms, const char *id);
 bool control_filter_match(const struct control_filter *f, const struct pool_sandbox_info *facts);
 void control_list(struct api *a, const struct api_caller *who, struct http_request *rq, bool paged);
 
-/* ---- what is told (api_control_tell.c) ------------------------------------------------------------- */
+/* ---- what is told (render.c) ------------------------------------------------------------- */
 
 /* May @who see and touch what belongs to @key? */
 bool control_owns(const struct api_caller *who, const char *key);
@@ -82,7 +81,7 @@ json_t *control_listed(const struct pool_sandbox_info *f);
 json_t *control_detail(const struct api *a, const struct pool_sandbox_info *f);
 json_t *control_template(const struct pool_template_info *t);
 
-/* ---- one sandbox (api_control_sandbox.c, api_control_look.c) ---------------------------------------- */
+/* ---- one sandbox (sandbox.c, usage.c) ---------------------------------------- */
 
 /* False: no such route. @rest: behind /sandboxes/ID, "" or with its '/'. */
 bool control_one(struct api *a, const struct api_caller *who, struct http_request *rq,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The wire on the pool: where a sandbox's guest and limits are found. The wire itself knows no
+ * envd on the pool: where a sandbox's guest and limits are found. envd itself knows no
  * pool.
  */
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "pool/api/api_private.h"
 #include "pool/envd/envd.h"
 
-static bool api_wire_find(void *user, const char *id, struct envd_target *ret)
+static bool api_envd_find(void *user, const char *id, struct envd_target *ret)
 {
 	struct api *a = user;
 	struct pool_sandbox *sb = a->pool ? pool_find(a->pool, id) : NULL;
@@ -32,7 +32,7 @@ static bool api_wire_find(void *user, const char *id, struct envd_target *ret)
 	return true;
 }
 
-static void api_wire_kick(void *user, const char *id)
+static void api_envd_kick(void *user, const char *id)
 {
 	struct api *a = user;
 	struct pool_sandbox *sb = a->pool ? pool_find(a->pool, id) : NULL;
@@ -41,15 +41,15 @@ static void api_wire_kick(void *user, const char *id)
 		pool_guest_kick(sb);
 }
 
-static const struct envd_ops api_wire_ops = {.find = api_wire_find, .kick = api_wire_kick};
+static const struct envd_ops api_envd_ops = {.find = api_envd_find, .kick = api_envd_kick};
 
-bool api_wire(struct api *a, struct pool_sandbox *sb, struct http_request *rq,
+bool api_envd(struct api *a, struct pool_sandbox *sb, struct http_request *rq,
 	const struct api_inside *to)
 {
 	struct pool_sandbox_info f;
 
-	if (!a->wire)
-		a->wire = envd_new(a->loop, &api_wire_ops, a);
+	if (!a->envd)
+		a->envd = envd_new(a->loop, &api_envd_ops, a);
 	pool_sandbox_info(sb, &f);
-	return envd_handle(a->wire, f.id, rq, to->path, to->routed);
+	return envd_handle(a->envd, f.id, rq, to->path, to->routed);
 }

@@ -66,7 +66,7 @@ static void observe_parts(
 static void created(void *user, const struct pool_sandbox_info *f, bool ok, const json_t *trace)
 {
 	struct api *a = user;
-	struct api_monitoring *n = a->numbers;
+	struct api_monitoring *n = a->monitoring;
 	const char *mode = f->mode && *f->mode ? f->mode : "none";
 
 	metrics_add(n->creates, 1, f->template_name, mode, ok ? "ok" : "failed", NULL);
@@ -126,7 +126,7 @@ void api_monitoring_new(struct api *a)
 	n->fds = metrics_family(
 		m, METRICS_GAUGE, "process_open_fds", "Descriptors of the daemon.", "");
 	metrics_set(n->info, 1, PARBAKE_VERSION, NULL);
-	a->numbers = n;
+	a->monitoring = n;
 	pool_on_create(a->pool, created, a);
 }
 
@@ -154,7 +154,7 @@ static double resident(void)
 
 static void gather_daemon(struct api *a)
 {
-	struct api_monitoring *n = a->numbers;
+	struct api_monitoring *n = a->monitoring;
 	struct rusage ru;
 
 	metrics_set(n->uptime, (double)(clock_now_ns() - a->started_ns) / 1e9, NULL);
@@ -172,7 +172,7 @@ static void gather_daemon(struct api *a)
 
 static void gather_templates(struct api *a)
 {
-	struct api_monitoring *n = a->numbers;
+	struct api_monitoring *n = a->monitoring;
 	struct metrics_family *gauges[] = {
 		n->shells, n->spares, n->wanted, n->making, n->running, n->arrivals};
 	struct pool_template_info t;
@@ -222,7 +222,7 @@ static double number(const json_t *reply, const char *name)
 
 static void gather_memory(struct scrape *s)
 {
-	struct api_monitoring *n = s->api->numbers;
+	struct api_monitoring *n = s->api->monitoring;
 	unsigned sampled = 0;
 
 	metrics_reset(n->memory);
@@ -249,7 +249,7 @@ static void scrape_free(struct scrape *s)
 	if (s->prev)
 		s->prev->next = s->next;
 	else
-		s->api->numbers->scrapes = s->next;
+		s->api->monitoring->scrapes = s->next;
 	if (s->next)
 		s->next->prev = s->prev;
 	loop_timer_cancel(s->late);
@@ -318,13 +318,13 @@ void api_metrics(struct api *a, struct http_request *rq)
 
 	if (!s)
 		abort();
-	*s = (struct scrape){.api = a, .rq = rq, .waiting = 1, .next = a->numbers->scrapes};
+	*s = (struct scrape){.api = a, .rq = rq, .waiting = 1, .next = a->monitoring->scrapes};
 	s->samples = calloc(LIMIT_METRICS_SAMPLED, sizeof(*s->samples));
 	if (!s->samples)
 		abort();
 	if (s->next)
 		s->next->prev = s;
-	a->numbers->scrapes = s;
+	a->monitoring->scrapes = s;
 	while (s->n_samples < LIMIT_METRICS_SAMPLED && (sb = pool_next(a->pool, sb))) {
 		struct sample *one = &s->samples[s->n_samples];
 		struct pool_sandbox_info f;
@@ -345,14 +345,14 @@ void api_metrics(struct api *a, struct http_request *rq)
 
 void api_monitoring_drop(struct api *a)
 {
-	while (a->numbers->scrapes)
-		scrape_free(a->numbers->scrapes);
+	while (a->monitoring->scrapes)
+		scrape_free(a->monitoring->scrapes);
 }
 
 void api_monitoring_free(struct api *a)
 {
 	api_monitoring_drop(a);
-	free(a->numbers);
+	free(a->monitoring);
 }
 
 /* ---- GET /v1/pool --------------------------------------------------------------------------- */

@@ -7,7 +7,7 @@
 #include "pool/envd/envd.h"
 #include "pool/envd/text.h"
 
-/* What the parts of the wire share. Nobody else includes this. */
+/* What the parts of envd share. Nobody else includes this. */
 
 /* ---- one request (call.c) --------------------------------------------------------------- */
 
@@ -122,7 +122,7 @@ struct guest_stream *envd_request(struct envd_call *c, enum proto_type type,
 void envd_kick(struct envd *w, const char *id);
 bool envd_find(struct envd *w, const char *id, struct envd_target *ret);
 
-/* ---- what requests say (wire.c) -------------------------------------------------------------- */
+/* ---- what requests say (envd.c) -------------------------------------------------------------- */
 
 /* The guest's user of Authorization: Basic, or of ?username=; "" where none is named. 0, or -EINVAL
  * with the error answered. */
@@ -234,7 +234,7 @@ int envd_process_input(
 /* Answer with all commands that run in @c's sandbox, as its guest tells them. */
 void envd_process_list(struct envd_call *c);
 
-/* ---- the state (wire.c) ---------------------------------------------------------------------- */
+/* ---- the state (envd.c) ---------------------------------------------------------------------- */
 
 struct envd {
 	struct loop *loop;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes on the wire: base 64, the envelopes of Connect's streams. */
+/* Bytes in requests and answers: base 64, the envelopes of Connect's streams. */
 #include "pool/envd/text.h"
 
 #include <stdlib.h>

@@ -13,7 +13,7 @@
  * its request must have come, its upload have got on, its answer have gone. One that is late is
  * shut down, which MHD sees as a hang-up. Suspended ones wait for us and are not late.
  *
- * Requests outlive their connection where they must: http_request.c.
+ * Requests outlive their connection where they must: request.c.
  */
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -330,7 +330,7 @@ static void *saw_uri(void *cls, const char *uri, struct MHD_Connection *mhd)
 	return NULL;
 }
 
-/* Decoding is ours (http_request.c). */
+/* Decoding is ours (request.c). */
 static size_t unescape_nothing(void *cls, struct MHD_Connection *mhd, char *text)
 {
 	(void)cls;
@@ -529,8 +529,9 @@ void http_server_quiesce(struct http_server *s)
 	}
 	for (struct http_conn *c = s->conns; c; c = c->next) {
 		/* what has not come whole has not begun; an upload has */
-		bool begun = c->rq && (c->rq->whole || c->rq->body == HTTP_UPLOAD ||
-			c->rq->body == HTTP_FORM || c->rq->queued);
+		bool begun = c->rq &&
+			(c->rq->whole || c->rq->body == HTTP_UPLOAD || c->rq->body == HTTP_FORM ||
+				c->rq->queued);
 
 		if (!begun)
 			http_conn_cut(c);

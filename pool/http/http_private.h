@@ -7,8 +7,8 @@
 #include "common/limits.h"
 #include "pool/http/http.h"
 
-/* What the parts of the server share: http.c has the connections, http_request.c what stands in a
- * request, http_upload.c its body, http_answer.c what goes back. */
+/* What the parts of the server share: http.c has the connections, request.c what stands in a
+ * request, upload.c its body, answer.c what goes back. */
 
 struct http_listener {
 	struct http_server *s;
@@ -162,14 +162,14 @@ void http_resume(struct http_request *rq); /* where it is suspended */
 void http_server_patience(struct http_server *s, int64_t idle_ns, int64_t stall_ns);
 void http_server_most(struct http_server *s, unsigned connections, size_t bodies);
 
-/* http_request.c. @uri is taken. 0, or the status of what is wrong with it, said in *@ret_why. */
+/* request.c. @uri is taken. 0, or the status of what is wrong with it, said in *@ret_why. */
 struct http_request *http_request_new(struct http_conn *conn, struct MHD_Connection *mhd,
 	const char *method, char *uri, unsigned *ret_status, const char **ret_why);
 /* MHD is done with it. */
 void http_request_over(struct http_request *rq, bool sent);
 void http_request_free(struct http_request *rq);
 
-/* http_upload.c: *@len of @bytes came; *@len becomes what was not taken. false: end the
+/* upload.c: *@len of @bytes came; *@len becomes what was not taken. false: end the
  * connection. */
 bool http_body_data(struct http_request *rq, const char *bytes, size_t *len);
 /* All has come, and what is held may go on. */

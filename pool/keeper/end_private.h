@@ -4,7 +4,7 @@
 
 #include "pool/keeper/keeper_private.h"
 
-/* What keeper.c (requests and answers) and keeper_end.c (the end) share: the daemon's end of a keeper. */
+/* What keeper.c (requests and answers) and end.c (the end) share: the daemon's end of a keeper. */
 
 #define KEEPER_PROCS 4 /* keeper, machine, and who else is its child */
 

@@ -29,10 +29,10 @@
  * daemon adopts it. At most one connection is served; a new one at the socket replaces an old one that
  * has closed, and waits for one that has not.
  *
- * The wire (SOCK_SEQPACKET, one JSON object a message, at most LIMIT_RPC_BYTES bytes, descriptors
+ * Their messages (SOCK_SEQPACKET, one JSON object a message, at most LIMIT_RPC_BYTES bytes, descriptors
  * beside it): requests {"op":…, "n":number, …}, answered in order by {"n":number, "ok":true, …} or
  * {"n":…, "ok":false, "errno":…, "text":…}; and events without "n": {"event":"ended", "text":…}.
- * keeper_impl.h lists the fields. All of it is between processes of one user; what a keeper tells of
+ * keeper_private.h lists the fields. All of it is between processes of one user; what a keeper tells of
  * the guest is checked in the keeper.
  */
 
@@ -109,13 +109,13 @@ void keeper_describe(struct keeper *k, keeper_fn *fn, void *user);
 void keeper_renew(struct keeper *k, uint64_t lease_ms, const char *pause_dir, const json_t *record,
 	keeper_fn *fn, void *user);
 /*
- * Capture the sandbox as a difference to its template into the directory @dir (made here; must not be
+ * Capture the sandbox as what differs from its template into the directory @dir (made here; must not be
  * there; complete when its capture.json is). @stop: it is gone afterwards (a pause), else it goes on (a
  * snapshot). Where it fails it goes on as it was, and nothing is left at @dir: {"memory_bytes",
- * "disk_bytes" (of the difference), "stopped_ns"}.
+ * "disk_bytes" (of the delta), "stopped_ns"}.
  */
 void keeper_capture(struct keeper *k, const char *dir, bool stop, keeper_fn *fn, void *user);
-/* {"settled": bool}: has its machine all of the memory that it was captured with? Until then the capture that it was
+/* {"settled": bool}: has its machine all of the memory that it was captured with? Until then the checkpoint that it was
  * made from is needed. An error: it never will have. */
 void keeper_settled(struct keeper *k, keeper_fn *fn, void *user);
 /*

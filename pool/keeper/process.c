@@ -4,7 +4,7 @@
  *
  * It owns one sandbox and does one thing at a time: while it waits for its monitor it hears nothing else,
  * since whoever waits is waiting for just that. What must not wait (a kill) does not go through it but
- * through pidfds; what it hears late (a lease that ended while a capture was written) it does then.
+ * through pidfds; what it hears late (a lease that ended while a checkpoint was written) it does then.
  *
  * It ends in one place, keeper_process_end(): the machine first, then the name, then the word to the daemon, so that
  * who hears of the end finds nothing left. Should it be killed, the machine dies with it (machine_start()),

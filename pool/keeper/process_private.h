@@ -5,7 +5,7 @@
 #include "pool/keeper/keeper_private.h"
 #include "restore/checkpoint.h"
 
-/* What keeper_main.c (its life) and keeper_ops.c (what it is asked) share. One keeper a process. */
+/* A keeper's process: what process.c (its life) and requests.c (what it is asked) share. One keeper a process. */
 struct keeper_process {
 	struct loop *l;
 	struct template *t;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The zygote's process: `parbake zygote STORE DIGEST NAME TAG`, started by zygote_start() with its
- * descriptors in place (keeper_impl.h).
+ * descriptors in place (keeper_private.h).
  *
  * It opens the template, and then does nothing but fork. It has one thread, so a fork has all there is;
  * it waits for nobody, and is asked for nothing that takes time, so many creates at once wait for their

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A memory's difference. Each frame of its image is decompressed once in a walk, and its bytes are handed
+ * A memory delta. Each frame of its image is decompressed once in a walk, and its bytes are handed
  * out in the runs that pieces, frames and holes cut it into.
  */
 #include "restore/pager/memory_delta.h"
@@ -19,7 +19,7 @@ int memory_delta_open(int image_fd, const struct snapshot_ranges *ranges, uint64
 	int r;
 
 	if (!d || !(d->pieces = calloc(ranges->n + 1, sizeof(*d->pieces))))
-		return err_set(err, ENOMEM, "no memory for a memory's difference");
+		return err_set(err, ENOMEM, "no memory for a memory delta");
 	for (size_t i = 0; i < ranges->n; i++) {
 		const struct snapshot_range *from = &ranges->ranges[i];
 
@@ -27,7 +27,7 @@ int memory_delta_open(int image_fd, const struct snapshot_ranges *ranges, uint64
 			from->bytes > memory_bytes - from->offset || from->offset % IMAGE_PAGE ||
 			from->bytes % IMAGE_PAGE)
 			return err_set(err, EBADMSG,
-				"range %zu of the memory's difference is not pages of it, in "
+				"range %zu of the memory delta is not pages of it, in "
 				"rising "
 				"order",
 				i);
@@ -39,12 +39,12 @@ int memory_delta_open(int image_fd, const struct snapshot_ranges *ranges, uint64
 	if (d->n) {
 		r = image_open(image_fd, &d->img, err);
 		if (r < 0) {
-			err_prefix(err, "the memory's difference");
+			err_prefix(err, "the memory delta");
 			return r;
 		}
 		if (image_raw_bytes(d->img) != d->bytes)
 			return err_set(err, EBADMSG,
-				"the memory's difference has %llu bytes, its ranges have %llu",
+				"the memory delta has %llu bytes, its ranges have %llu",
 				(unsigned long long)image_raw_bytes(d->img),
 				(unsigned long long)d->bytes);
 	}
@@ -147,8 +147,7 @@ static int apply_run(void *user, uint64_t offset, uint64_t len, const uint8_t *b
 	else if (fallocate(a->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
 			 (off_t)len) < 0)
 		r = -errno;
-	return r < 0 ? err_sys(a->err, -r, "put a memory's difference over its template's memory")
-		     : 0;
+	return r < 0 ? err_sys(a->err, -r, "put a memory delta over its template's memory") : 0;
 }
 
 int memory_delta_apply(struct memory_delta *d, int fd, struct err *err)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pages that one machine has for itself: the difference that it was captured with.
+ * Pages that one machine has for itself: the delta that it was captured with.
  *
  * They are given to it when it attaches, before its "ok" and before anything of the working set, as pages of
  * its own (UFFDIO_COPY, or zero pages). It may touch its memory meanwhile, so a fault in one
- * of these pages is answered from the difference, too: what a page holds is decided by the same
+ * of these pages is answered from the delta, too: what a page holds is decided by the same
  * function for all answers (kind_of()), so no window and no run of the working set brings the template's
- * page to where the difference has one. Removed pages stay removed here as there.
+ * page to where the delta has one. Removed pages stay removed here as there.
  *
- * A page of its own does not go away again but by removal, so when all are given the difference is let
+ * A page of its own does not go away again but by removal, so when all are given the delta is let
  * go; the map of these pages stays, and a fault in one that was on its way is woken. Whoever made the machine is
  * told then (own_in): until that moment its memory is not all there, and the checkpoint it came from is still
  * needed.

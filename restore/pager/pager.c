@@ -8,7 +8,7 @@
  * own answers slow, but not its siblings'), and within a machine order is plain. To give a machine the pages of
  * its own may take long, so such attaches have threads of their own, and where there are many they wait for one.
  * Idle workers fill the working set's
- * frames. Frames are filled once, whoever needs them first (pager_fill.c).
+ * frames. Frames are filled once, whoever needs them first (fill.c).
  *
  * A machine leaves when its end of the socket closes: only then is its userfaultfd closed here.
  */

@@ -62,7 +62,7 @@ void pager_trace_clear(struct pager_trace *t);
 struct pager_stats {
 	uint64_t faults, faults_minor, faults_missing, faults_hole, faults_removed;
 	uint64_t frames_filled, bytes_filled, pages_continued, pages_zeroed, pages_premapped;
-	uint64_t pages_own; /* given to machines from their captures */
+	uint64_t pages_own; /* given to machines from their checkpoints */
 	unsigned machines; /* attached now */
 	uint64_t machines_total; /* attached ever */
 };
@@ -131,8 +131,8 @@ int pager_client_pid(const struct pager_client *d);
 /* Readable when the pager is gone. Borrowed. */
 int pager_client_fd(const struct pager_client *d);
 /* A fresh socket whose other end the pager has attached: for machine_spec.pager_fd. Caller closes.
- * @own_fd, @own: the image and the ranges of its difference (restore/pager/memory_delta.h); -1, NULL: none.
- * *@ret_own_in: where there is a difference, a socket: a byte comes when the machine has all
+ * @own_fd, @own: the image and the ranges of its delta (restore/pager/memory_delta.h); -1, NULL: none.
+ * *@ret_own_in: where there is a delta, a socket: a byte comes when the machine has all
  * of its pages, its end without one when it does not get them (else -1). Caller closes. */
 int pager_client_attach(struct pager_client *d, int own_fd, const struct snapshot_ranges *own,
 	int *ret_fd, int *ret_own_in, struct err *err);

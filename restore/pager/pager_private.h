@@ -61,7 +61,7 @@ struct pager_machine {
 	unsigned n_queue;
 	unsigned refusals; /* answers refused with EAGAIN, in this turn */
 	int64_t turn_ends; /* when others have theirs */
-	/* pages that it has for itself: pager_own.c */
+	/* pages that it has for itself: own.c */
 	struct memory_delta *own; /* NULL: none, or all are given */
 	uint64_t *own_pages; /* NULL: none */
 	uint8_t *own_frame; /* of a fault in one */
@@ -149,7 +149,7 @@ static inline void bit_clear(uint64_t *map, uint64_t i)
 	map[i / 64] &= ~(1ULL << (i % 64));
 }
 
-/* pager_fill.c */
+/* fill.c */
 int pager_memory_make(struct pager *p, struct err *err);
 int pager_memory_seal(struct pager *p, struct err *err);
 /* Is the frame that holds the data page at @offset filled? */
@@ -161,13 +161,13 @@ int pager_fill(struct pager *p, struct pager_worker *w, uint64_t offset, struct 
 int pager_fill_all(struct pager *p, unsigned threads, struct err *err);
 int pager_worker_init(struct pager_worker *w, struct pager *p, struct err *err);
 
-/* pager_wset.c */
+/* working_set.c */
 int pager_plan(struct pager *p, const struct snapshot_ranges *wset, struct err *err);
 /* Fill the next frame of the working set; false: none is left. */
 bool pager_prefetch_one(struct pager *p, struct pager_worker *w);
 void pager_record(struct pager *p, uint64_t page);
 
-/* pager_trace.c */
+/* trace.c */
 /* 0 where nothing is traced, so that a moment costs nothing then. */
 int64_t pager_trace_now(const struct pager *p);
 /* Keep @e, ended now. Only with opt.trace. */
@@ -175,7 +175,7 @@ void pager_trace_add(struct pager *p, struct pager_trace_entry e);
 json_t *pager_trace_to_json(const struct pager_trace *t);
 int pager_trace_from_json(const json_t *obj, struct pager_trace *ret, struct err *err);
 
-/* pager_machine.c: called with no lock held, by one thread at a time for each of the two
+/* machine.c: called with no lock held, by one thread at a time for each of the two
  * descriptors */
 struct pager_machine *pager_machine_new(int sock);
 void pager_machine_free(struct pager_machine *m);
@@ -192,7 +192,7 @@ bool pager_machine_between(struct pager *p, struct pager_worker *w, struct pager
 int pager_regions_parse(const void *text, size_t len, uint64_t memory_bytes,
 	struct pager_region ret[static LIMIT_REGIONS], unsigned *ret_n, struct err *err);
 
-/* pager_own.c */
+/* own.c */
 /* Before it attaches. @d is taken, also on failure. */
 int pager_own_set(
 	struct pager *p, struct pager_machine *m, struct memory_delta *d, struct err *err);

@@ -182,7 +182,7 @@ static int do_hello(struct server *s, int fd, uint64_t n)
 	return send_answer(fd, n, obj, pager_memory_fd(s->pager));
 }
 
-/* The difference of an attach: image and ranges. */
+/* The delta of an attach: image and ranges. */
 static int read_own(
 	struct server *s, int image_fd, int ranges_fd, struct memory_delta **ret, struct err *err)
 {

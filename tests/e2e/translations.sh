@@ -44,6 +44,36 @@ without=$(run sh -c "$work")
 is "$with" "$without" "it computes what it computes without"
 not_ok "then nothing is mapped" mapped
 
+# two flipped bits in the middle: they would be executed
+bits() { # FILE: flip them, and flip them back
+	chmod 600 "$1"
+	python3 - "$1" <<-'END'
+		import os, sys
+		size = os.path.getsize(sys.argv[1])
+		with open(sys.argv[1], "r+b") as f:
+		    for at in size // 2, size // 2 + 8:
+		        f.seek(at)
+		        byte = f.read(1)[0] ^ 16
+		        f.seek(at)
+		        f.write(bytes([byte]))
+	END
+	chmod 400 "$1"
+}
+cp "$scratch/file" "$file"
+chmod 400 "$file"
+ok "a copy of it is as good" mapped
+bits "$file"
+not_ok "with two flipped bits it is not used" mapped
+is "$(run sh -c "$work")" "$without" "what is computed is right"
+run true 2>"$scratch/warning"
+like "$(cat "$scratch/warning")" "$file is damaged.*remove it" "with a word on what to remove"
+"$parbake" verify tiny >/dev/null 2>"$scratch/warning"
+is "$?" 1 "it does not verify"
+like "$(cat "$scratch/warning")" "$file is damaged" "which says so"
+bits "$file"
+like "$("$parbake" verify tiny)" "in the cache: 2 files, .* read in" "as it was it verifies, and tells what that costs"
+ok "and is used" mapped
+
 # another program's: the first byte of what identifies it
 cp "$scratch/file" "$file"
 chmod 600 "$file"

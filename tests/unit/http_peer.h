@@ -84,7 +84,8 @@ static bool part(void *user, const char *field, const char *filename)
 {
 	(void)user;
 	at.parts++;
-	snprintf(at.part, sizeof(at.part), "%s:%s", field, filename);
+	snprintf(at.part + strlen(at.part), sizeof(at.part) - strlen(at.part), "%s%s:%s",
+		*at.part ? " " : "", field, filename);
 	return true;
 }
 

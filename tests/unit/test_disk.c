@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -158,6 +159,58 @@ static void test_died(struct snapshot_config *c, int root_fd)
 	close(fd);
 }
 
+/* One bit of @path, which nobody may write. */
+static void flip(const char *path, off_t at)
+{
+	uint8_t byte = 0;
+	int fd;
+
+	chmod(path, 0600);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0 || pread(fd, &byte, 1, at) != 1)
+		abort();
+	byte ^= 4;
+	if (pwrite(fd, &byte, 1, at) != 1)
+		abort();
+	close(fd);
+	chmod(path, 0400);
+}
+
+static int64_t inode_of(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 ? (int64_t)st.st_ino : -1;
+}
+
+/* What lies in the cache is not trusted by its size and its mode. */
+static void test_damaged(struct snapshot_config *c, int root_fd, const char *path)
+{
+	int64_t inode;
+	uint64_t bytes;
+	struct err err;
+	int fd = -1;
+
+	is_int(disk_verify(c, &bytes, &err), 1, "a disk that is whole verifies");
+	ok(bytes && bytes < DISK, "without its holes being read");
+	inode = inode_of(path);
+	utimes(path, NULL);
+	is_int(disk_open(root_fd, -1, c, NULL, &fd, &err), 0, "one whose times alone changed");
+	close(fd);
+	is_int(inode_of(path), inode, "is as good as it was");
+	flip(path, 100000);
+	is_int(disk_verify(c, &bytes, &err), -EBADMSG, "one with a flipped bit does not verify");
+	has_str(err.text, path, "it says which");
+	is_int(disk_open(root_fd, -1, c, NULL, &fd, &err), 0, "who needs it");
+	ok(same(fd, root), "has it made anew");
+	close(fd);
+	flip(path, 0); /* a hole */
+	is_int(disk_open(root_fd, -1, c, NULL, &fd, &err), 0, "with a bit in a hole, too");
+	ok(same(fd, root), "it is made anew");
+	close(fd);
+	is_int(disk_verify(c, &bytes, &err), 1, "and verifies");
+}
+
 int main(int argc, char **argv)
 {
 	struct snapshot_config c = {.disk_bytes = DISK};
@@ -195,6 +248,7 @@ int main(int argc, char **argv)
 	ok(write(fd, "x", 1) < 0, "it cannot be written by this descriptor");
 	close(fd);
 
+	test_damaged(&c, root_fd, path);
 	test_delta(&c, root_fd);
 	snapshot_config_clear(&c);
 	close(root_fd);

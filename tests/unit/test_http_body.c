@@ -202,6 +202,7 @@ static void form(struct client *c, const char *body)
 	char head[256];
 
 	at.parts = at.ended = at.ends = at.completes = 0;
+	at.part[0] = 0;
 	at.taken = at.body_len = 0;
 	snprintf(head, sizeof(head), FORM_HEAD "Content-Length: %zu\r\n\r\n", strlen(body));
 	say(c, head);
@@ -222,18 +223,18 @@ static void test_form(void)
 		"--BOUND\r\nContent-Disposition: form-data; name=\"file\"; "
 		"filename=\"second\"\r\n\r\n"
 		"not this\r\n--BOUND--\r\n");
-	ok(until(&c, says(&c, "{\"bytes\":18}")), "a form's file");
-	is_str(at.body, "line\r\n--BOUN\r\nline", "without its framing");
-	is_str(at.part, "file:/a b.txt", "its field and name");
-	ok(at.parts == 1 && at.ended == 1, "the first file alone");
+	ok(until(&c, says(&c, "{\"bytes\":26}")), "a form's files");
+	is_str(at.body, "line\r\n--BOUN\r\nlinenot this", "without their framing");
+	is_str(at.part, "file:/a b.txt file:second", "their fields and names, in their order");
+	ok(at.parts == 2 && at.ended == 1, "all of them, and nothing else");
 	forget(&c);
 	form(&c,
 		"--BOUND\r\nContent-Disposition: form-data; name=\"f\"; "
 		"filename=\"empty\"\r\n\r\n\r\n"
 		"--BOUND\r\nContent-Disposition: form-data; name=\"g\"; "
 		"filename=\"x\"\r\n\r\nno\r\n--BOUND--\r\n");
-	ok(until(&c, says(&c, "{\"bytes\":0}")), "an empty file");
-	is_str(at.part, "f:empty", "is a file");
+	ok(until(&c, says(&c, "{\"bytes\":2}")), "an empty file before another");
+	is_str(at.part, "f:empty g:x", "is a file");
 	forget(&c);
 	form(&c, "--BOUND\r\nContent-Disposition: form-data; name=\"f\"\r\n\r\nx\r\n--BOUND--\r\n");
 	ok(until(&c, says(&c, "no part with a file name")), "a form without a file is refused");

@@ -13,6 +13,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
@@ -34,6 +35,7 @@
 #define SOON clock_deadline(60000)
 #define RESTORES 30
 #define GARBAGE 20000
+#define KILLS 40
 
 /*
  * The guest: greets at the serial port, wakes the other processors, and all count for ever, each in a line of memory
@@ -503,6 +505,62 @@ static void test_killed(void)
 	is_int(machine_pause(m, SOON, &err), -ECONNABORTED, "calls tell: %s", err.text);
 }
 
+struct killer {
+	int pidfd;
+	unsigned after_us;
+};
+
+static void *kill_later(void *arg)
+{
+	const struct killer *k = arg;
+
+	usleep(k->after_us);
+	syscall(SYS_pidfd_send_signal, k->pidfd, SIGKILL, NULL, 0);
+	return NULL;
+}
+
+/* Restore, run, pause, capture, over and over, until something fails. */
+static int live(struct machine *m, int state, struct err *err)
+{
+	int r = machine_restore(m, fix.state, SOON, err);
+
+	while (r == 0) {
+		r = machine_resume(m, SOON, err);
+		if (r == 0)
+			r = machine_pause(m, SOON, err);
+		if (r == 0)
+			r = machine_capture(m, state, SOON, err);
+	}
+	return r;
+}
+
+/* Whenever it is killed, whoever waits for it is told so at once. */
+static void test_killed_anywhere(void)
+{
+	cleanup_fd int state = memfd_create("state", MFD_CLOEXEC);
+	int told = 0, fds = count_fds();
+
+	for (unsigned i = 0; i < KILLS; i++) {
+		cleanup_machine struct machine *m = NULL;
+		struct killer killer = {.after_us = i * 300};
+		struct err err = {""};
+		pthread_t thread;
+		int r = start(NULL, 1, -1, &m, &err);
+
+		if (r < 0)
+			continue;
+		killer.pidfd = machine_pidfd(m);
+		pthread_create(&thread, NULL, kill_later, &killer);
+		r = live(m, state, &err);
+		pthread_join(thread, NULL);
+		told += r == -ECONNABORTED;
+		if (r != -ECONNABORTED)
+			printf("# killed after %u us: %d, %s\n", killer.after_us, r, err.text);
+	}
+	is_int(told, KILLS, "%d monitors are killed, each a little later in its life", KILLS);
+	is_int(count_fds(), fds, "and leave no descriptor");
+}
+
 /* ---- the host --------------------------------------------------------------------------- */
 
 static bool set_up(void)
@@ -541,6 +599,7 @@ int main(void)
 			test_many();
 			test_late();
 			test_killed();
+			test_killed_anywhere();
 		}
 		test_reset();
 		test_garbage();

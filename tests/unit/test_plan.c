@@ -290,6 +290,25 @@ static void test_pip(void)
 	free(host);
 }
 
+/* A bit of it changed: it is not there. */
+static void test_stage_damaged(const char *key)
+{
+	cleanup_free char *stages = NULL, *path = NULL;
+	struct err err = {0};
+	int fd = -1;
+	char byte;
+
+	ok(!stage_dir(&stages, &err), "its directory");
+	path = str_printf(
+		"%s/%s-%s.x", stages, plan_stage_name(PLAN_ROOT), key + strlen("sha256:"));
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	ok(fd >= 0 && pread(fd, &byte, 1, 0) == 1, "the file");
+	byte ^= 1;
+	ok(pwrite(fd, &byte, 1, 0) == 1, "one bit of which changes");
+	close(fd);
+	is_int(stage_open(PLAN_ROOT, key, "x", &fd, &err), -ENOENT, "is not used any more");
+}
+
 static void test_cache(void)
 {
 	struct plan p = make(dir, recipe_base, &facts_base);
@@ -313,6 +332,7 @@ static void test_cache(void)
 	ok(read(fd, text, 3) == 3 && !strcmp(text, "two"), "the newest");
 	close(fd);
 	ok(stage_open(PLAN_SOURCE, key, "x", &fd, &err) == -ENOENT, "for its own stage alone");
+	test_stage_damaged(key);
 }
 
 int main(void)

@@ -209,6 +209,14 @@ struct guest_info {
 int guest_info(
 	struct guest *g, int64_t deadline, int also_fd, struct guest_info *ret, struct err *err);
 
+/*
+ * The guest's wall clock. Ask what it says and correct it, if that was not done in the last minute: queued like any
+ * request, nobody waits for it. Who uses a guest calls it before what it is for; an agent of before does not mind.
+ */
+void guest_clock_check(struct guest *g);
+/* Its machine has stood still: the next guest_clock_check() asks, however short ago the last was. */
+void guest_clock_doubt(struct guest *g);
+
 /* What a clone must be told before anything else (DESIGN: identity). */
 struct guest_identity {
 	bool named_only; /* it is itself already: no entropy and no machine id go to it */

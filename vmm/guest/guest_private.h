@@ -5,8 +5,8 @@
 #include "common/buffer.h"
 #include "vmm/guest/guest.h"
 
-/* What guest.c (the connection), guest_stream.c and guest_frame.c (streams), guest_loop.c and
- * guest_call.c and its like (calls that wait) share. Nobody else includes this. */
+/* What guest.c (the connection), stream.c and frame.c (streams), loop.c and
+ * call.c and its like (calls that wait) share. Nobody else includes this. */
 
 struct guest_rx {
 	struct buffer queue; /* came, not consumed yet: ≤ PROTO_WINDOW */
@@ -72,6 +72,7 @@ struct guest {
 	/* synchronising */
 	bool synced;
 	int64_t synced_at; /* CLOCK_MONOTONIC ns */
+	int64_t clock_asked_at; /* the same; 0: never */
 	bool hold; /* SYNC may have to be sent again: keep requests back until HELLO */
 	bool sync_begun;
 	uint8_t nonce[PROTO_NONCE_LEN];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The qemu driver. A machine is one QEMU process with QMP on a socket pair; qemu_args.c says what
+ * The qemu driver. A machine is one QEMU process with QMP on a socket pair; args.c says what
  * it is given. Device state is a migration stream without memory (x-ignore-shared): a boot maps the
  * memory shared, so the stream leaves it out, and a restore maps the same bytes privately. What has
- * been restored is captured in another way (qemu_state.c).
+ * been restored is captured in another way (state.c).
  *
  * Round trips are what a restore is made of, so commands go out ahead of their answers: the
  * capabilities when the process starts, the descriptor and the load in one go. The end of a load or
@@ -81,7 +81,8 @@ static void note_disk_error(struct machine *m, const json_t *data)
 	const char *reason = json_string_value(json_object_get(data, "reason")) ?: "";
 
 	/* "nospace" alone does not tell: it is false where errors are the guest's */
-	if (json_is_true(json_object_get(data, "nospace")) || !strcmp(reason, strerrordesc_np(ENOSPC)))
+	if (json_is_true(json_object_get(data, "nospace")) ||
+		!strcmp(reason, strerrordesc_np(ENOSPC)))
 		snprintf(m->disk_error, sizeof(m->disk_error),
 			"the host has no space left for what the sandbox writes to its disk: its "
 			"writes fail");
@@ -116,7 +117,8 @@ static void on_event(void *user, const char *name, const json_t *data)
 /* The monitor has stopped it, and nobody asked for that: nothing of ours lets it run again. */
 static void end_stopped(struct machine *m, const char *status)
 {
-	snprintf(m->end, sizeof(m->end), "the monitor stopped the machine by itself (%.40s)", status);
+	snprintf(m->end, sizeof(m->end), "the monitor stopped the machine by itself (%.40s)",
+		status);
 	note_end(m, status);
 	proc_signal(&m->proc, SIGKILL);
 	poll(&(struct pollfd){.fd = m->proc.pidfd, .events = POLLIN}, 1, END_WAIT_MS);
@@ -558,7 +560,6 @@ static const char *const cpu_models[] = {
 	[MACHINE_KVM] = "host,migratable=on,vmx=off,svm=off",
 };
 static_assert(sizeof(cpu_models) / sizeof(cpu_models[0]) == MACHINE_KVM + 1, "all named");
-
 
 const char *qemu_cpu_model(enum machine_accel accel)
 {

@@ -51,7 +51,7 @@ void qemu_args_make(
  */
 void qemu_env_make(struct qemu_args *a, bool preload, bool pager, bool uffd_dev, bool kvm);
 
-/* ---- what a monitor gives up, and how it gets what it then could not open (qemu_confine.c) ---- */
+/* ---- what a monitor gives up, and how it gets what it then could not open (confine.c) ---- */
 
 /*
  * The preload library as a sealed memfd: it may lie where the monitor's user cannot look. Borrowed.

@@ -8,7 +8,7 @@
 #include "common/err.h"
 #include "vmm/qemu/qmp.h"
 
-/* The device state of a restored machine; qemu_state.c says how. */
+/* The device state of a restored machine; state.c says how. */
 
 /*
  * A device state's beginning, all that lies before its first device: header, configuration, memory that
