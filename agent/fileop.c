@@ -289,6 +289,28 @@ static void stat_fill(const struct stat *st, struct proto_stat *ret)
 		.uid = st->st_uid,
 		.gid = st->st_gid,
 		.nlink = (uint32_t)st->st_nlink};
+	user_id_name(false, ret->uid, ret->owner, sizeof(ret->owner));
+	user_id_name(true, ret->gid, ret->group, sizeof(ret->group));
+}
+
+/* What the symbolic link @path leads to: its mode into @stat, its path as a length in @ret; 0: nothing. */
+static uint16_t link_target(const char *path, struct proto_stat *stat, char ret[PROTO_PATH_MAX + 1])
+{
+	int fd = root_open(path, O_PATH, 0);
+	char self[64];
+	struct stat st;
+	ssize_t n = -1;
+
+	if (fd < 0)
+		return 0;
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+	if (fstat(fd, &st) == 0)
+		n = readlink(self, ret, PROTO_PATH_MAX);
+	close(fd);
+	if (n <= 0)
+		return 0;
+	stat->target_mode = st.st_mode;
+	return (uint16_t)n;
 }
 
 static int op_stat(const struct fileop *op, struct proto_out *reply, struct fail *f)
@@ -298,22 +320,41 @@ static int op_stat(const struct fileop *op, struct proto_out *reply, struct fail
 	char link[PROTO_PATH_MAX + 1];
 	struct proto_stat stat;
 	struct stat st;
-	ssize_t n;
+	uint16_t n;
 
 	if (fd < 0)
 		return op_fail(f, -fd, "stat", path);
 	if (fstat(fd, &st) < 0)
 		return op_fail(f, errno, "stat", path);
 	stat_fill(&st, &stat);
+	n = S_ISLNK(st.st_mode) ? link_target(path, &stat, link) : 0;
 	proto_put(reply, PROTO_T_STAT, &stat, sizeof(stat));
-	if (S_ISLNK(st.st_mode)) {
-		n = readlinkat(fd, "", link, PROTO_PATH_MAX);
-		if (n < 0)
-			return op_fail(f, errno, "read the link", path);
-		proto_put(reply, PROTO_T_LINK, link, (uint32_t)n);
-	}
+	if (n)
+		proto_put(reply, PROTO_T_LINK, link, n);
+	else if (S_ISLNK(st.st_mode))
+		proto_put_str(reply, PROTO_T_LINK, path);
 	close(fd);
 	return 0;
+}
+
+/* One entry. */
+static int list_put(FILE *out, const char *dir, const char *name, const struct stat *st)
+{
+	uint16_t len[2] = {(uint16_t)strlen(name), 0};
+	char link[PROTO_PATH_MAX + 1], path[PROTO_PATH_MAX + NAME_MAX + 2];
+	struct proto_stat stat;
+
+	stat_fill(st, &stat);
+	if (S_ISLNK(st->st_mode)) {
+		snprintf(path, sizeof(path), "%s%s%s", dir, dir[strlen(dir) - 1] == '/' ? "" : "/",
+			name);
+		len[1] = link_target(path, &stat, link);
+	}
+	return fwrite(&stat, sizeof(stat), 1, out) == 1 && fwrite(len, sizeof(len), 1, out) == 1 &&
+			fwrite(name, len[0], 1, out) == 1 &&
+			(!len[1] || fwrite(link, len[1], 1, out) == 1)
+		? 0
+		: -EPIPE;
 }
 
 static int op_list(const struct fileop *op, int data, struct fail *f)
@@ -328,8 +369,6 @@ static int op_list(const struct fileop *op, int data, struct fail *f)
 	if (!d || !out)
 		return op_fail(f, fd < 0 ? -fd : errno, "list", path);
 	while (res == 0 && (errno = 0, e = readdir(d)) != NULL) {
-		uint16_t len = (uint16_t)strlen(e->d_name);
-		struct proto_stat stat;
 		struct stat st;
 
 		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
@@ -339,11 +378,7 @@ static int op_list(const struct fileop *op, int data, struct fail *f)
 		else if (fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			res = errno == ENOENT ? 0 : -errno; /* it has just been removed */
 		else {
-			stat_fill(&st, &stat);
-			if (fwrite(&stat, sizeof(stat), 1, out) != 1 ||
-				fwrite(&len, sizeof(len), 1, out) != 1 ||
-				fwrite(e->d_name, len, 1, out) != 1)
-				res = -EPIPE;
+			res = list_put(out, path, e->d_name, &st);
 		}
 	}
 	if (res == 0 && errno)

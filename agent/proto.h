@@ -38,7 +38,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define PROTO_VERSION 2u
+#define PROTO_VERSION 3u
 #define PROTO_PORT_NAME "parbake.agent" /* of the virtio-serial port */
 
 #define PROTO_MAGIC 0x314b4250u /* "PBK1" */
@@ -180,7 +180,8 @@ enum proto_tag {
 	PROTO_T_CUT_ERR = 72,      /* [bool] */
 	PROTO_T_DURATION_NS = 73,  /* [u64] */
 	PROTO_T_STAT = 74,         /* [struct proto_stat] */
-	PROTO_T_LINK = 75,         /* [string] target of a symbolic link (STAT) */
+	PROTO_T_LINK = 75,         /* [string] STAT of a symbolic link: the path that it leads to, links in it resolved; its own
+				    * where it leads nowhere */
 	PROTO_T_BYTES = 76,        /* [u64] zeroed, transferred, … */
 	PROTO_T_EXECUTION = 77,    /* [u32] CODE: the context's execution count */
 	PROTO_T_ENAME = 78,        /* [string] CODE raised: the exception's class … */
@@ -218,14 +219,19 @@ struct proto_hello {
 #define PROTO_HELLO_LEN 64u
 #define PROTO_HELLO_ROOT 1u /* the root is mounted: the machine is up */
 
+#define PROTO_ID_NAME 32u /* of a user's or group's name, with its NUL */
+
 struct proto_stat {
 	uint64_t size;
 	int64_t mtime_ns;
 	uint32_t mode; /* as st_mode */
 	uint32_t uid, gid;
 	uint32_t nlink;
+	uint32_t target_mode; /* st_mode of what a symbolic link leads to; 0: of no link, or it leads nowhere */
+	uint32_t zero;
+	char owner[PROTO_ID_NAME], group[PROTO_ID_NAME]; /* names in the guest; numbers where there are none */
 };
-#define PROTO_STAT_LEN 32u
+#define PROTO_STAT_LEN 104u
 
 /* A kept command runs. */
 struct proto_started {
@@ -237,8 +243,9 @@ struct proto_started {
 #define PROTO_STARTED_PTY 1u /* it has a terminal */
 #define PROTO_STARTED_STDIN 2u /* channel 0 is open */
 
-/* One entry of FILE_LIST: proto_stat, u16 name length, the name. Entries run on across DATA. */
-#define PROTO_DIRENT_HEAD (PROTO_STAT_LEN + 2u)
+/* One entry of FILE_LIST: proto_stat, u16 length of its name, u16 length of its link (as T_LINK; 0: none), the name,
+ * the link. Entries run on across DATA. */
+#define PROTO_DIRENT_HEAD (PROTO_STAT_LEN + 4u)
 
 /* ---- fields: writing ------------------------------------------------------------------ */
 

@@ -121,3 +121,39 @@ int user_find(const char *spec, struct user *ret, struct fail *f)
 	}
 	return 0;
 }
+
+/* "NAME:x:ID:…" of @id in @text. */
+static bool id_find(const char *text, uint32_t id, char *ret, size_t size)
+{
+	for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+		size_t name = strcspn(line, ":\n");
+		const char *at = line + name;
+		char digits[16];
+		uint32_t n;
+
+		at += *at == ':';
+		at += strcspn(at, ":\n");
+		at += *at == ':';
+		snprintf(digits, sizeof(digits), "%.*s", (int)strcspn(at, ":\n"), at);
+		if (!name || name >= size || number(digits, &n) < 0 || n != id)
+			continue;
+		memcpy(ret, line, name);
+		ret[name] = '\0';
+		return true;
+	}
+	return false;
+}
+
+void user_id_name(bool group, uint32_t id, char *ret, size_t size)
+{
+	static char *texts[2];
+	static bool tried[2];
+	int err = 0;
+
+	if (!tried[group])
+		texts[group] = root_read(group ? "/etc/group" : "/etc/passwd", AGENT_ETC_MAX, &err);
+	tried[group] = true;
+	memset(ret, 0, size);
+	if (!texts[group] || !id_find(texts[group], id, ret, size))
+		snprintf(ret, size, "%u", id);
+}

@@ -19,5 +19,8 @@ struct user {
 
 /* @spec: NULL (root), a name, or uid[:gid]. A number needs no entry; a name does. */
 int user_find(const char *spec, struct user *ret, struct fail *f);
+/* The name of the user (@group: of the group) @id in the root, or the number as text, into @ret of @size bytes. The
+ * files are read once a process: for workers. */
+void user_id_name(bool group, uint32_t id, char *ret, size_t size);
 
 #endif

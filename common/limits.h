@@ -107,6 +107,7 @@
 #define LIMIT_LEASE_MS 31536000000LL /* a year */
 #define LIMIT_KILL_MS 10000 /* a machine that is not gone by then after SIGKILL is told as such */
 #define LIMIT_CAPTURE_MS 600000
+#define LIMIT_CAPTURE_HANG_MS 30000 /* beyond that: a keeper that hangs in the kernel is killed */
 #define LIMIT_CAPTURE_RANGES                                                                       \
 	400000 /* of memory in a capture: half of what LIMIT_JSON_BYTES holds */
 #define LIMIT_DRAIN_MS 15000 /* that a daemon told to end waits for its open requests */

@@ -321,6 +321,25 @@ int envd_user(struct envd_call *c, char ret[LIMIT_USER + 1])
 	return -EINVAL;
 }
 
+/* Without empty and "." components, in place; ".." is the guest's business: a link may come before it. */
+static void clean_path(char *path)
+{
+	char *to = path;
+
+	for (const char *p = path; *p;) {
+		size_t n = strcspn(p + 1, "/");
+
+		if (n && (n > 1 || p[1] != '.')) {
+			memmove(to, p, n + 1);
+			to += n + 1;
+		}
+		p += n + 1;
+	}
+	if (to == path)
+		*to++ = '/';
+	*to = '\0';
+}
+
 int envd_path(struct envd_call *c, const char *path, const char *user, char ret[PROTO_PATH_MAX + 1])
 {
 	char home[LIMIT_USER + 16];
@@ -339,8 +358,10 @@ int envd_path(struct envd_call *c, const char *path, const char *user, char ret[
 		snprintf(home, sizeof(home), "/home/%s", user);
 	n = relative ? snprintf(ret, PROTO_PATH_MAX + 1, "%s%s%s", home, *path ? "/" : "", path)
 		     : snprintf(ret, PROTO_PATH_MAX + 1, "%s", path);
-	if (n <= (int)PROTO_PATH_MAX)
+	if (n <= (int)PROTO_PATH_MAX) {
+		clean_path(ret);
 		return 0;
+	}
 	envd_fail(c, ENVD_INVALID, "the path is longer than %u bytes", PROTO_PATH_MAX);
 	return -EINVAL;
 }

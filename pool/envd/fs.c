@@ -3,9 +3,10 @@
  * filesystem.Filesystem: Stat, ListDir, MakeDir, Move, Remove, as Connect's plain requests.
  *
  * Each is a few requests to the agent one after the other; `next` is what comes when one is done.
- * An owner is told by name where it is root, else by number: names are the guest's business. A
- * listing goes below as deep as it is asked to, directory by directory, up to LIMIT_ENVD_ENTRIES;
- * it tells a link from a file but not where it leads (Stat does).
+ * A symbolic link is told as E2B does: with the type and permission bits of what it leads to, and
+ * that one's path; of one that leads nowhere there is no type. A listing goes below as deep as it is
+ * asked to, directory by directory, up to LIMIT_ENVD_ENTRIES; each directory's entries stand by name,
+ * what is in one of them right behind it.
  */
 #include "common/buffer.h"
 #include "common/rfc3339.h"
@@ -163,12 +164,12 @@ static void permissions(uint32_t mode, char ret[11])
 	ret[10] = '\0';
 }
 
-static json_t *number_text(const char *root, uint64_t n)
+static json_t *number_text(uint64_t n)
 {
 	char text[24];
 
 	snprintf(text, sizeof(text), "%llu", (unsigned long long)n);
-	return json_string(root && n == 0 ? root : text);
+	return json_string(text);
 }
 
 static json_t *text_json(const char *text)
@@ -177,8 +178,15 @@ static json_t *text_json(const char *text)
 }
 
 /* 64-bit numbers are strings in this protocol's JSON. */
+static json_t *name_json(const char *name)
+{
+	return json_lossy(name, strnlen(name, PROTO_ID_NAME));
+}
+
 static json_t *entry_json(const char *path, const struct proto_stat *st, const char *link)
 {
+	/* of a link: what it leads to */
+	uint32_t shown = S_ISLNK(st->mode) ? st->target_mode : st->mode;
 	const char *slash = strrchr(path, '/');
 	const char *name = slash && slash[1] ? slash + 1 : path;
 	char mode[11], when[RFC3339_SIZE];
@@ -187,11 +195,13 @@ static json_t *entry_json(const char *path, const struct proto_stat *st, const c
 	permissions(st->mode, mode);
 	rfc3339_text(st->mtime_ns, 9, when);
 	e = json_pack("{s:o,s:s,s:o,s:o,s:i,s:s,s:o,s:o,s:s}", "name", text_json(name), "type",
-		type_name(st->mode), "path", text_json(path), "size", number_text(NULL, st->size),
-		"mode", (int)(st->mode & 07777), "permissions", mode, "owner",
-		number_text("root", st->uid), "group", number_text("root", st->gid), "modifiedTime",
-		when);
-	if (!e || (link && *link && json_object_set_new(e, "symlinkTarget", text_json(link)) < 0))
+		type_name(shown), "path", text_json(path), "size", number_text(st->size), "mode",
+		(int)(shown & 07777), "permissions", mode, "owner", name_json(st->owner), "group",
+		name_json(st->group), "modifiedTime", when);
+	if (!e ||
+		(S_ISLNK(st->mode) &&
+			json_object_set_new(
+				e, "symlinkTarget", text_json(link && *link ? link : path)) < 0))
 		abort();
 	return e;
 }
@@ -348,7 +358,8 @@ static void list_pop(struct fs_call *f)
 	free(d);
 }
 
-static void list_entry(struct fs_call *f, const struct proto_stat *st, const char *name)
+static void list_entry(
+	struct fs_call *f, const struct proto_stat *st, const char *name, const char *link)
 {
 	const struct fs_dir *d = f->dirs;
 	char path[PROTO_PATH_MAX + 1];
@@ -360,7 +371,7 @@ static void list_entry(struct fs_call *f, const struct proto_stat *st, const cha
 	if (snprintf(path, sizeof(path), "%s%s%s", d->path, d->path[1] ? "/" : "", name) >=
 		(int)sizeof(path))
 		return;
-	json_array_append_new(f->entries, entry_json(path, st, NULL));
+	json_array_append_new(f->entries, entry_json(path, st, link));
 	if (S_ISDIR(st->mode) && d->depth < f->max_depth)
 		list_push(f, path, d->depth + 1);
 }
@@ -371,21 +382,22 @@ static bool list_parse(struct fs_call *f)
 	while (f->part.len >= PROTO_DIRENT_HEAD) {
 		const uint8_t *p = f->part.bytes + f->part.head;
 		struct proto_stat st;
-		char name[256];
-		uint16_t n;
+		char name[256], link[PROTO_PATH_MAX + 1];
+		uint16_t n[2]; /* of name and link */
 
 		memcpy(&st, p, sizeof(st));
-		memcpy(&n, p + PROTO_STAT_LEN, sizeof(n));
-		if (!n || n >= sizeof(name))
+		memcpy(n, p + PROTO_STAT_LEN, sizeof(n));
+		if (!n[0] || n[0] >= sizeof(name) || n[1] >= sizeof(link))
 			return false;
-		if (f->part.len < PROTO_DIRENT_HEAD + n)
+		if (f->part.len < PROTO_DIRENT_HEAD + n[0] + n[1])
 			break;
-		memcpy(name, p + PROTO_DIRENT_HEAD, n);
-		name[n] = '\0';
-		if (strlen(name) != n || strchr(name, '/'))
+		memcpy(name, p + PROTO_DIRENT_HEAD, n[0]);
+		memcpy(link, p + PROTO_DIRENT_HEAD + n[0], n[1]);
+		name[n[0]] = link[n[1]] = '\0';
+		if (strlen(name) != n[0] || strchr(name, '/'))
 			return false;
-		buffer_consume(&f->part, PROTO_DIRENT_HEAD + n);
-		list_entry(f, &st, name);
+		buffer_consume(&f->part, PROTO_DIRENT_HEAD + n[0] + n[1]);
+		list_entry(f, &st, name, link);
 	}
 	return true;
 }
@@ -412,6 +424,35 @@ static size_t list_data(void *user, enum proto_channel channel, const uint8_t *b
 
 static const struct guest_stream_ops list_ops = {.data = list_data, .done = fs_done};
 
+/* As a walk meets them: by name, byte for byte, what is in a directory right behind it. */
+static int compare_entries(const void *a, const void *b)
+{
+	const char *x = json_string_value(json_object_get(*(json_t *const *)a, "path"));
+	const char *y = json_string_value(json_object_get(*(json_t *const *)b, "path"));
+
+	while (*x && *x == *y)
+		x++, y++;
+	if (*x == '/' || *y == '/') /* before any other byte, and behind the end */
+		return *x == *y ? 0 : *x == '/' ? (*y ? -1 : 1) : (*x ? 1 : -1);
+	return (unsigned char)*x - (unsigned char)*y;
+}
+
+/* A new array: @entries in their order. */
+static json_t *in_order(const json_t *entries)
+{
+	size_t n = json_array_size(entries), i;
+	json_t **all = calloc(n + 1, sizeof(*all)), *list = json_array(), *entry;
+
+	if (!all || !list)
+		abort();
+	json_array_foreach(entries, i, entry) all[i] = entry;
+	qsort(all, n, sizeof(*all), compare_entries);
+	for (i = 0; i < n; i++)
+		json_array_append(list, all[i]);
+	free(all);
+	return list;
+}
+
 static void list_next(struct fs_call *f, int error, const char *text)
 {
 	/* a directory below that has just been removed, or is closed to us, is left out */
@@ -424,7 +465,7 @@ static void list_next(struct fs_call *f, int error, const char *text)
 	if (f->dirs)
 		fs_ask(f, PROTO_FILE_LIST, f->dirs->path, &list_ops, list_next);
 	else
-		envd_reply(&f->call, 200, json_pack("{s:O}", "entries", f->entries));
+		envd_reply(&f->call, 200, json_pack("{s:o}", "entries", in_order(f->entries)));
 }
 
 static void list_start(struct envd_call *c, const struct envd_target *t, const json_t *body)

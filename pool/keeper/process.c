@@ -23,6 +23,7 @@
 #include "common/fault.h"
 #include "common/log.h"
 #include "common/str.h"
+#include "common/watchdog.h"
 #include "pool/keeper/process_private.h"
 
 /* ---- the end ------------------------------------------------------------------------------- */
@@ -111,6 +112,18 @@ static bool stays(int r)
 	return r == -ETIMEDOUT || r == -ECONNABORTED || r == -EPERM || r == -ENOTSUP;
 }
 
+int keeper_process_capture(struct keeper_process *k, const char *dir, bool go_on,
+	struct checkpoint_info *ret, struct err *err)
+{
+	struct watchdog w;
+	int r;
+
+	watchdog_start(&w, LIMIT_CAPTURE_MS + LIMIT_CAPTURE_HANG_MS, NULL);
+	r = sandbox_capture(k->sb, dir, go_on, clock_deadline(LIMIT_CAPTURE_MS), ret, err);
+	watchdog_stop(&w);
+	return r;
+}
+
 static void lease_ended(void *user)
 {
 	struct keeper_process *k = user;
@@ -121,8 +134,7 @@ static void lease_ended(void *user)
 	k->on_lease = NULL;
 	if (!k->pause_dir)
 		keeper_process_end(k, 0, "its lease has ended");
-	r = sandbox_capture(
-		k->sb, k->pause_dir, false, clock_deadline(LIMIT_CAPTURE_MS), &info, &err);
+	r = keeper_process_capture(k, k->pause_dir, false, &info, &err);
 	if (r == 0)
 		keeper_process_end(k, 0, "its lease has ended: it is paused");
 	err_prefix(&err, "its lease has ended, and it could not be paused");

@@ -45,5 +45,11 @@ void keeper_process_serve(struct keeper_process *k, struct keeper_request *rq, i
 /* Answer, with @obj (taken) which gets its number; to nobody where nobody is connected. */
 void keeper_process_answer(
 	struct keeper_process *k, uint64_t n, json_t *obj, const int *fds, size_t n_fds);
+/*
+ * sandbox_capture(), in bounds that hold also where the monitor does not let its memory be read: then a read never
+ * returns, and this process is killed, which ends the machine too.
+ */
+int keeper_process_capture(struct keeper_process *k, const char *dir, bool go_on,
+	struct checkpoint_info *ret, struct err *err);
 
 #endif

@@ -212,8 +212,7 @@ static void do_capture(struct keeper_process *k, const struct keeper_request *rq
 {
 	struct checkpoint_info info;
 	struct err err;
-	int r = sandbox_capture(
-		k->sb, rq->dir, !rq->stop, clock_deadline(LIMIT_CAPTURE_MS), &info, &err);
+	int r = keeper_process_capture(k, rq->dir, !rq->stop, &info, &err);
 
 	if (r < 0) {
 		refuse(k, rq, r, &err);

@@ -362,8 +362,19 @@ static void test_filesystem(void)
 	has_str(a.body, "\"modifiedTime\":\"20", "its time");
 	answer_free(&a);
 	a = fs("Stat", at("{\"path\":\"%s/dir/link\"}", work));
-	has_str(a.body, "\"symlinkTarget\":\"f\"", "a link");
+	has_str(a.body, at("\"symlinkTarget\":\"%s/dir/f\"", work), "a link tells where it leads");
+	has_str(a.body, "\"type\":\"FILE_TYPE_FILE\"", "and what is there");
+	has_str(a.body, "\"owner\":\"root\"", "its owner by name");
 	answer_free(&a);
+	if (symlink("/no/such", at("%s/dir/dead", work)) < 0)
+		peer_die("symlink");
+	a = fs("Stat", at("{\"path\":\"%s/./dir//dead/\"}", work));
+	has_str(a.body, at("\"symlinkTarget\":\"%s/dir/dead\"", work),
+		"one that leads nowhere is its own");
+	has_str(a.body, "FILE_TYPE_UNSPECIFIED", "and has no type");
+	has_str(a.body, at("\"path\":\"%s/dir/dead\"", work), "a path is told clean");
+	answer_free(&a);
+	unlink(at("%s/dir/dead", work));
 	a = fs("Stat", at("{\"path\":\"%s/none\"}", work));
 	is_int(a.status, 404, "one that is not there");
 	has_str(a.body, "\"code\":\"not_found\"", "as SDKs know it");
@@ -378,6 +389,25 @@ static void test_filesystem(void)
 	a = fs("ListDir", at("{\"path\":\"%s/dir\",\"depth\":2}", work));
 	has_str(a.body, at("\"path\":\"%s/dir/sub/deep\"", work), "and below");
 	answer_free(&a);
+	write_file(at("%s/dir/sub.x", work), "", 0);
+	chown(at("%s/dir/sub.x", work), 12345, 54321) < 0 ? peer_die("chown") : (void)0;
+	answer_free(&a);
+	a = fs("ListDir", at("{\"path\":\"%s/dir\",\"depth\":2}", work));
+	{
+		static const char *const order[] = {
+			"/dir/f\"", "/dir/link\"", "/dir/sub\"", "/dir/sub/deep\"", "/dir/sub.x\""};
+		const char *p = a.body;
+
+		for (size_t i = 0; p && i < sizeof(order) / sizeof(*order); i++)
+			p = strstr(p, at("\"path\":\"%s%s", work, order[i]));
+		ok(p != NULL, "by name, what is in a directory right behind it");
+	}
+	has_str(a.body, at("\"symlinkTarget\":\"%s/dir/f\"", work),
+		"links lead somewhere here, too");
+	has_str(a.body, "\"owner\":\"12345\"", "who has no name is a number");
+	has_str(a.body, "\"group\":\"54321\"", "a group likewise");
+	answer_free(&a);
+	unlink(at("%s/dir/sub.x", work));
 	a = fs("ListDir", at("{\"path\":\"%s/dir/f\"}", work));
 	is_int(a.status, 400, "of no directory");
 	answer_free(&a);
