@@ -63,7 +63,7 @@ static const char *monitor_why(const struct monitor_facts *facts)
 				 : "the distribution's, in PATH";
 }
 
-/* What machines run with from here on; for programs as "value", too. */
+/* What machines run with from here on; for programs as "value", too. @facts NULL: there is no monitor. */
 static void check_accel(struct report *rep, const struct monitor_facts *facts)
 {
 	enum machine_accel accel;
@@ -74,6 +74,8 @@ static void check_accel(struct report *rep, const struct monitor_facts *facts)
 		say(rep, BAD, "accelerator", "%s", err.text);
 		return;
 	}
+	if (!facts)
+		return;
 	why = monitor_accel_reason(facts, accel);
 	say(rep, accel == MACHINE_KVM ? GOOD : WORSE, "accelerator", "%s", why);
 	say_value(rep, machine_accel_name(accel));
@@ -88,6 +90,7 @@ static void check_monitor(struct report *rep)
 	monitor_forget();
 	if (monitor_probe(&first, &err) < 0) {
 		say(rep, BAD, "monitor", "%s", err.text);
+		check_accel(rep, NULL); /* it may be for want of what was asked for */
 		return;
 	}
 	say(rep, GOOD, "monitor", "%s %s, %s (%s)", first->name, first->version, first->program,

@@ -138,7 +138,7 @@ static void test_missing(void)
 
 static void tests(void)
 {
-	if (!do_sync(1, 1))
+	if (!do_sync(PROTO_VERSION, PROTO_VERSION))
 		bail("no HELLO");
 	test_missing();
 	test_bash();
