@@ -14,7 +14,8 @@
 #include <string.h>
 
 #define TAIL 0.025 /* of a bound */
-#define EXACT_MAX 64 /* values beyond which the ranks' distribution is taken for normal */
+#define EXACT_MAX 64 /* pairs beyond which the ranks' distribution is taken for normal */
+#define EXACT_TWO_MAX 24 /* likewise of two groups together: counting takes the cube of it */
 
 static double *table(size_t n)
 {
@@ -258,7 +259,7 @@ static double two_above(const double *a, size_t n_a, const double *b, size_t n_b
 	for (size_t i = 0; i < n; i++)
 		squares += (rank[i] - average) * (rank[i] - average);
 	mean = average * (double)n_a;
-	p = n <= EXACT_MAX
+	p = n <= EXACT_TWO_MAX
 		? permute_groups(rank, n, n_a, observed)
 		: normal_above((double)observed, mean,
 			  sqrt((double)n_a * (double)n_b / (double)n * squares / (double)(n - 1)));
@@ -270,13 +271,13 @@ static double two_above(const double *a, size_t n_a, const double *b, size_t n_b
 /* Likewise of the rank-sum statistic U of @a and @b values. */
 static long two_critical(size_t a, size_t b)
 {
-	unsigned ranks[EXACT_MAX];
+	unsigned ranks[EXACT_TWO_MAX];
 	unsigned long most = a * b, least_sum = a * (a + 1) / 2;
 	long low, high;
 
 	if (!a || !b)
 		return -1;
-	if (a + b > EXACT_MAX) {
+	if (a + b > EXACT_TWO_MAX) {
 		double sd = sqrt((double)a * (double)b * (double)(a + b + 1) / 12);
 
 		return (long)floor((double)most / 2 - permute_normal_tail(TAIL) * sd - 0.5);

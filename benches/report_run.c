@@ -110,6 +110,7 @@ static void series_section(struct text *out, const json_t *run)
 	}
 	if (n_curves)
 		chart_ecdf(out, "How many are done by when", curves, n_curves);
+	report_scroller(out, "percentiles of each series");
 	text_add(out,
 		"<table>\n<tr><th></th><th class=\"n\">n</th><th class=\"n\">failed</th>"
 		"<th class=\"n\">p50 ms</th><th class=\"n\">p90</th><th class=\"n\">p99</th>"
@@ -119,7 +120,7 @@ static void series_section(struct text *out, const json_t *run)
 		series_row(out, &all[i]);
 		bench_series_clear(&all[i]);
 	}
-	text_add(out, "</table>\n");
+	text_add(out, "</table></div>\n");
 	free(all);
 }
 
@@ -149,7 +150,8 @@ static void table_section(struct text *out, const json_t *run)
 
 	if (!json_array_size(json_object_get(table, "rows")))
 		return;
-	text_add(out, "<div class=\"wide\"><table>\n<tr>");
+	report_scroller(out, "what was measured");
+	text_add(out, "<table>\n<tr>");
 	json_array_foreach(json_object_get(table, "columns"), i, cell)
 	{
 		const json_t *below =

@@ -29,6 +29,10 @@ void svg_begin(struct svg_plot *p, const char *title)
 	p->x.to = p->width - p->right;
 	p->y.from = p->height - p->bottom;
 	p->y.to = p->top;
+	/* on a narrow page it scrolls instead of shrinking, for keys too */
+	text_add(p->out, "<div class=\"wide chart\" tabindex=\"0\" role=\"region\" aria-label=\"");
+	text_escape(p->out, title);
+	text_add(p->out, "\">");
 	text_add(
 		p->out, "<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\"><title>", p->width, p->height);
 	text_escape(p->out, title);
@@ -37,7 +41,7 @@ void svg_begin(struct svg_plot *p, const char *title)
 
 void svg_end(struct svg_plot *p)
 {
-	text_add(p->out, "</svg>\n");
+	text_add(p->out, "</svg></div>\n");
 }
 
 void svg_line(struct svg_plot *p, double x1, double y1, double x2, double y2, const char *class)

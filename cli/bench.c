@@ -29,6 +29,9 @@ static const struct verb {
 	{"vm", bench_vm_main},
 	{"ab", bench_ab_main},
 	{"compare", bench_compare_main},
+	{"history", bench_history_main},
+	{"bisect", bench_bisect_main},
+	{"bisect-step", bench_bisect_main}, /* what `git bisect run` runs */
 	{"report", bench_report_main},
 };
 
@@ -183,8 +186,9 @@ int cmd_bench(int argc, char **argv)
 	}
 	if (argc < 2)
 		return cli_usage("bench",
-			"which one? create, boot, fault, density, image, exec, load, vm, ab, compare, "
-			"report");
+			"which one? create, boot, fault, density, image, exec, load, vm, ab, "
+			"compare, "
+			"history, bisect, report");
 	near = nearest_name(argv[1], names, N_VERBS);
 	return cli_usage("bench", "there is no `bench %s`%s%s%s", argv[1],
 		near ? ", do you mean `bench " : "", near ?: "", near ? "`?" : "");

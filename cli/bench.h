@@ -67,6 +67,8 @@ int bench_exec_main(int argc, char **argv);
 int bench_vm_main(int argc, char **argv);
 int bench_ab_main(int argc, char **argv);
 int bench_compare_main(int argc, char **argv);
+int bench_bisect_main(int argc, char **argv);
+int bench_history_main(int argc, char **argv);
 int bench_report_main(int argc, char **argv);
 
 #endif

@@ -42,6 +42,7 @@ struct ab {
 	struct host_load load;
 	size_t done, failed_runs;
 	const char *ended;
+	bool broken_apart; /* a new build that makes nothing is not called slower */
 	char *last_failure;
 };
 
@@ -284,6 +285,9 @@ static int take_option(int opt, struct ab *ab, struct err *err)
 	case 'j':
 		ab->judging.json = true;
 		return 0;
+	case 'K':
+		ab->broken_apart = true;
+		return 0;
 	default:
 		if (bench_take_judging(opt, &ab->judging, &r, err) ||
 			bench_take_output(opt, &ab->out, &r, err))
@@ -323,6 +327,7 @@ static int parse(int argc, char **argv, struct ab *ab)
 		{"time-limit", required_argument, NULL, 'l'},
 		{"mode", required_argument, NULL, 'M'},
 		{"result", required_argument, NULL, 'u'},
+		{"broken-apart", no_argument, NULL, 'K'},
 		BENCH_OUTPUT_OPTIONS,
 		{NULL, 0, NULL, 0},
 	};
@@ -378,7 +383,9 @@ int bench_ab_main(int argc, char **argv)
 	progress = progress_new(PROGRESS_AUTO);
 	r = measure_rounds(ab, progress, &err);
 	progress_free(progress);
-	if (r == -ENOEXEC) {
+	if (r == -ENOEXEC && ab->broken_apart) {
+		r = bench_fail_incomparable(&err);
+	} else if (r == -ENOEXEC) {
 		/* the new one does not do what the old one did */
 		cli_fail(&err);
 		printf("verdict: slower\n");

@@ -30,13 +30,15 @@ static const struct command {
 	const char *options; /* lines of the help page */
 } commands[] = {
 	{"bake", cmd_bake,
-		"RECIPE… [--tag TAG] [--force] [--from-stage STAGE] [--until root] [--accel tcg|kvm] [--monitor kvm|qemu] "
+		"RECIPE… [--tag TAG] [--force] [--from-stage STAGE] [--until root] [--accel "
+		"tcg|kvm] [--monitor kvm|qemu] "
 		"[--json] [--store DIR]",
 		"make snapshots from recipes",
 		"  --tag TAG          publish under NAME:TAG (latest)\n"
 		"  --force            do every stage anew, whatever is cached\n"
 		"  --from-stage S     do stage S and those after it anew: source, root, guest\n"
-		"  --until root       make the root disk, into the cache, and no more: needs no guest "
+		"  --until root       make the root disk, into the cache, and no more: needs no "
+		"guest "
 		"kernel\n"
 		"  --accel A          bake for kvm or tcg (what this host has)\n"
 		"  --monitor M        bake with parbake-vmm (kvm) or QEMU (qemu; what works best)\n"
@@ -73,7 +75,8 @@ static const struct command {
 		"  --keep-cache T     keep what was used within T (24h; 0: none)\n"
 		"  --dry-run          only say what would go\n"},
 	{"bench", cmd_bench,
-		"create|boot|exec|load|density|fault|image|vm|ab|compare|report [OPTIONS] …",
+		"create|boot|exec|load|density|fault|image|vm|ab|compare|history|bisect|report "
+		"[OPTIONS] …",
 		"measure creates and what they are made of; compare, report, gate",
 		"  create TEMPLATE    create latency by mode: n, p50, p90, p99, max and the parts\n"
 		"    -n N             creates per mode (100)\n"
@@ -107,7 +110,8 @@ static const struct command {
 		"                     --idle-only\n"
 		"  fault              µs a page; --window KIB,…, --frame KIB,…, --memory MIB, -n N "
 		"(5)\n"
-		"  vm                 parbake-vmm: a machine made, its state loaded, where /dev/kvm makes "
+		"  vm                 parbake-vmm: a machine made, its state loaded, where "
+		"/dev/kvm makes "
 		"machines;\n"
 		"                     -n N (200), --many N: that many at once\n"
 		"  image TEMPLATE…    frame sizes and levels; also of raw files (./RAW) or --make "
@@ -135,6 +139,19 @@ static const struct command {
 		"--across "
 		"host,accel,\n"
 		"                     template,parbake, --strict, --only TEXT\n"
+		"  history add DIR DOC.json   keep a measurement by commit; --commit, --branch, "
+		"--time "
+		"(else git's),\n"
+		"                     --release NAME, --note TEXT\n"
+		"  history show DIR   a table; trend DIR --report PAGE: charts with steps marked; "
+		"--branch B\n"
+		"  history gate DIR   is the newest slower than branch main's since the last "
+		"release? "
+		"as compare\n"
+		"  bisect GOOD BAD    git bisect run by bench ab; --template T, --build CMD, "
+		"--program "
+		"PATH,\n"
+		"                     -- OPTIONS of ab\n"
 		"  report DOC…        several documents as one\n"
 		"  each but compare:  --json (everything, raw samples too), --save DOC.json, "
 		"--report PAGE.html,\n"
@@ -175,7 +192,8 @@ static const struct command {
 	{"cp", cmd_cp, "FROM TO, one of them ID:PATH [--user USER] [--json]",
 		"copy a file into a sandbox of the pool or out of it",
 		"  a directory as TO: end it with /; - as TO: standard output\n"},
-	{"code", cmd_code, "ID [--code CODE|-] [--context ID | --language L] [--timeout T] [--json]",
+	{"code", cmd_code,
+		"ID [--code CODE|-] [--context ID | --language L] [--timeout T] [--json]",
 		"run code in a sandbox: Python, in its warm interpreter, or another language",
 		"  -c, --code CODE       what to run (-: standard input, the default)\n"
 		"  --context ID          in an interpreter of its own\n"

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "benches/gate/model.h"
+#include "benches/history.h"
 #include "benches/plan.h"
 
 static unsigned times = 200, missed;
@@ -242,6 +243,75 @@ static void simulate_coverage(void)
 	coverage("p99, 10 runs of 100 each", 99, 10, 100, false, 70);
 }
 
+/* ---- histories ----------------------------------------------------------------------------- */
+
+/* Entries of another day each, of three runs of 30, whose builds become slower by @each from number @from on. */
+static void entries(
+	struct model_state *state, double each, size_t from, bool steps, double *values, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct change change = {.slower = i < from ? 0
+				: steps ? pow(1 + each, (double)(i - from + 1)) - 1
+					: each};
+		double sum = 0;
+
+		model_new_session(&model_idle, state);
+		for (int run = 0; run < 3; run++) {
+			cleanup_samples struct compare_samples s = {0};
+
+			model_run(&model_idle, state, &change, 30, -1, &s);
+			sum += log((double)stats_percentile(s.values, s.n, 50)) / 3;
+		}
+		values[i] = sum;
+	}
+}
+
+static void simulate_histories(void)
+{
+	unsigned false_marks = 0, found = 0, alarms = 0, seen = 0;
+	size_t commits = 0;
+
+	for (unsigned i = 0; i < times; i++) {
+		double values[50], limit;
+		bool marks[50];
+		struct model_state state;
+
+		model_begin(&model_idle, &state, 8000000 + i);
+		entries(&state, 0, 50, false, values, 50);
+		history_changes(values, 50, marks);
+		for (size_t j = 0, any = 0; j < 50; j++) {
+			any |= marks[j];
+			false_marks += j == 49 && any;
+		}
+		for (size_t j = 0; j < 50; j++)
+			values[j] = exp(values[j]);
+		alarms += history_above(values, 50, HISTORY_BASELINE, &limit) > 0;
+
+		entries(&state, 0.25, 25, false, values, 50);
+		history_changes(values, 50, marks);
+		found += marks[24] || marks[25] || marks[26];
+
+		entries(&state, 0.03, 10, true, values, 50);
+		for (size_t j = 0; j < 50; j++)
+			values[j] = exp(values[j]);
+		for (size_t n = HISTORY_BASELINE + 1; n <= 50; n++) {
+			if (history_above(values, n, HISTORY_BASELINE, &limit) <= 0)
+				continue;
+			seen++;
+			commits += n - HISTORY_BASELINE;
+			break;
+		}
+	}
+	printf("\nbench history, 50 commits, each of another day (7 %% apart)\n");
+	say("no change: any step marked", false_marks, times, false, 8);
+	say("a step of 25 % in the middle: marked within one commit", found, times, true, 80);
+	say("no change: the gate calls the newest slower", alarms, times, false, 2);
+	say("3 % a commit: seen at all", seen, times, true, 99);
+	printf("  … after %.1f commits on the average, that is %+.0f %%\n",
+		(double)commits / (seen ?: 1),
+		(pow(1.03, (double)commits / (seen ?: 1)) - 1) * 100);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1)
@@ -257,6 +327,7 @@ int main(int argc, char **argv)
 	simulate_stored();
 	simulate_one_bad_run();
 	simulate_coverage();
+	simulate_histories();
 	printf("\n%u missed\n", missed);
 	return missed ? 1 : 0;
 }

@@ -4,11 +4,11 @@
 # with and without userfaultfd or a look into the monitor, of both monitors; refused where damaged; leaving the sandbox alone where
 # they fail; published.
 . "$(dirname "$0")/lib.sh"
-driver=$top/build/e2e/capture_driver
+driver=$top/build/e2e/checkpoint_driver
 export PARBAKE_EXE=$parbake
 
 bake "$recipes/tiny.ini"
-ok "the driver is built" make -s -C "$top" build/e2e/capture_driver
+ok "the driver is built" make -s -C "$top" build/e2e/checkpoint_driver
 at=$PARBAKE_HOME/captures-test
 rm -rf "$at"
 mkdir -p "$at"

@@ -28,5 +28,5 @@ own_run() {
 alive() { [ -e "/proc/$1/status" ] && ! grep -q '^State:[[:space:]]*Z' "/proc/$1/status" 2>/dev/null; }
 gone() { ! alive "$1"; }
 
-# monitors PID: the QEMU processes whose parent is PID
-monitors() { pgrep -P "$1" qemu 2>/dev/null; }
+# monitors PID: the monitors' processes whose parent is PID
+monitors() { pgrep -P "$1" 'qemu|parbake-vmm' 2>/dev/null; }

@@ -226,7 +226,9 @@ class Daemon:
     @staticmethod
     def kind(words):
         program = os.path.basename(words[0])
-        return "monitor" if "qemu" in program else " ".join(words[1:3] if words[1:2] == ["pool"] else words[1:2])
+        if "qemu" in program or "parbake-vmm" in program:
+            return "monitor"
+        return " ".join(words[1:3] if words[1:2] == ["pool"] else words[1:2])
 
     def monitors(self):
         return {pid for pid, words in self.processes().items() if self.kind(words) == "monitor"}

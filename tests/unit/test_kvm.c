@@ -18,6 +18,7 @@
 
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/confine.h"
 #include "common/file.h"
 #include "common/limits.h"
 #include "common/paths.h"
@@ -349,6 +350,28 @@ static void test_restore(unsigned vcpus)
 	ok(lseek(again, 0, SEEK_END) == lseek(fix.state, 0, SEEK_END), "in as many bytes");
 }
 
+/* Before it reads a byte that a guest may have written, it has given up what it does not need. */
+static void test_confined(void)
+{
+	cleanup_machine struct machine *m = NULL;
+	cleanup_free char *path = NULL, *status = NULL;
+	struct err err = {""};
+	size_t len;
+
+	works(start(NULL, 1, -1, &m, &err), "a shell");
+	if (!m || !works(machine_ready(m, SOON, &err), "is ready"))
+		return;
+	path = str_printf("/proc/%d/status", machine_pid(m));
+	works(file_read_all(AT_FDCWD, path, 65536, &status, &len, &err), "its status is read");
+	if (!status || confine_host()->off)
+		return;
+	has_str(status, "Seccomp:\t2", "it is filtered");
+	has_str(status, "Seccomp_filters:\t2", "by parbake and by itself");
+	has_str(status, "NoNewPrivs:\t1", "for good");
+	has_str(status, "CapEff:\t0000000000000000", "has no capability");
+	has_str(status, "Threads:\t2", "and a thread for its processor");
+}
+
 static void test_pager(void)
 {
 	cleanup_machine struct machine *m = NULL;
@@ -594,6 +617,7 @@ int main(void)
 	if (set_up()) {
 		if (boot_and_capture(1)) {
 			test_restore(1);
+			test_confined();
 			test_pager();
 			test_bad_state();
 			test_many();

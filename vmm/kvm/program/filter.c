@@ -27,7 +27,9 @@ static const short plain[] = {
 	SYS_epoll_wait, SYS_epoll_ctl, SYS_sendto, SYS_recvfrom, SYS_read, SYS_fstat,
 	SYS_newfstatat, SYS_close, SYS_clock_gettime, SYS_getpid,
 	/* threads, signals, the end */
-	SYS_futex, SYS_rt_sigreturn, SYS_restart_syscall, SYS_exit, SYS_exit_group};
+	SYS_futex, SYS_rt_sigreturn, SYS_restart_syscall, SYS_exit, SYS_exit_group,
+	/* a thread that was started before the filter begins behind it */
+	SYS_set_robust_list, SYS_rseq, SYS_rt_sigprocmask, SYS_gettid};
 
 static const unsigned ioctls[] = {KVM_RUN, KVM_IRQ_LINE,
 	/* pause and resume */

@@ -94,7 +94,6 @@ static void *watch(void *arg)
 
 int memory_hand_over(struct memory *m, int pager_fd, int dev_fd, struct err *err)
 {
-	pthread_t thread;
 	int uffd = open_uffd(dev_fd), r;
 
 	if (uffd < 0)
@@ -104,6 +103,6 @@ int memory_hand_over(struct memory *m, int pager_fd, int dev_fd, struct err *err
 	if (r == 0)
 		r = send_handshake(pager_fd, uffd, m, err);
 	if (r == 0)
-		r = thread_start(&thread, watch, (void *)(intptr_t)pager_fd, err);
+		r = thread_start(watch, (void *)(intptr_t)pager_fd, 0, err);
 	return r; /* the userfaultfd is never closed: see above */
 }

@@ -7,18 +7,21 @@
 
 #define STACK_BYTES (64 * 1024)
 
-int thread_start(pthread_t *ret, void *(*fn)(void *), void *arg, struct err *err)
+int thread_start(void *(*fn)(void *), void *arg, int sig, struct err *err)
 {
 	pthread_attr_t attr;
 	sigset_t all, old;
+	pthread_t thread;
 	int r;
 
 	sigfillset(&all);
+	if (sig)
+		sigdelset(&all, sig);
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attr, STACK_BYTES);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	r = pthread_create(ret, &attr, fn, arg);
+	r = pthread_create(&thread, &attr, fn, arg);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attr);
 	return r ? err_sys(err, r, "start a thread") : 0;

@@ -6,7 +6,7 @@
 
 #include "common/err.h"
 
-/* Start a thread with a small stack, which takes no signals but those that it asks for. */
-int thread_start(pthread_t *ret, void *(*fn)(void *), void *arg, struct err *err);
+/* Start a thread with a small stack, which takes no signal but @sig (0: none). */
+int thread_start(void *(*fn)(void *), void *arg, int sig, struct err *err);
 
 #endif

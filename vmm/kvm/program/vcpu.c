@@ -137,11 +137,7 @@ static void *run(void *arg)
 {
 	struct vcpu *c = arg;
 	bool incomplete = false;
-	sigset_t kick;
 
-	sigemptyset(&kick);
-	sigaddset(&kick, KICK);
-	pthread_sigmask(SIG_UNBLOCK, &kick, NULL);
 	c->tid = (int)syscall(SYS_gettid);
 	for (;;) {
 		c->run->immediate_exit = 0;
@@ -177,14 +173,8 @@ int vm_start_threads(struct vm *vm, struct err *err)
 	if (sigaction(KICK, &act, NULL) < 0)
 		return err_sys(err, errno, "a signal for processors");
 	for (unsigned i = 0; r == 0 && i < vm->n_vcpus; i++)
-		r = thread_start(&vm->vcpus[i].thread, run, &vm->vcpus[i], err);
-	if (r < 0)
-		return r;
-	pthread_mutex_lock(&vm->lock);
-	while (vm->parked < vm->n_vcpus)
-		pthread_cond_wait(&vm->changed, &vm->lock);
-	pthread_mutex_unlock(&vm->lock);
-	return 0;
+		r = thread_start(run, &vm->vcpus[i], KICK, err);
+	return r;
 }
 
 int vm_pause(struct vm *vm, struct err *err)
@@ -194,7 +184,8 @@ int vm_pause(struct vm *vm, struct err *err)
 	vm->stop = true;
 	for (unsigned i = 0; i < vm->n_vcpus; i++) {
 		vm->vcpus[i].run->immediate_exit = 1;
-		syscall(SYS_tgkill, getpid(), vm->vcpus[i].tid, KICK);
+		if (vm->vcpus[i].tid) /* else it has not begun, and will find that it is to stop */
+			syscall(SYS_tgkill, getpid(), vm->vcpus[i].tid, KICK);
 	}
 	pthread_mutex_lock(&vm->lock);
 	while (vm->parked < vm->n_vcpus)

@@ -37,7 +37,6 @@ struct vcpu {
 	unsigned n;
 	int fd;
 	struct kvm_run *run;
-	pthread_t thread;
 	_Atomic int tid; /* 0: not yet */
 };
 
@@ -79,7 +78,7 @@ void vm_raise(void *user, unsigned irq);
 
 /* ---- vcpu.c ---- */
 
-/* Processors' threads, which stand still. */
+/* Processors' threads, which stand still. They may not have begun when this returns. */
 int vm_start_threads(struct vm *vm, struct err *err);
 /* Returns when all stand still, with the clock in vm->clock. */
 int vm_pause(struct vm *vm, struct err *err);
