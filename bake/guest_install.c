@@ -149,7 +149,12 @@ static int proxy_on(struct install *in, struct err *err)
 	int rc = proxy_off(in, err);
 
 	if (!rc)
-		rc = proxy_new(in->o->guest, in->allow, in->n_allow, note, in, &in->proxy, err);
+		rc = proxy_new(in->o->guest,
+			&(struct proxy_spec){.rules = in->allow,
+				.n_rules = in->n_allow,
+				.note = note,
+				.user = in},
+			&in->proxy, err);
 	if (!rc)
 		rc = proxy_listen(
 			in->proxy, PROXY_PORT, clock_deadline(CALL_MS), in->o->alive_fd, err);

@@ -5,6 +5,10 @@
  *     HEAD ──► LOOKUP ──► CONNECT ──┬──────────────► OPEN ──► gone
  *       └ refused: an answer, gone  └► TUNNEL ──────► (through the host's own proxy)
  *
+ * LOOKUP waits for its turn where others of its sandbox or key look names up, and comes twice where the
+ * host has a proxy of its own and names are looked up here: first for what is asked for, whose
+ * address is checked and is what the tunnel leads to; then for the proxy.
+ *
  * No bytes are stored beyond a head: while a connection is not OPEN, or its socket takes no
  * more, what the guest sends stays in the stream's queue, and no more comes than its credit;
  * from the socket no more is read than the guest has given credit for. A connection is one
@@ -33,8 +37,11 @@ struct conn {
 	struct proxy_head h;
 	const struct proxy_upstream *via; /* NULL: directly */
 	bool any_address;
+	bool checked; /* via: the tunnel leads to an address, target, that was checked here */
+	char target[272];
 
-	struct proxy_lookup *lookup;
+	struct proxy_lookup *lookup; /* NULL: it waits for its turn */
+	unsigned waited_ms;
 	const struct addrinfo *next; /* to be tried after this one */
 	unsigned tried;
 	const char *bad_address; /* the last one's reason */
@@ -42,6 +49,8 @@ struct conn {
 
 	int sock, timer;
 	struct guest_watch *watch, *timer_watch;
+	char *request; /* a plain one's head, to be sent as soon as data may flow */
+	size_t request_out;
 	char *out; /* to be sent before anything else */
 	size_t out_len, out_pos;
 	uint64_t body_left;
@@ -63,6 +72,7 @@ static void conn_free(struct conn *c)
 	close_fd(&c->sock);
 	close_fd(&c->timer);
 	free(c->head);
+	free(c->request);
 	free(c->out);
 	free(c);
 }
@@ -127,6 +137,7 @@ static void refuse_address(struct conn *c)
 
 static void sock_ready(void *user, short revents);
 static void connect_next(struct conn *c);
+static void lookup_begin(struct conn *c);
 
 static void timer_arm(struct conn *c, int ms)
 {
@@ -143,7 +154,9 @@ static void timer_fired(void *user, short revents)
 	(void)revents;
 	if (read(c->timer, &n, sizeof(n)) != sizeof(n))
 		return;
-	if (c->state == CONN_LOOKUP) {
+	if (c->state == CONN_LOOKUP && !c->lookup) {
+		lookup_begin(c);
+	} else if (c->state == CONN_LOOKUP) {
 		conn_answer(c, 504, "parbake: looking up %s takes too long", c->h.host);
 	} else if (c->state == CONN_CONNECT) {
 		c->fault = ETIMEDOUT;
@@ -183,6 +196,13 @@ static void conn_open(struct conn *c, const char *early, size_t n_early)
 	c->timer_watch = NULL;
 	close_fd(&c->timer);
 	c->state = CONN_OPEN;
+	if (c->request) {
+		c->out = c->request;
+		c->request = NULL;
+		c->out_len = c->request_out;
+		c->out_pos = 0;
+		c->body_left = c->h.body_bytes;
+	}
 	if (c->h.connect)
 		guest_stream_send(c->s, PROTO_IN, established, strlen(established));
 	guest_stream_send(c->s, PROTO_IN, early, n_early);
@@ -197,18 +217,18 @@ static void connected(struct conn *c)
 	const char *auth = c->via ? c->via->auth : NULL;
 	char authority[272];
 
-	if (!c->h.connect) {
-		c->out = proxy_head_rewrite(
-			c->head, c->request_len, &c->h, c->via != NULL, auth, &c->out_len);
-		c->body_left = c->h.body_bytes;
+	/* now, as the answer to CONNECT comes where its head lies; in a tunnel it is as to the server itself */
+	if (!c->h.connect)
+		c->request = proxy_head_rewrite(c->head, c->request_len, &c->h, c->via && !c->checked,
+			auth, &c->request_out);
+	if (!c->via || (!c->h.connect && !c->checked)) {
 		conn_open(c, NULL, 0);
 		return;
 	}
-	if (!c->via) {
-		conn_open(c, NULL, 0);
-		return;
-	}
-	proxy_authority_text(c->h.host, c->h.port, authority);
+	if (c->checked)
+		strcpy(authority, c->target);
+	else
+		proxy_authority_text(c->h.host, c->h.port, authority);
 	c->out = str_printf("CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s%s%s\r\n", authority, authority,
 		auth ? "Proxy-Authorization: " : "", auth ? auth : "", auth ? "\r\n" : "");
 	c->out_len = strlen(c->out);
@@ -255,18 +275,77 @@ static void connect_next(struct conn *c)
 			c->fault ? strerrordesc_np(c->fault) : "it has no address");
 }
 
+/* Is it the host that is asked for whose address is looked up, and not the upstream proxy's? */
+static bool looks_up_target(const struct conn *c)
+{
+	return !c->via || (c->p->resolve_here && !c->any_address && !c->checked);
+}
+
+/* Where the upstream's tunnel may lead: the first address that is not refused. */
+static void target_found(struct conn *c, const struct addrinfo *found)
+{
+	char host[256];
+
+	for (; found; found = found->ai_next) {
+		const char *bad = proxy_address_refused(found->ai_addr);
+
+		if (bad) {
+			c->bad_address = bad;
+		} else if (getnameinfo(found->ai_addr, found->ai_addrlen, host, sizeof(host), NULL,
+				   0, NI_NUMERICHOST) == 0) {
+			proxy_authority_text(host, c->h.port, c->target);
+			c->checked = true;
+			break;
+		}
+	}
+	if (c->checked) {
+		guest_watch_remove(c->watch);
+		c->watch = NULL;
+		proxy_lookup_free(c->lookup);
+		c->lookup = NULL;
+		lookup_begin(c);
+	} else if (c->bad_address) {
+		refuse_address(c);
+	} else {
+		conn_answer(c, 502, "parbake: looking up %s: it has no address", c->h.host);
+	}
+}
+
 static void lookup_ready(void *user, short revents)
 {
 	struct conn *c = user;
+	const struct addrinfo *found;
 	const char *why;
 
 	(void)revents;
-	if (proxy_lookup_result(c->lookup, &c->next, &why) < 0) {
-		conn_answer(c, 502, "parbake: looking up %s: %s", c->via ? c->via->host : c->h.host,
-			why);
-		return;
+	if (proxy_lookup_result(c->lookup, &found, &why) < 0) {
+		conn_answer(c, 502, "parbake: looking up %s: %s",
+			looks_up_target(c) ? c->h.host : c->via->host, why);
+	} else if (c->via && looks_up_target(c)) {
+		target_found(c, found);
+	} else {
+		c->next = found;
+		connect_next(c);
 	}
-	connect_next(c);
+}
+
+/* Look up what is next to be; where no more may run now, again in a moment. */
+static void lookup_begin(struct conn *c)
+{
+	bool target = looks_up_target(c);
+	int r = proxy_lookup_start(target ? c->h.host : c->via->host,
+		target ? c->h.port : c->via->port, &c->p->who, &c->lookup);
+
+	if (r < 0 && (r != -EAGAIN || c->waited_ms >= LIMIT_PROXY_CONNECT_MS)) {
+		conn_answer(c, 503, "parbake: too much is under way; try again");
+	} else if (r < 0) {
+		c->waited_ms += LIMIT_PROXY_LOOKUP_RETRY_MS;
+		timer_arm(c, LIMIT_PROXY_LOOKUP_RETRY_MS);
+	} else {
+		timer_arm(c, LIMIT_PROXY_CONNECT_MS);
+		c->watch = guest_watch_add(
+			c->p->g, proxy_lookup_fd(c->lookup), POLLIN, lookup_ready, c);
+	}
 }
 
 /* The request's head is whole. */
@@ -288,16 +367,13 @@ static void conn_request(struct conn *c)
 	}
 	c->via = proxy_env_for(&p->env, c->h.connect, c->h.host, c->h.port);
 	c->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	if (c->timer < 0 ||
-		proxy_lookup_start(c->via ? c->via->host : c->h.host,
-			c->via ? c->via->port : c->h.port, &c->lookup) < 0) {
+	if (c->timer < 0) {
 		conn_answer(c, 503, "parbake: too much is under way; try again");
 		return;
 	}
 	c->state = CONN_LOOKUP;
-	timer_arm(c, LIMIT_PROXY_CONNECT_MS);
 	c->timer_watch = guest_watch_add(p->g, c->timer, POLLIN, timer_fired, c);
-	c->watch = guest_watch_add(p->g, proxy_lookup_fd(c->lookup), POLLIN, lookup_ready, c);
+	lookup_begin(c);
 }
 
 /* ---- the socket ------------------------------------------------------------------------- */

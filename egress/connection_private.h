@@ -15,6 +15,8 @@ struct proxy {
 	struct proxy_rule *rules;
 	size_t n_rules;
 	struct proxy_env env;
+	struct proxy_asker who;
+	bool resolve_here;
 	void (*note)(void *user, const char *text);
 	void *user;
 	struct proxy_stats stats;

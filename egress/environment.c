@@ -1,28 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The host's way out: its own proxies by the environment, and its resolver.
- *
- * A lookup is a thread, as getaddrinfo(3) blocks and nothing else asks all that the host is set
- * up to ask. The thread and the one who waits share the lookup; whoever lets go last frees it,
- * so that nobody has to wait for a slow name server. The number of threads is bounded for the
- * whole process, abandoned ones included.
- */
+/* The host's own proxies, by the environment. */
 #include "egress/head.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
-#include "common/limits.h"
-
-/* ---- the environment -------------------------------------------------------------------- */
 
 /* "Basic …" of user:password as a URL has it (percent-encoded). Caller frees; NULL: broken. */
 static char *basic_auth(const char *userinfo, size_t len)
@@ -167,126 +151,4 @@ const struct proxy_upstream *proxy_env_for(
 		p += strspn(p, ", \t");
 	}
 	return up;
-}
-
-/* ---- names ------------------------------------------------------------------------------ */
-
-struct proxy_lookup {
-	atomic_int refs;
-	int event;
-	char host[256], port[8];
-	struct addrinfo *found;
-	int rc; /* of getaddrinfo(3) */
-};
-
-static atomic_int lookups_running;
-
-static void lookup_run(struct proxy_lookup *l, int flags)
-{
-	const struct addrinfo hints = {.ai_family = AF_UNSPEC,
-		.ai_socktype = SOCK_STREAM,
-		.ai_flags = AI_NUMERICSERV | flags};
-
-	l->rc = getaddrinfo(l->host, l->port, &hints, &l->found);
-	if (l->rc)
-		l->found = NULL;
-	eventfd_write(l->event, 1);
-}
-
-static void lookup_unref(struct proxy_lookup *l)
-{
-	if (atomic_fetch_sub(&l->refs, 1) != 1)
-		return;
-	if (l->found)
-		freeaddrinfo(l->found);
-	close(l->event);
-	free(l);
-}
-
-static void *lookup_thread(void *arg)
-{
-	lookup_run(arg, 0);
-	lookup_unref(arg);
-	atomic_fetch_sub(&lookups_running, 1);
-	return NULL;
-}
-
-/* A detached thread that takes no signals. */
-static int lookup_spawn(struct proxy_lookup *l)
-{
-	pthread_attr_t attr;
-	sigset_t all, old;
-	pthread_t thread;
-	int rc;
-
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&thread, &attr, lookup_thread, l);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	pthread_attr_destroy(&attr);
-	return rc;
-}
-
-int proxy_lookup_start(const char *host, uint16_t port, struct proxy_lookup **ret)
-{
-	struct proxy_lookup *l = calloc(1, sizeof(*l));
-	char name[256];
-	bool literal = false;
-
-	if (!l)
-		abort();
-	atomic_init(&l->refs, 1);
-	l->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (l->event < 0) {
-		free(l);
-		return -EMFILE;
-	}
-	snprintf(l->host, sizeof(l->host), "%s", host);
-	snprintf(l->port, sizeof(l->port), "%u", port);
-	proxy_host_parse(host, strlen(host), name, &literal);
-	if (literal) {
-		lookup_run(l, AI_NUMERICHOST);
-		*ret = l;
-		return 0;
-	}
-	atomic_fetch_add(&l->refs, 1);
-	if (atomic_fetch_add(&lookups_running, 1) >= LIMIT_PROXY_LOOKUPS || lookup_spawn(l) != 0) {
-		atomic_fetch_sub(&lookups_running, 1);
-		atomic_fetch_sub(&l->refs, 1);
-		lookup_unref(l);
-		return -EAGAIN;
-	}
-	*ret = l;
-	return 0;
-}
-
-int proxy_lookup_fd(const struct proxy_lookup *l)
-{
-	return l->event;
-}
-
-int proxy_lookup_result(
-	const struct proxy_lookup *l, const struct addrinfo **ret, const char **ret_why)
-{
-	eventfd_t count;
-
-	/* pairs with the thread's write: what it found is visible after this */
-	if (eventfd_read(l->event, &count) < 0) {
-		*ret_why = "not done";
-		return -1;
-	}
-	if (l->rc) {
-		*ret_why = gai_strerror(l->rc);
-		return -1;
-	}
-	*ret = l->found;
-	return 0;
-}
-
-void proxy_lookup_free(struct proxy_lookup *l)
-{
-	if (l)
-		lookup_unref(l);
 }

@@ -78,8 +78,9 @@ const struct proxy_upstream *proxy_env_for(
 /* A name being looked up, in a thread of its own. */
 struct proxy_lookup;
 
-/* Begin. -EAGAIN: too many run already. */
-int proxy_lookup_start(const char *host, uint16_t port, struct proxy_lookup **ret);
+/* Begin. -EAGAIN: too many run already, of all, of @who's key or of @who's sandbox. */
+int proxy_lookup_start(const char *host, uint16_t port, const struct proxy_asker *who,
+	struct proxy_lookup **ret);
 /* Readable when it is done. Borrowed. */
 int proxy_lookup_fd(const struct proxy_lookup *l);
 /* Done: 0 and the addresses (borrowed until proxy_lookup_free()), or -1 and why. */

@@ -59,9 +59,9 @@ static const struct guest_stream_ops *proxy_open(
 	return &proxy_conn_ops;
 }
 
-int proxy_new(struct guest *g, const struct proxy_rule *rules, size_t n_rules,
-	void (*note)(void *user, const char *text), void *user, struct proxy **ret, struct err *err)
+int proxy_new(struct guest *g, const struct proxy_spec *spec, struct proxy **ret, struct err *err)
 {
+	size_t n_rules = spec->n_rules;
 	struct proxy *p;
 	int rc;
 
@@ -72,13 +72,15 @@ int proxy_new(struct guest *g, const struct proxy_rule *rules, size_t n_rules,
 	if (!p)
 		abort();
 	p->g = g;
-	p->note = note;
-	p->user = user;
+	p->who = spec->who;
+	p->resolve_here = spec->resolve_here;
+	p->note = spec->note;
+	p->user = spec->user;
 	p->rules = calloc(n_rules ? n_rules : 1, sizeof(*p->rules));
 	if (!p->rules)
 		abort();
 	if (n_rules)
-		memcpy(p->rules, rules, n_rules * sizeof(*rules));
+		memcpy(p->rules, spec->rules, n_rules * sizeof(*p->rules));
 	p->n_rules = n_rules;
 	rc = proxy_env_read(&p->env, err);
 	if (rc < 0) {

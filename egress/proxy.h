@@ -17,8 +17,9 @@
  *
  * The host's own upstream proxy is honoured (https_proxy for CONNECT, http_proxy for http://
  * URLs, in lower case; HTTPS_PROXY too; no_proxy, NO_PROXY: "*", hosts with their subdomains,
- * host:port). Only http:// upstream proxies, with user:password@ if need be. The upstream then
- * resolves names, so that the addresses behind them are its own to check: here only names are.
+ * host:port). Only http:// upstream proxies, with user:password@ if need be. Whose names are looked up
+ * here (resolve_here) has a tunnel through it to the address that was checked; otherwise the upstream
+ * resolves names, and what is behind them is its own to check.
  */
 
 /*
@@ -67,14 +68,25 @@ struct proxy_stats {
 
 struct proxy;
 
-/*
- * Serve @g's proxy connections from now on. @rules: @n_rules of them (≤ LIMIT_PROXY_RULES), copied.
- * @note (may be NULL) gets a sentence the first time a host is refused. Takes guest_on_open(). Same
- * thread as @g.
- */
-int proxy_new(struct guest *g, const struct proxy_rule *rules, size_t n_rules,
-	void (*note)(void *user, const char *text), void *user, struct proxy **ret,
-	struct err *err);
+/* Who asks for names: each has a share of the lookups that may run. Borrowed strings; NULL: nobody in particular. */
+struct proxy_asker {
+	const char *sandbox, *key;
+};
+
+struct proxy_spec {
+	const struct proxy_rule *rules; /* n_rules ≤ LIMIT_PROXY_RULES of them, copied */
+	size_t n_rules;
+	struct proxy_asker who; /* borrowed as long as there is the proxy */
+	/* no upstream proxy is given a name that private_ok is not said of: it is looked up here, its
+	 * address is checked, and that is what the upstream is asked for */
+	bool resolve_here;
+	void (*note)(void *user, const char *text); /* a sentence, the first time a host is refused; or NULL */
+	void *user;
+};
+
+/* Serve @g's proxy connections from now on. Takes guest_on_open(). Same thread as @g. */
+int proxy_new(
+	struct guest *g, const struct proxy_spec *spec, struct proxy **ret, struct err *err);
 /* Ends its connections. Before guest_free(). NULL is allowed. */
 void proxy_free(struct proxy *p);
 DEFINE_CLEANUP(struct proxy *, proxy_free)

@@ -32,6 +32,7 @@
 
 #define DEFAULT_TIMEOUT_MS 300000
 #define DEFAULT_MAX_TIMEOUT_MS 86400000
+#define DEFAULT_SNAPSHOTS 64
 #define DEFAULT_SANDBOXES 4096
 #define DEFAULT_REFILL 20
 #define DEFAULT_PIDS 64
@@ -224,9 +225,29 @@ static int read_sandboxes(struct reader *rd)
 	return read_count32(rd, 1, LIMIT_POOL_SANDBOXES, &rd->c->max_sandboxes);
 }
 
+static int read_templates(struct reader *rd)
+{
+	return read_count32(rd, 1, LIMIT_POOL_TEMPLATES, &rd->c->max_templates);
+}
+
 static int read_memory(struct reader *rd)
 {
 	return read_size(rd, LIMIT_MEMORY_MIN, 1024 * 1024 * GIB, &rd->c->memory_budget);
+}
+
+static int read_reserve(struct reader *rd)
+{
+	return read_size(rd, LIMIT_MEMORY_MIN, 1024 * 1024 * GIB, &rd->c->memory_reserve);
+}
+
+static int read_memory_count(struct reader *rd)
+{
+	bool reserved = !strcmp(rd->e->value, "reserved");
+
+	if (!reserved && strcmp(rd->e->value, "measured"))
+		return bad(rd, "neither measured nor reserved");
+	rd->c->memory_reserved = reserved;
+	return 0;
 }
 
 static int read_refill(struct reader *rd)
@@ -288,6 +309,11 @@ static int read_key_sandboxes(struct reader *rd)
 	return read_count32(rd, 1, LIMIT_POOL_SANDBOXES, &rd->key->max_sandboxes);
 }
 
+static int read_key_snapshots(struct reader *rd)
+{
+	return read_count32(rd, 1, LIMIT_POOL_SANDBOXES, &rd->key->max_snapshots);
+}
+
 static int read_creates(struct reader *rd)
 {
 	const char *s = rd->e->value;
@@ -320,7 +346,10 @@ static const struct word {
 	{"pool", "timeout", read_timeout},
 	{"pool", "max_timeout", read_max_timeout},
 	{"pool", "max_sandboxes", read_sandboxes},
+	{"pool", "max_templates", read_templates},
 	{"pool", "memory_budget", read_memory},
+	{"pool", "memory_reserve", read_reserve},
+	{"pool", "memory_count", read_memory_count},
 	{"pool", "refill_per_s", read_refill},
 	{"pool", "cgroup", read_cgroup},
 	{"pool", "machine_pids", read_pids},
@@ -330,6 +359,7 @@ static const struct word {
 	{"template NAME", "max_spares", read_max_spares},
 	{"key NAME", "digest", read_digest},
 	{"key NAME", "max_sandboxes", read_key_sandboxes},
+	{"key NAME", "max_snapshots", read_key_snapshots},
 	{"key NAME", "creates_per_s", read_creates},
 	{"key NAME", "max_memory", read_key_memory},
 };
@@ -427,7 +457,7 @@ static int add_key(struct reader *rd, const struct inifile_entry *s, const char 
 	c->keys = reallocarray(c->keys, c->n_keys + 1, sizeof(*c->keys));
 	if (!c->keys)
 		abort();
-	c->keys[c->n_keys] = (struct config_key){0};
+	c->keys[c->n_keys] = (struct config_key){.max_snapshots = DEFAULT_SNAPSHOTS};
 	memcpy(c->keys[c->n_keys++].name, name, strlen(name) + 1);
 	return 0;
 }
@@ -515,6 +545,7 @@ static struct config *config_new(void)
 	c->timeout_ms = DEFAULT_TIMEOUT_MS;
 	c->max_timeout_ms = DEFAULT_MAX_TIMEOUT_MS;
 	c->max_sandboxes = DEFAULT_SANDBOXES;
+	c->max_templates = LIMIT_POOL_TEMPLATES;
 	c->refill_per_s = DEFAULT_REFILL;
 	c->machine_pids = DEFAULT_PIDS;
 	return c;

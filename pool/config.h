@@ -29,6 +29,7 @@ struct config_key {
 	char name[LIMIT_NAME_SIZE]; /* for logs and metrics */
 	char digest[DIGEST_TEXT_SIZE]; /* of the key, "sha256:…": the key itself is nowhere */
 	uint32_t max_sandboxes; /* at once; 0: no limit */
+	uint32_t max_snapshots; /* that it keeps, templates that it published included; default 64 */
 	double creates_per_s; /* a token bucket of at least one; 0: no limit */
 	uint64_t max_memory; /* of all its sandboxes' guests, bytes; 0: no limit */
 };
@@ -43,8 +44,11 @@ struct config {
 	uint64_t timeout_ms; /* a lease unless asked otherwise; default 300 s */
 	uint64_t max_timeout_ms; /* default 24 h */
 	uint32_t max_sandboxes; /* running at once; default 4096 */
+	uint32_t max_templates; /* with a zygote at once; default LIMIT_POOL_TEMPLATES, the most */
 	/* bytes of host memory for spares and sandboxes; 0: 3/4 of the host's */
 	uint64_t memory_budget;
+	uint64_t memory_reserve; /* bytes of the host's that stay free; 0: a sixteenth, 128 MiB at least */
+	bool memory_reserved; /* guests are counted with all that they may use, not with what they do */
 	uint32_t refill_per_s; /* shells and spares made a second at most; default 20 */
 	/* below which each machine gets a cgroup; NULL: the daemon's own, where delegated */
 	char *cgroup;

@@ -150,7 +150,14 @@ int pool_egress_new(struct pool_sandbox *sb, struct err *err)
 	}
 	e->sb = sb;
 	guest_on_watch(sb->guest, &egress_watches, e);
-	r = proxy_new(sb->guest, allow, n, egress_note, e, &e->proxy, err);
+	r = proxy_new(sb->guest,
+		&(struct proxy_spec){.rules = allow,
+			.n_rules = n,
+			.who = {.sandbox = sb->notes.id, .key = sb->notes.key},
+			.resolve_here = true,
+			.note = egress_note,
+			.user = e},
+		&e->proxy, err);
 	if (r < 0) {
 		free(e);
 		return r;

@@ -327,7 +327,8 @@ static void job_try(struct pool_handout *j)
 	if (!j->capture && j->tries < WAITING_TRIES)
 		m = pool_stock_take(v, &mode);
 	if (!m)
-		r = pool_machine_make(v, j->capture, j->same_identity, POOL_USE_HANDOUT, &m, &err);
+		r = pool_machine_make(v, j->sb->notes.key, j->capture, j->same_identity,
+			POOL_USE_HANDOUT, &m, &err);
 	if (r == 0)
 		r = try_note(j, mode, &err);
 	if (r < 0) {

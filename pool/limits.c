@@ -4,8 +4,12 @@
  * paused sandbox costs disk alone. They are counted when they are asked for, from the sandboxes
  * themselves, so no counter can be wrong.
  *
- * Memory is budgeted by what machines of a template were seen to cost beyond what they share, not by what
- * their guests might use at most: that would allow a host a tenth of what it carries.
+ * Memory is counted by what each sandbox was last seen to take beyond what it shares (its own pages, its
+ * monitor, its keeper), and what is new by what those of its template took: a guest's bound is
+ * fifty times what an idle one takes. What may grow behind our back is what the reserve is for: that much of
+ * the host stays free. Where it is used up what waits goes first, then creates are refused, and nothing that
+ * runs is ended. An operator who cannot have that chooses to have every guest's whole memory counted
+ * (memory_count = reserved).
  */
 
 #include <errno.h>
@@ -20,17 +24,22 @@
 #include "common/err.h"
 #include "common/file.h"
 #include "common/limits.h"
+#include "common/share.h"
 #include "pool/config.h"
 #include "pool/handout_private.h"
 #include "pool/limits_private.h"
 #include "pool/pool.h"
 #include "pool/pool_private.h"
+#include "pool/published_private.h"
 #include "pool/sandbox_private.h"
 #include "pool/stock_private.h"
 #include "pool/transition_private.h"
 #include "pool/version_private.h"
 
-#define HOST_RESERVE (128 * MIB) /* that a create leaves free */
+#define RESERVE_PART 16 /* of the host's memory, unless the configuration says otherwise */
+#define RESERVE_LEAST (128 * MIB)
+#define SHARE_LEAST 4 /* sandboxes that each key may have while there is room */
+#define SHARE_LEAST_BYTES (256 * MIB)
 
 bool pool_tokens_take(double *tokens, int64_t *at, int64_t now, double per_s, double depth)
 {
@@ -123,18 +132,37 @@ uint64_t pool_memory_used(const struct pool *p)
 
 		bytes += n * pool_version_cost(v);
 	}
+	if (p->config->memory_reserved)
+		return bytes;
+	/* in place of what one of its template takes, what this one was seen to take */
+	for (const struct pool_sandbox *sb = p->newest; sb; sb = sb->next) {
+		if (sb->version && sb->cost_bytes)
+			bytes += sb->cost_bytes - pool_version_cost(sb->version);
+	}
 	return bytes;
+}
+
+static uint64_t host_total(void)
+{
+	static uint64_t total;
+
+	if (!total)
+		total = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	return total;
 }
 
 uint64_t pool_memory_budget(const struct pool *p)
 {
-	static uint64_t host;
+	return p->config->memory_budget ? p->config->memory_budget : host_total() / 4 * 3;
+}
 
-	if (p->config->memory_budget)
-		return p->config->memory_budget;
-	if (!host)
-		host = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-	return host / 4 * 3;
+static uint64_t reserve_bytes(const struct pool *p)
+{
+	uint64_t part = host_total() / RESERVE_PART;
+
+	if (p->config->memory_reserve)
+		return p->config->memory_reserve;
+	return part < RESERVE_LEAST ? RESERVE_LEAST : part;
 }
 
 /* What the host could still give; UINT64_MAX where it does not say. */
@@ -148,6 +176,31 @@ static uint64_t host_available(void)
 		return UINT64_MAX;
 	at = strstr(text, "MemAvailable:");
 	return at ? strtoull(at + strlen("MemAvailable:"), NULL, 10) * KIB : UINT64_MAX;
+}
+
+bool pool_memory_free_for(const struct pool *p, uint64_t bytes)
+{
+	return host_available() >= bytes + reserve_bytes(p);
+}
+
+/* End what waits, of others than @keep, until the host has @bytes free. What it has then, by what they cost. */
+static uint64_t free_up(struct pool *p, const struct pool_version *keep, uint64_t bytes)
+{
+	uint64_t available = host_available();
+
+	while (available < bytes) {
+		uint64_t before = pool_stock_bytes(p, keep);
+
+		if (!pool_stock_give_up(p, keep))
+			break;
+		available += before - pool_stock_bytes(p, keep);
+	}
+	return available;
+}
+
+void pool_memory_relieve(struct pool *p)
+{
+	free_up(p, NULL, reserve_bytes(p));
 }
 
 /* What waits and is not about to be taken. */
@@ -165,16 +218,19 @@ static int host_check(
 	const struct pool_version *keep = stocked ? v : NULL;
 	unsigned fresh = stocked && waiting(v) ? n - 1 : n;
 	uint64_t budget = pool_memory_budget(p), used = pool_memory_used(p);
-	uint64_t more = fresh * pool_version_cost(v), free = host_available();
+	uint64_t more = fresh * pool_version_cost(v), reserve = reserve_bytes(p), available;
 
 	if (used + more > budget + pool_stock_bytes(p, keep))
 		return err_set(err, ENOMEM,
 			"the memory budget is used up: %lu MiB of %lu are in use (memory_budget in "
 			"[pool])",
 			used / MIB, budget / MIB);
-	if (free < more + HOST_RESERVE)
-		return err_set(err, ENOMEM, "the host has no memory left for it: %lu MiB are free",
-			free / MIB);
+	available = free_up(p, keep, more + reserve);
+	if (available < more + reserve)
+		return err_set(err, ENOMEM,
+			"the host has no memory left for it: %lu MiB are free, and %lu are kept so "
+			"(memory_reserve in [pool])",
+			available / MIB, reserve / MIB);
 	while (pool_memory_used(p) + more > budget && pool_stock_give_up(p, keep))
 		;
 	return 0;
@@ -209,6 +265,46 @@ static int key_check(struct pool *p, const struct config_key *c, const struct po
 	return 0;
 }
 
+/* What one that its section sets no bound for may take, where there are other keys: never so much that nothing is left. */
+static int key_share(struct pool *p, const struct config_key *c, const struct pool_version *v,
+	unsigned n, size_t running, struct err *err)
+{
+	uint64_t sandboxes, memory, cost = 0, used = pool_memory_used(p);
+	uint64_t budget = pool_memory_budget(p), more = n * pool_version_cost(v);
+	size_t kept = 0;
+
+	if (p->config->n_keys < 2)
+		return 0;
+	key_count(p, c->name, &sandboxes, &memory);
+	for (const struct pool_sandbox *sb = p->newest; sb; sb = sb->next) {
+		if (strcmp(sb->notes.key, c->name))
+			continue;
+		kept++;
+		if (counts(sb) && sb->version)
+			cost += sb->cost_bytes && !p->config->memory_reserved
+				? sb->cost_bytes
+				: pool_version_cost(sb->version);
+	}
+	if (!c->max_sandboxes &&
+		!share_may_take(sandboxes + n - 1, running + n - 1, p->config->max_sandboxes,
+			SHARE_LEAST))
+		return err_set(err, EDQUOT,
+			"the key \"%s\" has %lu sandboxes, and the pool has room for no more than that "
+			"besides: end or pause one",
+			c->name, sandboxes);
+	if (!c->max_memory && cost + more > SHARE_LEAST_BYTES &&
+		(used + more > budget || cost + more > budget - used))
+		return err_set(err, EDQUOT,
+			"the sandboxes of the key \"%s\" take %lu MiB, and of the memory budget no more "
+			"than that is free: end or pause one",
+			c->name, cost / MIB);
+	if (!share_may_take(kept + n - 1, p->n_sandboxes + n - 1, LIMIT_POOL_SANDBOXES, SHARE_LEAST))
+		return err_set(err, EDQUOT,
+			"the key \"%s\" has %zu sandboxes with those that are paused: remove some",
+			c->name, kept);
+	return 0;
+}
+
 int pool_limits_check(struct pool *p, const char *key, const struct pool_version *v, unsigned n,
 	bool create, bool stocked, struct err *err)
 {
@@ -229,6 +325,8 @@ int pool_limits_check(struct pool *p, const char *key, const struct pool_version
 			"the pool has %zu sandboxes with those that are paused: remove some",
 			p->n_sandboxes);
 	r = c ? key_check(p, c, v, n, err) : 0;
+	if (r == 0 && c)
+		r = key_share(p, c, v, n, running, err);
 	if (r == 0)
 		r = host_check(p, v, n, stocked, err);
 	if (r == 0 && c && create && c->creates_per_s > 0) {
@@ -244,4 +342,17 @@ int pool_limits_check(struct pool *p, const char *key, const struct pool_version
 			k->tokens -= n - 1;
 	}
 	return r;
+}
+
+int pool_limits_snapshots(struct pool *p, const char *key, struct err *err)
+{
+	const struct config_key *c = key_config(p, key);
+	unsigned n = c ? pool_published_count(p, key) : 0;
+
+	if (c && n >= c->max_snapshots)
+		return err_set(err, EDQUOT,
+			"the key \"%s\" has %u snapshots and templates of its own, as many as it may: "
+			"remove one",
+			key, n);
+	return 0;
 }

@@ -91,11 +91,11 @@ static void machine_ended(void *user, const char *text)
 
 static const struct keeper_ops machine_ops = {.ended = machine_ended};
 
-int pool_machine_make(struct pool_version *v, const char *capture, bool same_identity,
-	enum pool_use use, struct pool_machine **ret, struct err *err)
+int pool_machine_make(struct pool_version *v, const char *key, const char *capture,
+	bool same_identity, enum pool_use use, struct pool_machine **ret, struct err *err)
 {
 	struct pool_machine *m;
-	int r = pool_version_zygote(v, err);
+	int r = pool_version_zygote(v, key, err);
 
 	if (r < 0)
 		return r;

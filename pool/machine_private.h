@@ -35,6 +35,7 @@ struct pool_machine {
 	struct keeper *keeper;
 	enum pool_use use;
 	int64_t began;
+	int64_t measured_ns; /* when its memory was last asked for; 0: not yet */
 	struct loop_timer *timer; /* by when it must be made, or have answered */
 	struct pool_handout *job; /* while POOL_USE_HANDOUT */
 	struct pool_sandbox *sb; /* while POOL_USE_SANDBOX */
@@ -43,9 +44,9 @@ struct pool_machine {
 	void *user;
 };
 
-/* Make one for @v, or from a capture. */
-int pool_machine_make(struct pool_version *v, const char *capture, bool same_identity,
-	enum pool_use use, struct pool_machine **ret, struct err *err);
+/* Make one for @v, or from a capture, for something of @key's ("": nobody's). */
+int pool_machine_make(struct pool_version *v, const char *key, const char *capture,
+	bool same_identity, enum pool_use use, struct pool_machine **ret, struct err *err);
 int pool_machine_adopt(
 	struct pool *p, const char *path, struct pool_machine **ret, struct err *err);
 /* Kill it; @gone (may be NULL) when it is. Whoever had it must have let go. */

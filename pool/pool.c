@@ -6,6 +6,7 @@
  *
  *     paused/ID.json      the record of a sandbox that is paused, or will be by its keeper
  *     snapshots/ID.json   the record of a snapshot
+ *     published/NAME:TAG.json   whose a template is that a key published
  *     captures/ID-N, ID   the checkpoints of both; while sandboxes are forked from it, one more
  *     trash/              what is being removed
  *
@@ -42,6 +43,7 @@
 #include "pool/machine_private.h"
 #include "pool/pool.h"
 #include "pool/pool_private.h"
+#include "pool/published_private.h"
 #include "pool/record_private.h"
 #include "pool/sandbox_private.h"
 #include "pool/stock_private.h"
@@ -167,7 +169,7 @@ static int state_lock(struct pool *p, struct err *err)
 
 static int places_make(struct pool *p, struct err *err)
 {
-	static const char *const subs[] = {"paused", "snapshots", "captures", "trash"};
+	static const char *const subs[] = {"paused", "snapshots", "published", "captures", "trash"};
 	cleanup_free char *real = NULL;
 	char digest[DIGEST_TEXT_SIZE], name[64];
 	int r = file_mkdir_p(p->config->state, 0700, err);
@@ -201,6 +203,9 @@ static void tick(void *user)
 		log_warn("%s", err.text);
 	pool_versions_sweep(p);
 	pool_cgroups_sweep(p->cgroups);
+	pool_stock_measure(p);
+	pool_memory_relieve(p);
+	pool_published_collect(p);
 	pool_stock_refill(p);
 }
 
@@ -280,6 +285,7 @@ void pool_free(struct pool *p)
 		pool_handout_cancel(j);
 	}
 	pool_transition_free_all(p);
+	pool_publish_free(p->gc);
 	while (p->newest) {
 		struct pool_sandbox *sb = p->newest;
 

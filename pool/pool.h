@@ -92,6 +92,9 @@ void pool_wake(struct pool *p, const char *id, pool_fn *fn, void *user);
  * that name is there, or configured, EEXIST. */
 void pool_snapshot(struct pool *p, const char *id, const char *name, bool only_new,
 	void (*done)(void *user, const char *snapshot_id, int error, const char *text), void *user);
+/* Remove a template that @key has published ("": that any key has). -ENOENT, -EPERM: it is another's, or the host's. */
+void pool_template_remove(
+	struct pool *p, const char *ref, const char *key, pool_fn *fn, void *user);
 void pool_snapshot_remove(struct pool *p, const char *snapshot_id, pool_fn *fn, void *user);
 /* What snapshots there are in the state directory: a new array of {"id", "source" (the sandbox), "key",
  * "started_ms" (when it was taken), "template": {"name", "tag", "digest", …}}. */

@@ -26,6 +26,7 @@ struct pool_later;
 struct pool_looking;
 struct pool_machine;
 struct pool_tag;
+struct pool_publish;
 struct pool_transition;
 struct pool_version;
 struct pool_works;
@@ -75,6 +76,9 @@ struct pool {
 	double refill_tokens;
 	int64_t refill_at;
 	struct loop_timer *refill_timer, *tick_timer;
+
+	int64_t gc_at; /* when the store is to let go of what nothing needs; 0: not */
+	struct pool_publish *gc; /* that at work */
 
 	struct pool_transition *changes;
 	struct pool_burial *burials; /* guests to be freed in the next round */

@@ -82,12 +82,10 @@ static void publish_ended(void *user, short revents)
 	done(of, error, !error ? "" : text[0] ? text : "it could not be published");
 }
 
-int pool_publish_start(struct pool *p, const char *dir, const char *name, bool only_new,
+static int start(struct pool *p, const char *const argv[],
 	void (*done)(void *user, int error, const char *text), void *user,
 	struct pool_publish **ret, struct err *err)
 {
-	const char *argv[] = {"/proc/self/exe", "pool-publish", dir, name, p->store_dir,
-		only_new ? "new" : NULL, NULL};
 	struct proc_spec spec = {.argv = argv, .die_with_parent = true};
 	struct pool_publish *w = calloc(1, sizeof(*w));
 	int r = 0;
@@ -97,7 +95,7 @@ int pool_publish_start(struct pool *p, const char *dir, const char *name, bool o
 	*w = (struct pool_publish){.proc = PROC_INIT, .done = done, .user = user};
 	w->errors = memfd_create("parbake-publish", MFD_CLOEXEC);
 	if (w->errors < 0)
-		r = err_sys(err, errno, "a file for the errors of pool-publish");
+		r = err_sys(err, errno, "a file for the errors of %s", argv[1]);
 	if (r == 0) {
 		proc_map_fd(&spec, w->errors, STDERR_FILENO);
 		r = proc_start(&spec, &w->proc, err);
@@ -110,6 +108,25 @@ int pool_publish_start(struct pool *p, const char *dir, const char *name, bool o
 	}
 	*ret = w;
 	return 0;
+}
+
+int pool_publish_start(struct pool *p, const char *dir, const char *name, bool only_new,
+	void (*done)(void *user, int error, const char *text), void *user,
+	struct pool_publish **ret, struct err *err)
+{
+	const char *const argv[] = {"/proc/self/exe", "pool-publish", dir, name, p->store_dir,
+		only_new ? "new" : NULL, NULL};
+
+	return start(p, argv, done, user, ret, err);
+}
+
+int pool_publish_gc(struct pool *p, void (*done)(void *user, int error, const char *text),
+	void *user, struct pool_publish **ret, struct err *err)
+{
+	const char *const argv[] = {"/proc/self/exe", "gc", p->store_dir ? "--store" : NULL,
+		p->store_dir, NULL};
+
+	return start(p, argv, done, user, ret, err);
 }
 
 int pool_publish_main(int argc, char **argv)

@@ -57,6 +57,7 @@ struct pool_sandbox {
 	struct pool_waiter *waiters; /* to resume it, once it is PAUSED, or RUNNING */
 	struct pool_transition *change; /* a pause, snapshot or fork on its way; NULL: none */
 
+	uint64_t cost_bytes; /* of host memory, when it was last measured; 0: not yet */
 	uint64_t cpu_ns; /* at the last look, for the share since */
 	int64_t cpu_at;
 	struct pool_cgroup *cgroup;

@@ -26,7 +26,9 @@
 #include "common/str.h"
 #include "pool/config.h"
 #include "pool/pool.h"
+#include "pool/limits_private.h"
 #include "pool/pool_private.h"
+#include "pool/published_private.h"
 #include "pool/record_private.h"
 #include "pool/sandbox_private.h"
 #include "pool/transition_private.h"
@@ -206,12 +208,16 @@ static void snapshot_published(void *user, int error, const char *text)
 {
 	struct pool_transition *c = user;
 	cleanup_free char *why = str_dup(text);
+	const char *key;
 	struct err err;
 
 	c->publish = NULL;
 	c->pending--;
 	if (!error && pool_store_refresh(c->pool, &err) < 0)
 		log_warn("%s", err.text);
+	key = json_string_value(json_object_get(c->record, "key"));
+	if (!error && key && *key)
+		pool_published_note(c->pool, c->name, key);
 	snapshot_end(c, error, why);
 }
 
@@ -310,6 +316,11 @@ void pool_snapshot(struct pool *p, const char *id, const char *name, bool only_n
 			name);
 	else
 		r = pool_transition_begin(p, id, true, &c, &err);
+	if (r == 0) {
+		r = pool_limits_snapshots(p, c->sb->notes.key, &err);
+		if (r < 0)
+			pool_transition_free(c);
+	}
 	if (r < 0) {
 		fail_later(p, done, user, -r, err.text);
 		return;

@@ -38,6 +38,10 @@
 #define MAKE_MS LIMIT_CREATE_MS
 /* a monitor and the pages of a first answer, until one was measured */
 #define COST_UNKNOWN (48 * MIB)
+/* a monitor and its keeper, beside the guest's memory, where all of that is reserved */
+#define COST_AROUND (16 * MIB)
+#define MEASURED_AT_ONCE 16
+#define MEASURED_FOR_NS (30 * 1000000000LL)
 
 /* ---- how many --------------------------------------------------------------------------------- */
 
@@ -72,6 +76,8 @@ void pool_stock_arrival(struct pool_version *v)
 
 uint64_t pool_version_cost(const struct pool_version *v)
 {
+	if (v->pool->config->memory_reserved)
+		return v->shape.memory_bytes + COST_AROUND;
 	return v->cost_bytes ? v->cost_bytes : COST_UNKNOWN;
 }
 
@@ -204,24 +210,51 @@ bool pool_stock_give_up(struct pool *p, const struct pool_version *keep)
 
 /* ---- making ----------------------------------------------------------------------------------- */
 
+/* What it takes: of its own alone, with what the host spends around it. */
 static void measured(
 	void *user, int error, const char *text, const json_t *reply, int *fds, unsigned n_fds)
 {
 	struct pool_machine *m = user;
+	struct pool_version *v = m->version ? m->version : m->sb ? m->sb->version : NULL;
 	uint64_t bytes = 0, part;
 	static const char *const parts[] = {"memory_private", "monitor_private", "keeper_private"};
 
 	(void)text;
 	for (unsigned i = 0; i < n_fds; i++)
 		close(fds[i]);
-	if (error || !m->version)
+	if (error)
 		return;
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
 		if (json_get_u64(reply, parts[i], 0, INT64_MAX, &part, NULL) == 0)
 			bytes += part;
 	}
-	if (bytes)
-		m->version->cost_bytes = bytes;
+	if (!bytes)
+		return;
+	if (m->sb)
+		m->sb->cost_bytes = bytes;
+	/* what the next will take is what those before it took, the newest most */
+	if (v)
+		v->cost_bytes = v->cost_bytes ? v->cost_bytes - v->cost_bytes / 8 + bytes / 8 : bytes;
+}
+
+static void measure(struct pool_machine *m, int64_t now)
+{
+	m->measured_ns = now;
+	keeper_stats(m->keeper, measured, m);
+}
+
+void pool_stock_measure(struct pool *p)
+{
+	int64_t now = clock_now_ns();
+	unsigned left = MEASURED_AT_ONCE;
+
+	for (struct pool_machine *m = p->machines; m && left; m = m->next) {
+		if (m->use != POOL_USE_SANDBOX || !m->sb || m->sb->state != POOL_RUNNING ||
+			(m->measured_ns && now - m->measured_ns < MEASURED_FOR_NS))
+			continue;
+		measure(m, now);
+		left--;
+	}
 }
 
 static void made(
@@ -251,7 +284,7 @@ static void made(
 	v->ready[kind]++;
 	m->use = kind == POOL_KIND_SPARE ? POOL_USE_SPARE : POOL_USE_SHELL;
 	if (!v->cost_bytes && kind == POOL_KIND_SPARE)
-		keeper_stats(m->keeper, measured, m);
+		measure(m, clock_now_ns());
 	pool_stock_refill(v->pool);
 }
 
@@ -271,7 +304,7 @@ static bool make_one(struct pool_version *v, enum pool_kind kind)
 	struct pool_machine *m;
 	struct err err;
 
-	if (pool_machine_make(v, NULL, false, spare ? POOL_USE_MAKING_SPARE : POOL_USE_MAKING_SHELL,
+	if (pool_machine_make(v, "", NULL, false, spare ? POOL_USE_MAKING_SPARE : POOL_USE_MAKING_SHELL,
 		    &m, &err) < 0) {
 		stock_failed(v, err.text);
 		return false;
@@ -301,7 +334,8 @@ static struct pool_version *most_wanting(struct pool *p, enum pool_kind *ret_kin
 			pool_stock_want(v, want);
 			if (have >= want[kind] || v->retry_at > now)
 				continue;
-			if (pool_memory_used(p) + pool_version_cost(v) > pool_memory_budget(p)) {
+			if (pool_memory_used(p) + pool_version_cost(v) > pool_memory_budget(p) ||
+				!pool_memory_free_for(p, pool_version_cost(v))) {
 				v->tried = true;
 				snprintf(v->error, sizeof(v->error),
 					"the memory budget is used up: no more is kept ready");

@@ -26,7 +26,9 @@ void pool_stock_end(struct pool_version *v);
 uint64_t pool_stock_bytes(const struct pool *p, const struct pool_version *keep);
 /* End one that waits, of another version than @keep (NULL: of any). False: there is none. */
 bool pool_stock_give_up(struct pool *p, const struct pool_version *keep);
-/* What a machine of @v costs the host. */
+/* Sandboxes that run are asked, some at a time, what they take by now. */
+void pool_stock_measure(struct pool *p);
+/* What one more machine of @v is counted with. */
 uint64_t pool_version_cost(const struct pool_version *v);
 /* The pure parts: the smoothed rate after @dt_s with @arrivals more; how many should be ready. */
 double pool_rate_next(double rate, double dt_s, unsigned arrivals);

@@ -161,21 +161,65 @@ static void zygote_ended(void *user, const char *text)
 	loop_defer(v->pool->loop, zygote_bury, n);
 }
 
-int pool_version_zygote(struct pool_version *v, struct err *err)
+static bool version_in_use(const struct pool_version *v)
+{
+	return v->jobs || v->ready[0] || v->ready[1] || v->making[0] || v->making[1];
+}
+
+/* How many zygotes were last used for the key of @v. */
+static unsigned zygotes_of(const struct pool_version *v)
+{
+	unsigned n = 0;
+
+	for (const struct pool_version *other = v->pool->versions; other; other = other->next)
+		n += other->zygote && !strcmp(other->zygote_key, v->zygote_key);
+	return n;
+}
+
+/*
+ * All places are taken: end the zygote that is worth least, of those that are not in use just now. Of the key
+ * that has most of them, the one that was not needed for longest: so no key's many versions cost others
+ * more than the wait for their own.
+ */
+static bool zygote_evict(struct pool *p)
+{
+	struct pool_version *worst = NULL;
+	unsigned most = 0;
+
+	for (struct pool_version *v = p->versions; v; v = v->next) {
+		unsigned n;
+
+		if (!v->zygote || version_in_use(v) || (v->tagged && v->want))
+			continue;
+		n = zygotes_of(v);
+		if (!worst || n > most || (n == most && v->zygote_used < worst->zygote_used)) {
+			worst = v;
+			most = n;
+		}
+	}
+	if (!worst)
+		return false;
+	zygote_free(worst->zygote);
+	worst->zygote = NULL;
+	return true;
+}
+
+int pool_version_zygote(struct pool_version *v, const char *key, struct err *err)
 {
 	struct pool *p = v->pool;
 	unsigned n = 0;
 	int r;
 
+	snprintf(v->zygote_key, sizeof(v->zygote_key), "%s", key);
 	if (v->zygote)
 		return 0;
 	for (struct pool_version *other = p->versions; other; other = other->next)
 		n += other->zygote != NULL;
-	if (n >= LIMIT_POOL_TEMPLATES)
+	if (n >= p->config->max_templates && !zygote_evict(p))
 		return err_set(err, EAGAIN,
-			"%d templates are in use at once, as many as a pool serves: try again "
+			"%u templates are in use at once, as many as a pool serves: try again "
 			"later",
-			LIMIT_POOL_TEMPLATES);
+			p->config->max_templates);
 	r = zygote_start(p->loop, p->store_dir, v->digest, v->name, v->tag, p->sockets,
 		zygote_ended, v, &v->zygote, err);
 	if (r < 0) {
@@ -184,11 +228,6 @@ int pool_version_zygote(struct pool_version *v, struct err *err)
 	}
 	v->zygote_used = clock_now_ns();
 	return 0;
-}
-
-static bool version_in_use(const struct pool_version *v)
-{
-	return v->jobs || v->ready[0] || v->ready[1] || v->making[0] || v->making[1];
 }
 
 static bool version_known(const struct pool *p, const struct pool_version *v)

@@ -73,7 +73,10 @@ bool pool_transition_kill(struct pool_sandbox *sb, pool_fn *fn, void *user);
 int pool_publish_start(struct pool *p, const char *dir, const char *name, bool only_new,
 	void (*done)(void *user, int error, const char *text), void *user,
 	struct pool_publish **ret, struct err *err);
-/* Kill it. */
+/* `parbake gc` of the store, likewise. */
+int pool_publish_gc(struct pool *p, void (*done)(void *user, int error, const char *text),
+	void *user, struct pool_publish **ret, struct err *err);
+/* Kill it. NULL is allowed. */
 void pool_publish_free(struct pool_publish *w);
 /* The record of snapshot @id, and where its checkpoint is. -ENOENT. Caller frees both. */
 int pool_snapshot_find(

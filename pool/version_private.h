@@ -33,6 +33,7 @@ struct pool_version {
 
 	struct zygote *zygote;
 	int64_t zygote_used; /* when something was last made */
+	char zygote_key[LIMIT_NAME_SIZE]; /* for whom; "": for nobody's key, or to be kept ready */
 	int64_t retry_at; /* after failures: not before */
 	unsigned failed_in_row;
 	bool tried; /* one shell or spare has been made, or could not be */
@@ -61,8 +62,8 @@ int pool_store_refresh(struct pool *p, struct err *err);
 int pool_version_resolve(struct pool *p, const char *ref, struct pool_tag *ret, struct err *err);
 /* The version that a record tells of, tagged or not; known from then on. */
 struct pool_version *pool_version_of(struct pool *p, const struct pool_record *n);
-/* Its zygote, started where there is none. */
-int pool_version_zygote(struct pool_version *v, struct err *err);
+/* Its zygote, for something of @key's, started where there is none. -EAGAIN: as many as there may be are at work. */
+int pool_version_zygote(struct pool_version *v, const char *key, struct err *err);
 void pool_version_failed(struct pool_version *v, const char *text);
 /* Ends zygotes that nobody needs, forgets versions that nothing is made of. */
 void pool_versions_sweep(struct pool *p);

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <strings.h>
 #include <unistd.h>
 
@@ -408,6 +409,32 @@ static void own(struct api *a, struct http_request *rq, const struct own_route *
 	api_error(rq, 405, "%s can only be read", r->path);
 }
 
+/* Is it a signed address of a file, from someone without a key? Then it is dealt with. */
+static bool signed_file(struct api *a, struct http_request *rq, const struct api_inside *routed)
+{
+	struct api_inside to = *routed;
+	const char *method = http_method(rq), *why;
+	struct api_signature s = {.path = http_query(rq, "path"),
+		.username = http_query(rq, "username"),
+		.signature = http_query(rq, "signature"),
+		.expiration = http_query(rq, "signature_expiration"),
+		.write = !strcmp(method, "POST")};
+
+	if (!s.signature || http_header(rq, "X-API-Key") || http_header(rq, "X-Access-Token"))
+		return false;
+	if (!to.routed)
+		to.path = below_sandbox(http_path(rq), to.id);
+	if (!to.path || strcmp(to.path, "/files") != 0 || (!s.write && strcmp(method, "GET") != 0))
+		return false;
+	s.id = to.id;
+	why = api_signature_wrong(a, &s, (int64_t)time(NULL));
+	if (why)
+		api_error(rq, 401, "%s", why);
+	else if (admit(rq, owner(a, to.id)))
+		inside(a, &(struct api_caller){0}, rq, &to);
+	return true;
+}
+
 void api_handle(void *user, struct http_request *rq)
 {
 	struct api *a = user;
@@ -436,7 +463,7 @@ void api_handle(void *user, struct http_request *rq)
 			inside(a, &(struct api_caller){0}, rq, &to);
 		return;
 	}
-	if (!authenticate(a, rq, &who))
+	if (signed_file(a, rq, &to) || !authenticate(a, rq, &who))
 		return;
 	if (to.routed) {
 		inside(a, &who, rq, &to);

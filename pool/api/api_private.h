@@ -51,6 +51,16 @@ void api_token_of(const struct api *a, const char *id, char ret[static DIGEST_TE
 /* Is @text (NULL: no) that token? Takes the same time whichever. */
 bool api_token_is(const struct api *a, const char *id, const char *text);
 
+/* signature.c: what a signed address of a file says. */
+struct api_signature {
+	const char *id; /* of the sandbox */
+	const char *path, *username; /* NULL: not said */
+	const char *signature, *expiration; /* as they came; NULL: none */
+	bool write;
+};
+/* Why it does not hold, in E2B's words; NULL: it does. @now_s: seconds since 1970. */
+const char *api_signature_wrong(const struct api *a, const struct api_signature *s, int64_t now_s);
+
 /* What in a sandbox a request is for. */
 struct api_inside {
 	char id[LIMIT_NAME_SIZE];

@@ -53,18 +53,14 @@ static void snapshot_removed(void *user, struct pool_sandbox *sb, int error, con
 static void template_remove(
 	struct api *a, const struct api_caller *who, struct http_request *rq, const char *id)
 {
-	cleanup_json json_t *snapshot = snapshot_find(a, who->key ? who->key->name : "", id);
-	struct pool_template_info t;
+	const char *key = who->key ? who->key->name : "";
+	cleanup_json json_t *snapshot = snapshot_find(a, key, id);
+	struct control_call *c = control_call_new(a, who, rq, id);
 
 	if (snapshot)
-		pool_snapshot_remove(
-			a->pool, id, snapshot_removed, control_call_new(a, who, rq, id));
-	else if (pool_template_named(a->pool, id, &t))
-		api_error(rq, 403,
-			"template \"%s\" is in the host's store: `parbake rm` removes it there",
-			id);
+		pool_snapshot_remove(a->pool, id, snapshot_removed, c);
 	else
-		api_error(rq, 404, "template \"%.64s\" doesn't exist", id);
+		pool_template_remove(a->pool, id, key, snapshot_removed, c);
 }
 
 static void template_unknown(struct http_request *rq, const char *ref)

@@ -178,6 +178,12 @@ static bool call_target(struct envd_call *c, struct envd_target *t)
 		envd_fail(c, ENVD_NOT_FOUND, "there is no sandbox %s", c->id);
 		return false;
 	}
+	if (!t->guest && !strcmp(t->state, "running")) {
+		/* until its keeper has said why, or has been given up */
+		envd_fail(c, ENVD_UNAVAILABLE,
+			"the sandbox %s is ending: its machine has ended, or its channel broke", c->id);
+		return false;
+	}
 	if (!t->guest) {
 		envd_fail(c,
 			c->style == ENVD_PLAIN || c->style == ENVD_LINES ? ENVD_PRECONDITION

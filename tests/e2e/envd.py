@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """envd.py MB SCRATCH: commands and files in a sandbox of a pool, over its API's socket."""
 import base64, hashlib, struct, sys, time
+from urllib.parse import urlencode
 from pool_lib import *
 
 mb, scratch = int(sys.argv[1]), sys.argv[2]
@@ -106,6 +107,28 @@ def files(sid):
     body = answer.read().decode()
     tap.ok(answer.status == 507 and "No space" in body, "where the disk is full it is said", answer.status, body)
     d.api.exec(sid, "rm -f /var/full")
+
+
+def signed(_):
+    """An address that is signed opens its one file, without a key or a token, and says why it does not."""
+    made = d.api("POST", "/sandboxes", {"templateID": "tiny", "timeout": 600})
+    own, token = made["sandboxID"], made["envdAccessToken"]
+
+    def ask(method, path, op, expires=None, signature=None, body=b""):
+        raw = f"{path}:{op}::{token}" + (f":{expires}" if expires else "")
+        right = "v1_" + base64.b64encode(hashlib.sha256(raw.encode()).digest()).rstrip(b"=").decode()
+        query = {"path": path, "signature": right if signature is None else signature}
+        query.update({"signature_expiration": expires} if expires else {})
+        conn, answer = begin(method, f"/sandboxes/{own}/files?{urlencode(query)}", body, {"Content-Type": "application/octet-stream"})
+        return answer.status, answer.read()
+
+    tap.equal(ask("POST", "/srv/signed", "write", body=b"content")[0], 200, "a signed address to write")
+    tap.equal(ask("GET", "/srv/signed", "read", int(time.time()) + 600), (200, b"content"), "and one to read, for a time")
+    for what, got, words in (("one to write, for reading", ask("GET", "/srv/signed", "write"), b"invalid signature"),
+                             ("a wrong one", ask("GET", "/srv/signed", "read", signature="v1_x"), b"invalid signature"),
+                             ("one whose time is up", ask("GET", "/srv/signed", "read", 1000), b"signature is already expired")):
+        tap.ok(got[0] == 401 and words in got[1], f"{what}: {words.decode()}", got)
+    d.api.kill(own)
 
 
 def echo(sid):
@@ -247,7 +270,7 @@ try:
     d.start()
     sid = d.api.create("tiny", timeout=1800, envVars={"MINE": "of the sandbox"})
     tap.equal(d.api.exec(sid, "echo $TINY, $MINE"), "yes it is, of the sandbox\n", "variables of the template and of the sandbox")
-    for test in (big_output, files, echo, ends, kept, machines):
+    for test in (big_output, files, signed, echo, ends, kept, machines):
         try:
             test(sid)
         except Exception as e:

@@ -8,6 +8,18 @@ tap = Tap()
 d = Daemon(scratch, "memory_budget = 160M\nrefill_per_s = 50\n[template tiny]\nspares = 2\nshells = 0\n")
 
 
+def configure(text):
+    """Another configuration, taken by SIGHUP."""
+    def taken():
+        with open(d.log) as log:
+            return log.read().count("was read anew")
+    before = taken()
+    with open(d.config, "w") as out:
+        out.write(f"[pool]\nsocket = {d.socket}\nstate = {d.state}\n{text}")
+    d.process.send_signal(signal.SIGHUP)
+    until(30, "the configuration is read anew", lambda: taken() > before)
+
+
 def ready():
     """How many wait, once none is being made."""
     def still():
@@ -30,6 +42,18 @@ def fill(template):
     return n, None
 
 
+def many(wanted):
+    """Create that many of a template of which nothing waits, as fast as what they take is seen; how many there are."""
+    n, deadline = 0, time.monotonic() + 120
+    while n < wanted and time.monotonic() < deadline:
+        try:
+            d.api.create("other")
+            n += 1
+        except Refused:
+            time.sleep(0.2)
+    return n
+
+
 def clear():
     for sid in d.api.list():
         d.api.kill(sid)
@@ -50,6 +74,25 @@ try:
     clear()
     d.settle()
     tap.equal(ready(), 2, "and are made anew")
+    tap.equal(many(12), 12, "sandboxes count with what they take, not with what an unknown one might")
+    clear()
+    configure("memory_budget = 1024M\nmemory_count = reserved\n")
+    n = 0
+    try:
+        while n < 40:
+            d.api.create("other")
+            n += 1
+    except Refused as e:
+        tap.equal(e.status, 503, "with guests' whole memory reserved a create is refused")
+    tap.ok(0 < n < 16, "after as many as that allows", n)
+    clear()
+    configure("memory_budget = 1024M\nmemory_reserve = 1000000G\n[template tiny]\nspares = 2\nshells = 0\n")
+    tap.ok(until(60, "what waits goes", lambda: ready() == 0), "where the host is short of its reserve, what waits goes")
+    try:
+        d.api.create("other")
+        tap.ok(False, "a create is refused then")
+    except Refused as e:
+        tap.equal(e.status, 503, "a create is refused then", e)
 finally:
     tap.equal(d.stop(), {}, "nothing is left of it")
 tap.finish()

@@ -30,7 +30,7 @@ static struct {
 	pid_t agent;
 	char dir[64], path[96];
 	struct envd_target target; /* what find() tells; guest apart */
-	bool gone, paused;
+	bool gone, paused, broken;
 } rig;
 
 static void rig_watch(void)
@@ -59,7 +59,7 @@ static bool rig_find(void *user, const char *id, struct envd_target *ret)
 	ret->id = "sb";
 	ret->template_name = "test";
 	ret->state = rig.paused ? "paused" : "running";
-	ret->guest = rig.paused ? NULL : rig.guest;
+	ret->guest = rig.paused || rig.broken ? NULL : rig.guest;
 	return true;
 }
 

@@ -10,6 +10,45 @@
 #include "pool/api/api_private.h"
 #include "tests/unit/tap.h"
 
+#define READ_SIGNATURE "v1_oNgalc2f//hWzEA/bA4c820u83SMUqtWS9lWqIvLxkw"
+#define WRITE_SIGNATURE "v1_BuhPbJVoT9dW6ximtE9xobhYpauRWkl998m5ccf3Glk"
+
+/* Against the digests that E2B's SDKs make of a known token: the secret here is 0, 1, 2 …, the sandbox "abc". */
+static void test_signatures(void)
+{
+	struct api a = {0};
+	struct api_signature s = {.id = "abc", .path = "/tmp/a b", .signature = READ_SIGNATURE};
+
+	for (unsigned i = 0; i < sizeof(a.secret); i++)
+		a.secret[i] = (uint8_t)i;
+	ok(!api_signature_wrong(&a, &s, 1000), "a signed address to read a file");
+	s.write = true;
+	is_str(api_signature_wrong(&a, &s, 1000), "invalid signature", "is none to write it");
+	s.write = false;
+	s.path = "/tmp/a c";
+	is_str(api_signature_wrong(&a, &s, 1000), "invalid signature", "nor of another file");
+	s.path = "/tmp/a b";
+	s.username = "root";
+	is_str(api_signature_wrong(&a, &s, 1000), "invalid signature", "nor as another user");
+	s.username = NULL;
+	s.id = "abd";
+	is_str(api_signature_wrong(&a, &s, 1000), "invalid signature", "nor of another sandbox");
+	s.id = "abc";
+	s.signature = NULL;
+	is_str(api_signature_wrong(&a, &s, 1000), "missing signature query parameter",
+		"one without it");
+	s.write = true;
+	s.username = "root";
+	s.expiration = "2000";
+	s.signature = WRITE_SIGNATURE;
+	ok(!api_signature_wrong(&a, &s, 2000), "one to write, as a user, for a time");
+	is_str(api_signature_wrong(&a, &s, 2001), "signature is already expired", "which ends");
+	s.expiration = "3000";
+	is_str(api_signature_wrong(&a, &s, 2001), "invalid signature", "and cannot be made longer");
+	s.expiration = "2000x";
+	is_str(api_signature_wrong(&a, &s, 1000), "invalid signature", "nor something else");
+}
+
 int main(void)
 {
 	char dir[] = "/tmp/parbake-token-XXXXXX", one[DIGEST_TEXT_SIZE], two[DIGEST_TEXT_SIZE];
@@ -34,6 +73,7 @@ int main(void)
 			!api_token_is(&a, "abcd", one),
 		"and of no other");
 	ok(!api_token_is(&a, "abc", NULL) && !api_token_is(&a, "abc", ""), "none is none");
+	test_signatures();
 	one[63] ^= 1;
 	ok(!api_token_is(&a, "abc", one), "nor is one that is nearly it");
 	one[63] ^= 1;

@@ -59,8 +59,8 @@ static void test_values(void)
 		"# a comment\n"
 		"[pool]\n"
 		"socket = /run/x/y.sock\nlisten = [::1]:3000\nstate = /var/s\nstore = /var/t\n"
-		"domain = sb.example.org\ntimeout = 1m\nmax_timeout = 2h\nmax_sandboxes = 7\n"
-		"memory_budget = 12G\nrefill_per_s = 3\ncgroup = "
+		"domain = sb.example.org\ntimeout = 1m\nmax_timeout = 2h\nmax_sandboxes = 7\nmax_templates = 9\n"
+		"memory_budget = 12G\nmemory_reserve = 1G\nmemory_count = reserved\nrefill_per_s = 3\ncgroup = "
 		"/parbake\nmachine_pids = 99\n"
 		"[template base]\nshells = 2\nspares = auto\nmax_spares = 20\n"
 		"[template web:v2]\n"
@@ -78,8 +78,9 @@ static void test_values(void)
 	is_str(c->domain, "sb.example.org", "domain");
 	is_str(c->cgroup, "/parbake", "cgroup");
 	ok(c->timeout_ms == 60000 && c->max_timeout_ms == 7200000, "timeouts");
-	ok(c->max_sandboxes == 7 && c->refill_per_s == 3 && c->machine_pids == 99, "counts");
-	ok(c->memory_budget == 12 * GIB, "a size");
+	ok(c->max_sandboxes == 7 && c->max_templates == 9 && c->refill_per_s == 3 && c->machine_pids == 99, "counts");
+	ok(c->memory_budget == 12 * GIB && c->memory_reserve == GIB, "sizes");
+	ok(c->memory_reserved, "memory is reserved, not measured");
 	is_int(c->n_templates, 2, "templates");
 	is_str(c->templates[0].name, "base", "a template's name");
 	is_str(c->templates[0].tag, "latest", "its tag");
@@ -127,6 +128,8 @@ static void test_errors(void)
 		{"[pool]\ntimeout = 48h\n", "longer than max_timeout"},
 		{"[pool]\nmemory_budget = lots\n", "not a size; write 512M or 16G"},
 		{"[pool]\nmemory_budget = 1M\n", "must be from 64M"},
+		{"[pool]\nmemory_reserve = 1M\n", "must be from 64M"},
+		{"[pool]\nmemory_count = maybe\n", "neither measured nor reserved"},
 		{"[pool]\nmax_sandboxes = 0\n", "must be a number from 1 to 65536"},
 		{"[pool]\nmax_sandboxes = -1\n", "must be a number"},
 		{"[pool]\nmax_sandboxes = 99999999999999999999\n", "must be a number"},

@@ -228,6 +228,17 @@ static void test_sandbox(void)
 	is_int(a.status, 503, "also to SDKs");
 	answer_free(&a);
 	rig.paused = false;
+	rig.broken = true;
+	a = post("/exec", "{\"cmd\":\"true\"}");
+	is_int(a.status, 503, "a sandbox whose channel broke cannot be used");
+	has_str(a.body, "is ending", "and is said to be ending");
+	ok(!strstr(a.body, "resume"), "not to be one that might be resumed");
+	answer_free(&a);
+	a = post("/process.Process/List", "{}");
+	is_int(a.status, 503, "SDKs are told the same");
+	has_str(a.body, "is ending", "in the same words");
+	answer_free(&a);
+	rig.broken = false;
 	a = call("GET", "/exec", "", "");
 	is_int(a.status, 405, "a method that is none of its");
 	answer_free(&a);

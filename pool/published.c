@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Templates that keys have published.
+ *
+ * STATE/published/NAME:TAG.json says whose a template of the store is, and which version of it: so who published
+ * it can remove it, and nobody else's goes where an operator has put another in its place. What a key has there,
+ * and as snapshots, is bounded together (max_snapshots). Once a template has gone, what it alone needed goes
+ * from the store some minutes later, by `parbake gc`, in a process of its own.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/str.h"
+#include "pool/config.h"
+#include "pool/pool.h"
+#include "pool/pool_private.h"
+#include "pool/published_private.h"
+#include "pool/transition_private.h"
+#include "pool/version_private.h"
+#include "store/store.h"
+
+/* gc keeps what is younger than ten minutes, as a bake may be about to name it */
+#define GC_AFTER_NS (11 * 60 * 1000000000LL)
+
+/* "NAME:TAG.json" of a valid reference; NULL: it is none. Caller frees. */
+static char *file_name(const char *ref)
+{
+	const char *colon = strchr(ref, ':');
+	cleanup_free char *name = str_printf("%.*s", (int)strcspn(ref, ":"), ref);
+	const char *tag = colon ? colon + 1 : "latest";
+
+	if (!store_name_valid(name) || !store_tag_valid(tag))
+		return NULL;
+	return str_printf("%s:%s.json", name, tag);
+}
+
+static char *note_path(const struct pool *p, const char *ref)
+{
+	cleanup_free char *name = file_name(ref);
+
+	return name ? str_printf("%s/published/%s", p->state, name) : NULL;
+}
+
+/* The text of a field; "" where there is none. */
+static const char *text_of(const json_t *note, const char *field)
+{
+	const char *text = json_string_value(json_object_get(note, field));
+
+	return text ? text : "";
+}
+
+void pool_published_note(struct pool *p, const char *ref, const char *key)
+{
+	cleanup_free char *dir = str_printf("%s/published", p->state);
+	cleanup_free char *name = file_name(ref), *text = NULL;
+	cleanup_json json_t *note = NULL;
+	struct pool_tag tag;
+	struct err err = {0};
+	int r = name ? pool_version_resolve(p, ref, &tag, &err) : -EINVAL;
+
+	if (r == 0) {
+		note = json_pack("{s:s, s:s}", "key", key, "digest", tag.version->digest);
+		text = json_text(note);
+		r = file_publish(dir, name, text, strlen(text), 0600, &err);
+	}
+	if (r < 0)
+		log_warn("template %s: whose it is cannot be noted: %s", ref, err.text);
+}
+
+unsigned pool_published_count(struct pool *p, const char *key)
+{
+	cleanup_free char *path = str_printf("%s/published", p->state);
+	cleanup_json json_t *snapshots = pool_snapshots(p);
+	cleanup_dir DIR *dir = opendir(path);
+	struct dirent *e;
+	unsigned n = 0;
+
+	for (size_t i = 0; i < json_array_size(snapshots); i++)
+		n += !strcmp(text_of(json_array_get(snapshots, i), "key"), key);
+	while (dir && (e = readdir(dir))) {
+		cleanup_json json_t *note = NULL;
+
+		if (e->d_name[0] != '.' &&
+			json_read_file(dirfd(dir), e->d_name, &note, NULL) == 0)
+			n += !strcmp(text_of(note, "key"), key);
+	}
+	/* and those on their way */
+	for (const struct pool_transition *c = p->changes; c; c = c->next)
+		n += c->id[0] && c->record && !strcmp(text_of(c->record, "key"), key);
+	return n;
+}
+
+static int template_remove(struct pool *p, const char *ref, const char *key, struct err *err)
+{
+	cleanup_free char *path = note_path(p, ref);
+	cleanup_json json_t *note = NULL;
+	struct pool_tag tag;
+	int r = path ? pool_version_resolve(p, ref, &tag, NULL) : -ENOENT;
+
+	if (r < 0)
+		return err_set(err, ENOENT, "template \"%.64s\" doesn't exist", ref);
+	r = json_read_file(AT_FDCWD, path, &note, NULL);
+	if (r < 0 || strcmp(text_of(note, "digest"), tag.version->digest))
+		return err_set(err, EPERM,
+			"template \"%.64s\" is in the host's store: `parbake rm` removes it there",
+			ref);
+	if (*key && strcmp(text_of(note, "key"), key))
+		return err_set(err, EPERM, "template \"%.64s\" was published by another key", ref);
+	for (size_t i = 0; i < p->config->n_templates; i++) {
+		const struct config_template *t = &p->config->templates[i];
+
+		if (!strcmp(t->name, tag.name) && !strcmp(t->tag[0] ? t->tag : "latest", tag.tag))
+			return err_set(err, EPERM, "template \"%.64s\" is one of the configuration's",
+				ref);
+	}
+	r = store_remove(p->store, ref, err);
+	if (r < 0)
+		return r;
+	if (unlink(path) < 0 && errno != ENOENT)
+		log_warn("removing %s: %s", path, strerrordesc_np(errno));
+	p->gc_at = clock_now_ns() + GC_AFTER_NS;
+	return pool_store_refresh(p, err);
+}
+
+void pool_template_remove(
+	struct pool *p, const char *ref, const char *key, pool_fn *fn, void *user)
+{
+	struct err err;
+	int r = template_remove(p, ref, key, &err);
+
+	pool_fail_later(p, fn, user, r, &err);
+}
+
+/* ---- what nothing needs any more ---------------------------------------------------------------- */
+
+static void gc_ended(void *user, int error, const char *text)
+{
+	struct pool *p = user;
+
+	p->gc = NULL;
+	if (error)
+		log_warn("gc of the store: %s", text);
+}
+
+void pool_published_collect(struct pool *p)
+{
+	struct err err;
+
+	if (!p->gc_at || p->gc || clock_now_ns() < p->gc_at)
+		return;
+	p->gc_at = 0;
+	if (pool_publish_gc(p, gc_ended, p, &p->gc, &err) < 0)
+		log_warn("gc of the store: %s", err.text);
+}
