@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # The KVM rig: a KVM host on a machine that has no KVM. QEMU emulates (TCG) an AMD machine with
 # nested virtualisation, which runs Debian's cloud kernel with kvm-amd; in it, parbake bakes and
-# restores the small template with accel=kvm and userfaultfd (tests/kvm/rig-init). What it needs
-# comes in one initramfs made of this host's own files.
+# restores the small template with accel=kvm and userfaultfd, with each of its monitors, and says how many times as
+# long the others take as parbake-vmm does (tests/kvm/rig-init). What it needs comes in one initramfs made of this
+# host's own files.
 . "$(dirname "$0")/../e2e/lib.sh"
 
 work=$scratch/rig
@@ -55,23 +56,25 @@ for f in bios-microvm.bin qboot.rom linuxboot_dma.bin pvh.bin; do
 done
 install -D "$parbake" "$work/parbake/parbake"
 mkdir -p "$work/parbake/build"
-cp "$top"/build/libparbake-uffd.so "$top"/build/initramfs.cpio "$work/parbake/build/"
+cp "$top"/build/libparbake-uffd.so "$top"/build/initramfs.cpio "$top"/build/parbake-vmm "$work/parbake/build/"
 if [ -e "$top/build/parbake-qemu" ]; then # then it is the one that is preferred
 	cp -L "$top/build/parbake-qemu" "$work/parbake/build/parbake-qemu"
 	cp -L "$(dirname "$(readlink -f "$top/build/parbake-qemu")")/qboot.rom" "$work/parbake/build/"
 fi
 cp -L "$top/build/vmlinux" "$work/parbake/build/vmlinux"
 cp -r "$recipes" "$work/parbake/recipes"
+printf '[template]\nname = many\nfrom = tiny\n[machine]\nvcpus = 4\n' >"$work/parbake/recipes/many.ini"
 # the source stage alone: the disk is made anew there, and must come out the same
-mkdir -p -m 700 "$work/home/cache/stages"
+mkdir -p -m 700 "$work/home/cache/stages" "$work/home/cache/verified"
 source=$("$parbake" inspect tiny --config | python3 -c 'import json,sys; print(json.load(sys.stdin)["extra"]["source_key"][7:])')
 cp "$PARBAKE_HOME/cache/stages/source-$source".* "$work/home/cache/stages/"
+cp "$PARBAKE_HOME/cache/verified/stages-source-$source".* "$work/home/cache/verified/"
 "$parbake" inspect tiny --config | python3 -c 'import json,sys; print(json.load(sys.stdin)["disk_raw_digest"])' \
 	>"$work/parbake/disk-digest"
 cp "$kernel"/*.ko "$work/modules/"
 cp /bin/busybox "$work/bin/busybox"
 for tool in sh mount insmod mknod cat ls grep sed awk sleep kill poweroff mkdir head tail cut date env \
-	sort uniq wc tr timeout seq test ps id dmesg cmp xargs; do ln -sf busybox "$work/bin/$tool"; done
+	sort uniq wc tr timeout seq test ps id dmesg cmp xargs cp; do ln -sf busybox "$work/bin/$tool"; done
 cp "$top/tests/kvm/rig-init" "$work/init"
 chmod +x "$work/init"
 (cd "$work" && find . | cpio -o -H newc --quiet >"$scratch/rig.cpio")
@@ -79,7 +82,7 @@ chmod +x "$work/init"
 # start: the emulated host, to its end. 1: it stood still
 start() {
 	local size was=-1 still=0
-	timeout 1000 qemu-system-x86_64 -M q35,sata=off,smbus=off -accel tcg,thread=multi -cpu max -smp 2 -m 4096 \
+	timeout 2400 qemu-system-x86_64 -M q35,sata=off,smbus=off -accel tcg,thread=multi -cpu max -smp 2 -m 4096 \
 		-nodefaults -no-user-config -display none -no-reboot -kernel "$kernel/vmlinuz" \
 		-initrd "$scratch/rig.cpio" -append "console=ttyS0 quiet panic=-1 nokaslr mitigations=off" \
 		-serial stdio -monitor none </dev/null >"$scratch/rig.log" 2>&1 &
