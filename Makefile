@@ -81,6 +81,7 @@ help:
 	@echo '  make demo        setup, build, bake base and code-interpreter, make sandboxes, print p50/p99'
 	@echo '  make check       setup, build, all tests; ends with "N passed, N failed, N skipped"'
 	@echo '  make check-unit  the unit tests, fuzz corpora and source rules alone'
+	@echo '  make check-sdk   the SDKs as they are published, fetched by pip and npm, against a pool'
 	@echo '  make check-kvm   the KVM rig: an emulated KVM host restores with accel=kvm'
 	@echo '  make soak        the tests of the pool at length: 1,000 cycles, 100 kill -9 of the daemon (an hour)'
 	@echo '  make bench-pool  measure a running pool, and 100 idle spares of base'
@@ -209,7 +210,7 @@ $(B)/fuzz/fuzz_client: tests/fuzz/fuzz_client.c tests/fuzz/replay.c $(CLIENT_OBJ
 .PHONY: tests
 tests: all $(PEERS) $(GATE) $(UNIT_BIN) $(FUZZ_BIN) $(DRIVE_BIN)
 
-.PHONY: check check-unit check-kvm check-cli check-e2e soak
+.PHONY: check check-unit check-kvm check-cli check-e2e check-sdk soak
 check: setup
 	@$(MAKE) --no-print-directory tests
 	@$(MAKE) --no-print-directory kernel monitor
@@ -223,6 +224,9 @@ check-kvm: all kernel monitor
 
 check-cli: all kernel
 	@bash tests/run.sh cli
+
+check-sdk: all kernel monitor
+	@bash tests/run.sh sdk
 
 check-e2e: all kernel $(DRIVE_BIN)
 	@bash tests/run.sh e2e

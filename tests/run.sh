@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the tests and adds up their TAP: `run.sh [unit|fuzz|rules|cli|e2e|kvm|soak …]`; without words all but soak.
+# Runs the tests and adds up their TAP: `run.sh [unit|fuzz|rules|cli|e2e|sdk|kvm|soak …]`; without words all but soak.
 # The last line is "N passed, N failed, N skipped". A program that prints no plan, another number of
 # results than its plan, or exits with a status but no failed test, counts as one failure. With
 # PARBAKE_NO_SKIP=1 a skip is a failure. Each test has a time limit; its output lies in
@@ -82,13 +82,14 @@ tier_scripts() { # LIMIT DIR
 tier_cli() { tier_scripts 600 cli; }
 tier_e2e() { tier_scripts 1500 e2e; }
 tier_kvm() { tier_scripts 2700 kvm; }
+tier_sdk() { run 1200 sdk bash tests/sdk/run.sh; }
 tier_soak() { tier_scripts 7200 soak; }
 
-[ $# -gt 0 ] || set -- rules unit fuzz cli e2e kvm
+[ $# -gt 0 ] || set -- rules unit fuzz cli e2e sdk kvm
 for tier; do
 	case $tier in
 	unit) tier_unit ;;
-	fuzz | rules | cli | e2e | kvm | soak) "tier_$tier" ;;
+	fuzz | rules | cli | e2e | sdk | kvm | soak) "tier_$tier" ;;
 	*)
 		echo "run.sh: there is no tier \"$tier\"" >&2
 		exit 2

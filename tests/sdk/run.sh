@@ -1,0 +1,94 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The SDKs as they are published, pinned, against a pool: E2B's Python package, sync and async, and its JavaScript
+# package, each in the oldest edition that is supported and in a new one. They are fetched as pip and npm are set up,
+# once, into build/sdk.
+. "$(dirname "$0")/../e2e/lib.sh"
+
+python_versions='2.45.1 2.63.0'
+js_versions='2.45.0 2.51.0'
+cache=$top/build/sdk
+mkdir -p "$cache"
+
+# python VERSION: a directory with that package
+python() {
+	local dir=$cache/python-$1
+	[ -e "$dir/ready" ] || { rm -rf "$dir" && python3 -m venv "$dir" &&
+		"$dir/bin/pip" install -q --disable-pip-version-check "e2b==$1" && touch "$dir/ready"; } >"$scratch/fetch" 2>&1
+}
+# js VERSION: the same; node too, where the host's is too old for it
+js() {
+	local dir=$cache/js-$1
+	[ -e "$dir/ready" ] || { rm -rf "$dir" && mkdir -p "$dir" &&
+		(cd "$dir" && npm init -y && npm install --no-audit --no-fund "e2b@$1" $node_too) && touch "$dir/ready"; } >"$scratch/fetch" 2>&1
+}
+node_too=
+node --version 2>/dev/null | grep -Eq '^v(20\.(1[89]|[2-9][0-9])|2[2-9]|[3-9][0-9])\.?' || node_too=node@22
+
+bake base
+own_run
+port=$(python3 -c 'import socket
+with socket.socket() as s:
+    s.bind(("127.0.0.1", 0))
+    print(s.getsockname()[1])')
+"$parbake" pool key tests >"$scratch/key"
+cat >"$scratch/conf" <<END
+[pool]
+socket = $scratch/sock
+state = $scratch/state
+listen = 127.0.0.1:$port
+domain = boxes.example.org
+[template base]
+spares = 2
+shells = 1
+$(sed -n '/^\[key/,$p' "$scratch/key")
+END
+"$parbake" pool serve --config "$scratch/conf" 2>"$scratch/log" &
+daemon=$!
+trap '{ PARBAKE_API=unix:$scratch/sock "$parbake" kill --all; kill $daemon; wait $daemon; } >/dev/null 2>&1; rm -rf "$scratch"' EXIT
+key=$(grep -o 'e2b_[0-9a-f]*' "$scratch/key")
+export E2B_API_URL=http://127.0.0.1:$port E2B_SANDBOX_URL=http://127.0.0.1:$port E2B_DOMAIN=boxes.example.org
+export E2B_API_KEY=$key E2B_HTTP_VERSION=1.1
+answers() { curl -sf --unix-socket "$scratch/sock" http://localhost/readyz; }
+ok "a pool is ready" await 120 answers
+
+# methods NAME COMMAND…: its results go to files of that name
+methods() {
+	local name=$1
+	shift
+	timeout 220 "$@" >"$scratch/$name.tap" 2>"$scratch/$name.err" </dev/null
+	echo $? >"$scratch/$name.status"
+}
+# judge NAME: one check for all of its methods, with those that failed
+judge() {
+	local count status
+	count=$(grep -c '^ok' "$scratch/$1.tap")
+	status=$(cat "$scratch/$1.status")
+	is "$([ "$count" -gt 40 ] && echo "$status")" 0 "$1: each of $count methods"
+	grep -A8 '^not ok' "$scratch/$1.tap" | sed 's/^/# /'
+	[ "$status" = 0 ] || tail -n 5 "$scratch/$1.err" | sed 's/^/# /'
+}
+names='' running=''
+for version in $python_versions; do
+	ok "e2b $version of Python's registry" python "$version"
+	[ -e "$cache/python-$version/ready" ] || { sed 's/^/# /' "$scratch/fetch" && continue; }
+	for kind in sync async; do
+		methods "python-$version-$kind" "$cache/python-$version/bin/python" "$top/tests/sdk/methods.py" $kind &
+		running="$running $!"
+		names="$names python-$version-$kind"
+	done
+done
+for version in $js_versions; do
+	ok "e2b $version of JavaScript's registry" js "$version"
+	[ -e "$cache/js-$version/ready" ] || { sed 's/^/# /' "$scratch/fetch" && continue; }
+	cp "$top/tests/sdk/methods.mjs" "$cache/js-$version/"
+	methods "js-$version" env PATH="$cache/js-$version/node_modules/.bin:$PATH" node "$cache/js-$version/methods.mjs" &
+	running="$running $!"
+	names="$names js-$version"
+done
+# shellcheck disable=SC2086 # a list of words
+wait $running
+for name in $names; do
+	judge "$name"
+done
+finish
