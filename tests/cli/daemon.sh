@@ -75,9 +75,10 @@ is "$(status "$socket" POST /healthz)" 405 "what can only be read"
 is "$(status "$socket" GET /no/such)" 404 "what is not there"
 is "$(cat "$scratch/body")" '{"code":404,"message":"there is no GET /no/such"}' "as the API has errors"
 is "$(status "$socket" GET /sandboxes/abc/files)" 404 "a sandbox that is not there"
-is "$(status -H 'Host: 49983-abc.parbake.localhost' "$socket" GET /health)" 404 "by its host name"
-like "$(cat "$scratch/body")" "there is no sandbox abc" "says which"
-is "$(status -H 'E2b-Sandbox-Id: ../../x' "$socket" GET /health)" 404 "a name that is none, by a header"
+is "$(status -H 'Host: 49983-abc.parbake.localhost' "$socket" GET /health)" 502 \
+	"a sandbox that is not there is a bad gateway at its host name, as SDKs expect"
+is "$(cat "$scratch/body")" '{"code":502,"message":"The sandbox was not found","sandboxId":"abc"}' "in the words that they look for"
+is "$(status -H 'E2b-Sandbox-Id: ../../x' "$socket" GET /health)" 502 "and so is a name that is none, by a header"
 ok "status" "$parbake" pool status
 not_ok "a second daemon on the same state" timeout 20 "$parbake" pool serve
 like "$(cat "$scratch/err")" "state|daemon" "says why"

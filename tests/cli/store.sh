@@ -48,6 +48,9 @@ not_ok "a config with an escape sequence is refused" "$parbake" inspect foreign 
 like "$(cat "$scratch/err")" 'description.*control characters' "and why"
 is "$(tr -d '\n\t -~' <"$scratch/err" | wc -c)" 0 "none of it reaches the terminal"
 
+not_ok "verify refuses what run refuses" "$parbake" verify foreign --store "$store"
+
+make_store "one of another tool" >/dev/null
 mv "$store" "$scratch/"$'st\xffre'
 ok "verify --json where a name is not UTF-8" "$parbake" verify foreign --json --store "$scratch/"$'st\xffre'
 like "$(cat "$scratch/out")" '"ok":true' "says so in JSON"
