@@ -86,8 +86,18 @@ static void job_detach(struct pool_handout *j)
 	j->pool->job_ended = clock_now_ns();
 }
 
+/* A machine that is being ended under a sandbox's name. */
+struct try_ending {
+	struct pool_handout
+		*j; /* ends when the machine is gone; NULL: somebody else has ended it */
+	void (*gone)(void *user, int error, const char *text); /* who did, and is told; or NULL */
+	void *user;
+};
+
 static void job_free(struct pool_handout *j)
 {
+	if (j->ending)
+		j->ending->j = NULL;
 	free(j->capture);
 	free(j->text);
 	free(j);
@@ -114,14 +124,48 @@ static void job_end(struct pool_handout *j, int error, const char *text, const j
 	pool_stock_refill(p);
 }
 
-/* @error with what was tried last. What had taken the machine is gone by then. */
+static void try_gone(void *user, int error, const char *text)
+{
+	struct try_ending *e = user;
+	struct pool_handout *j = e->j;
+
+	if (e->gone)
+		e->gone(e->user, error, text);
+	free(e);
+	if (j) {
+		cleanup_free char *why = steal_ptr(&j->text);
+
+		j->ending = NULL;
+		job_end(j, j->error, why, NULL);
+	}
+}
+
+/*
+ * It has failed with @error. A sandbox that is to rest again can be resumed again as soon as that is told, under the
+ * same name, so then its machine is gone; who was to be made has a name that nobody else gets.
+ */
 static void job_fail(struct pool_handout *j, int error, const char *text)
 {
 	struct pool_machine *m = machine_take(j);
 
-	if (m)
-		pool_machine_end(m, NULL, NULL);
-	job_end(j, error, text, NULL);
+	if (!m || !j->sb->listed) {
+		if (m)
+			pool_machine_end(m, NULL, NULL);
+		job_end(j, error, text, NULL);
+		return;
+	}
+	loop_timer_cancel(j->deadline_timer);
+	j->deadline_timer = NULL;
+	if (j->text != text) {
+		free(j->text);
+		j->text = str_dup(text);
+	}
+	j->error = error;
+	j->ending = malloc(sizeof(*j->ending));
+	if (!j->ending)
+		abort();
+	*j->ending = (struct try_ending){.j = j};
+	pool_machine_end(m, try_gone, j->ending);
 }
 
 void pool_handout_cancel(struct pool_handout *j)
@@ -162,6 +206,9 @@ void pool_handout_abort(struct pool_handout *j, int error, const char *text,
 	pool_later(j->pool, j->fn, j->user, error, text);
 	if (m) {
 		pool_machine_end(m, gone, user);
+	} else if (j->ending) {
+		j->ending->gone = gone;
+		j->ending->user = user;
 	} else {
 		g = malloc(sizeof(*g));
 		if (!g)
@@ -198,13 +245,11 @@ static void slot_passed(void *user)
 
 static void try_failed(struct pool_handout *j, int error, const char *text)
 {
-	struct pool_machine *m = machine_take(j);
 	bool was_fresh = !strcmp(j->sb->notes.mode, "cold") || j->capture;
+	struct pool_machine *m;
 
 	loop_timer_cancel(j->try_timer);
 	j->try_timer = NULL;
-	if (m)
-		pool_machine_end(m, NULL, NULL);
 	free(j->text);
 	j->text = str_dup(text);
 	j->error = error ? error : EIO;
@@ -216,11 +261,14 @@ static void try_failed(struct pool_handout *j, int error, const char *text)
 			text);
 	/* what is restored under its own name is tried once: whoever asked may ask again */
 	if (j->capture || (was_fresh && j->tries >= WAITING_TRIES + FRESH_TRIES - 1)) {
-		cleanup_free char *why = steal_ptr(&j->text);
+		cleanup_free char *why = str_dup(j->text);
 
-		job_end(j, j->error, why, NULL);
+		job_fail(j, j->error, why);
 		return;
 	}
+	m = machine_take(j);
+	if (m)
+		pool_machine_end(m, NULL, NULL);
 	if (was_fresh && j->tries < WAITING_TRIES)
 		j->tries = WAITING_TRIES;
 	job_try(j);

@@ -11,6 +11,7 @@
 #include "pool/pool.h"
 
 struct loop_timer;
+struct try_ending;
 struct pool_machine;
 struct pool_transition;
 
@@ -33,6 +34,7 @@ struct pool_handout {
 	char *text; /* why the last try failed */
 	int error;
 	struct loop_timer *deadline_timer, *slot_timer, *try_timer;
+	struct try_ending *ending; /* it has failed, and its machine is not gone yet; or NULL */
 	/* Its end. 0: the sandbox runs; else it has no machine, and is the callee's to keep or remove. The
 	 * job is freed after it. @reply: of the hand-out, NULL where it failed. */
 	void (*done)(struct pool_handout *j, int error, const char *text, const json_t *reply);

@@ -54,7 +54,7 @@ is "$(status -H "X-API-Key: $one" "$socket" GET "/sandboxes/$id")" 200 "its key 
 # shellcheck disable=SC2154
 is "$(status -H "X-API-Key: $two" "$socket" GET "/sandboxes/$id")" 404 "another does not"
 is "$(status -H "X-API-Key: $two" "$socket" DELETE "/sandboxes/$id")" 404 "nor may it end it"
-is "$(status -H "X-API-Key: $two" -H "E2b-Sandbox-Id: $id" "$socket" GET /health)" 404 "nor use it"
+is "$(status -H "X-API-Key: $two" -H "E2b-Sandbox-Id: $id" "$socket" GET /health)" 502 "nor use it"
 is "$(status "$socket" GET "/sandboxes/$id")" 200 "this user sees all"
 
 # how it is addressed
