@@ -86,7 +86,7 @@ help:
 	@echo '  make soak        the tests of the pool at length: 1,000 cycles, 100 kill -9 of the daemon (an hour)'
 	@echo '  make bench-pool  measure a running pool, and 100 idle spares of base'
 	@echo '  make bench-gate  how often the gate on latencies is right, by simulation'
-	@echo '  make bench       measure all of it, into bench.html and bench.json (10 minutes)'
+	@echo '  make bench       measure creates and what they are made of, into bench.html and bench.json'
 	@echo '  make install     into DESTDIR and PREFIX ($(PREFIX))'
 	@echo '  make asan tsan   the unit tests under AddressSanitizer+UBSan, ThreadSanitizer'
 	@echo '  make lint        clang-tidy and clang-format over the sources'

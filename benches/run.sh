@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# `make bench`: everything there is to measure, in about eight minutes, into bench.json and bench.html.
+# `make bench`: everything that it takes one host to measure, into bench.json and bench.html.
 #
 #   benches/run.sh [OUT_DIR]     N=100 samples a series; AGAINST="a.json b.json" earlier documents to compare with
 #

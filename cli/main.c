@@ -153,7 +153,7 @@ static const struct command {
 		"PATH,\n"
 		"                     -- OPTIONS of ab\n"
 		"  report DOC…        several documents as one\n"
-		"  each but compare:  --json (everything, raw samples too), --save DOC.json, "
+		"  what measures:     --json (everything, raw samples too), --save DOC.json, "
 		"--report PAGE.html,\n"
 		"                     --against OLD.json (repeat), --store DIR\n"},
 	{"pool", cmd_pool, "serve [--config FILE] | check [FILE] | key NAME | status [--json]",
