@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The order of things. Everything costly lies between two short ends: at the beginning the plan
- * is made and compared with what the tag names (a bake of an unchanged recipe ends there), at the
- * end manifest and tag are written. What is made between is reachable by nobody else: cached
- * stages are files of their own keys, blobs without a manifest go at the next gc, the machine
- * dies with us, its disk and memory have no names.
+ * The order of a bake. Everything costly lies between two short ends. At the beginning the plan is
+ * made and compared with the snapshot that the tag names (a bake of an unchanged recipe ends
+ * there). At the end manifest and tag are written. Nobody else can reach what is made in between:
+ * cached stages are files under their own keys, blobs without a manifest are removed by the next
+ * gc, the machine dies with this process, and its disk and memory have no names.
  */
 #include "bake/bake.h"
 

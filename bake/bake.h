@@ -13,10 +13,10 @@
 #include "vmm/monitor.h"
 
 /*
- * A bake from beginning to end: recipe → source → root disk → booted, installed, warmed →
- * captured → tried → published. Nothing has a name in the store before all of it is done, so a
- * bake that fails or is killed leaves the version before as it was. One bake of a recipe at a
- * time on a host; another waits.
+ * Bakes. A bake from beginning to end: recipe → source → root disk → booted, installed, warmed →
+ * captured → tried → published. Nothing has a name in the store before all of it is done, so a bake
+ * that fails or is killed leaves the earlier version as it was. A host bakes a recipe once at a
+ * time; another bake of it waits.
  */
 struct bake_options {
 	const char *tag; /* NULL: "latest" */
@@ -33,13 +33,17 @@ struct bake_result {
 	uint64_t boot_ms;
 };
 
-/* -EINVAL: opt->tag is none. Otherwise what failed, with what says so. */
+/*
+ * Bake @r into @s. -EINVAL: opt->tag is not a valid tag. Otherwise the errno of what failed; @err
+ * says what that was.
+ */
 int bake_run(struct store *s, const struct recipe *r, const struct bake_options *opt,
 	struct bake_result *ret, struct err *err);
 void bake_result_clear(struct bake_result *r);
 /*
- * Its first part alone: source and root disk, into the cache, where bake_run() finds them. It needs neither a guest
- * kernel nor a monitor. Of the options from and progress count.
+ * The first part of a bake alone: source and root disk, into the cache, where bake_run() finds
+ * them. It needs neither a guest kernel nor a monitor. Of @opt, only `from` and `progress` are
+ * used.
  */
 int bake_root(const struct recipe *r, const struct bake_options *opt, struct err *err);
 #define cleanup_bake_result cleanup_with(bake_result_clear)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a paused machine to blobs. Memory is read where it lies, in the memfd that the machine
+ * Capturing a paused machine as blobs. Memory is read where it lies, in the memfd that the machine
  * maps shared, so it and the device state are of one instant; the disk is the root disk, which
  * nothing changes, and a delta of what the bake wrote over it. The delta's image has holes where
- * nothing was written; which of its zeros were written stands in the config as ranges.
+ * nothing was written; the ranges in the config say what was written, zeros included.
  *
  * The compressed root disk depends on the root stage alone: its blob is remembered beside that
  * stage's result and not made again while the store has it.

@@ -9,7 +9,10 @@
 #include "store/snapshot.h"
 #include "store/store.h"
 
-/* What is being put away, and where it came from. All borrowed. */
+/*
+ * Capturing an oven's machine as a snapshot: what is captured, and what it was made from. All of it
+ * is borrowed.
+ */
 struct capture_spec {
 	struct store *store;
 	const struct recipe *recipe;
@@ -25,7 +28,7 @@ struct capture_spec {
 
 #define CAPTURE_LAYERS 7
 
-/* The snapshot as blobs in the store that nothing names yet. */
+/* The captured snapshot: blobs in the store that nothing names yet. */
 struct capture {
 	struct store_layer layers[CAPTURE_LAYERS];
 	unsigned n_layers;
@@ -40,7 +43,7 @@ struct capture {
  */
 int capture_machine(
 	struct oven *o, const struct capture_spec *spec, struct capture *ret, struct err *err);
-/* One more blob for it. */
+/* Add the working set to the capture, as one more blob. */
 int capture_add_wset(
 	struct capture *c, struct store *s, const struct snapshot_ranges *wset, struct err *err);
 void capture_clear(struct capture *c);

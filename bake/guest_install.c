@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Installing in the guest. The way out is an HTTP proxy on guest loopback (bake/proxy) that
+ * Installing in the guest. The guest's way out is an HTTP proxy on its loopback (egress/) that
  * connects only to hosts the recipe allows; pip's index hosts are allowed by themselves where the
  * recipe has pip requirements: the configured ones, or pip's own default, and the hosts that the
  * index's pages point to for files.
  *
- * What is lent for the time (index URL, perhaps with a password, and the CA bundle) is in the
- * environment of the steps and in one file on the guest's tmpfs, never on its disk. The file is
- * removed here, and the memory that held any of it is zeroed before the capture with all other
+ * What the guest is lent meanwhile (the index URL, perhaps with a password, and the CA bundle) is
+ * in the environment of the steps and in one file on the guest's tmpfs, never on its disk. The file
+ * is removed here, and the memory that held any of this is zeroed before the capture with all other
  * free memory.
  */
 #include "bake/guest_install.h"

@@ -8,16 +8,16 @@
 #include "common/str.h"
 
 /*
- * [install]: pip's requirements, then the numbered steps, parents' first. With [network] allow
- * or pip the guest has its HTTP proxy meanwhile, and the host's pip index and CA bundle; all of
- * that is gone when this returns 0. A step that fails is an error `FILE:LINE: [install] N: exit
- * status …` with the last lines of its output.
+ * Installing in the guest, by [install]: pip's requirements, then the numbered steps, parents'
+ * first. With [network] allow or pip the guest has its HTTP proxy meanwhile, and the host's pip
+ * index and CA bundle; all of that is gone when this returns 0. A step that fails is an error
+ * `FILE:LINE: [install] N: exit status …` with the last lines of its output.
  */
 int guest_install(struct oven *o, const struct recipe *r, struct err *err);
 
 /*
- * Environment of every step: [env], and what keeps tools from asking. NULL-terminated; the
- * strings are borrowed from @r, the array is the caller's to free.
+ * The environment of every step: [env], @more, and variables that keep tools from asking questions.
+ * NULL-terminated; the strings are borrowed from @r, the array is the caller's to free.
  */
 const char **guest_env(const struct recipe *r, const struct strings *more);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Booting the machine that is to be captured: what it needs is made here, without names, and goes
- * with it.
+ * Booting the machine that is to be captured. The files that the machine needs are made here, have
+ * no names, and are gone when the machine is.
  */
 #include "bake/oven.h"
 

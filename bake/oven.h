@@ -11,8 +11,8 @@
 #include "vmm/monitor.h"
 
 /*
- * The machine that a template is baked in: booted once over the root disk, its memory in a
- * memfd of ours, what it writes in an overlay of ours. It dies with the thread that booted it and
+ * The oven, the machine that a template is baked in: booted once over the root disk, its memory in
+ * a memfd of ours, what it writes in an overlay of ours. It dies with the thread that booted it and
  * leaves nothing.
  */
 struct oven {
@@ -48,10 +48,10 @@ void oven_clear(struct oven *o); /* harmless on OVEN_INIT */
 
 #define OVEN_HOSTNAME "parbake" /* while it is baked */
 
-/* A request without data, bounded by @ms. */
+/* Send a request without data to the agent, and wait for its reply at most @ms. */
 int oven_call(struct oven *o, enum proto_type type, const struct proto_out *body, int64_t ms,
 	struct err *err);
-/* Put the console's last words behind an error. */
+/* Put the newest lines of the console behind an error. */
 void oven_explain(struct oven *o, struct err *err);
 
 /*

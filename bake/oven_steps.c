@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Steps run in the oven: their output as progress, their end as success or an error that quotes
- * its last lines. No terminal, no stdin. The shell gives up at the first command that fails, in
- * pipes too where it is bash.
+ * Running steps in the oven. A step's output is shown as progress; its end is success, or an error
+ * that quotes its last lines. It has no terminal and no stdin. The guest's command interpreter
+ * stops at the first command that fails; bash does so within pipes, too.
  */
 #include <stdio.h>
 #include <string.h>

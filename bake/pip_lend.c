@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pip knows best what pip is configured with (files of the host, the user, the environment, in
- * its own order of precedence), so it is asked: `pip config list` prints `section.key='value'`
- * lines, those of the environment as `:env:.key`. Without pip on the host the environment alone
- * is read. find-links is not lent: it is mostly a directory of the host.
+ * pip knows best what pip is configured with (files of the host, the user, the environment, in its
+ * own order of precedence), so pip is asked: `pip config list` prints `section.key='value'` lines,
+ * those of the environment as `:env:.key`. Without pip on the host the environment alone is read.
+ * find-links is not lent: it is mostly a directory of the host.
  */
 #include "bake/pip_lend.h"
 

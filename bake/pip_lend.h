@@ -7,7 +7,7 @@
 #include "common/str.h"
 
 /*
- * What of the host's pip configuration the guest is lent while packages are installed: the
+ * The part of the host's pip configuration that the guest is lent while packages are installed: the
  * index, and the CA bundle that its certificate is checked with. It travels as environment
  * variables and one file on a tmpfs.
  */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Waiting for what a recipe starts. Most checks fail for a while and pass then; some can never pass, and it shows in
- * how they fail: a name that is not defined, a line that the shell cannot parse, a program that nothing installs. One
- * such failure may be chance (a file that is being written is being read), two of the same are not.
+ * Waiting until what a recipe starts is ready. Most checks fail for a while and then pass. Some can
+ * never pass, and the way in which they fail shows it: a name that is not defined, a line that the
+ * shell cannot parse, a program that nothing installs. One such failure may be chance (a file that
+ * is being written is being read), two of the same are not.
  */
 #include "bake/ready.h"
 

@@ -7,9 +7,10 @@
 #include "bake/oven.h"
 
 /*
- * Run the recipe's ready check until it passes, at most READY_MS. While it waits, what the check says is shown, each
- * time that it says something else. A check that fails twice in the same way, which waiting cannot mend, ends the wait
- * at once. The error has the last line of what the check said, whole.
+ * The ready check. ready_wait() runs the recipe's check until it passes, at most READY_MS. While it
+ * waits, what the check prints is shown whenever it has changed. A check that fails twice in the
+ * same way, which waiting cannot mend, ends the wait at once. The error has the last line of what
+ * the check said, whole.
  */
 #define READY_MS 300000
 int ready_wait(struct oven *o, const struct recipe *r, struct err *err);
@@ -18,11 +19,11 @@ int ready_wait(struct oven *o, const struct recipe *r, struct err *err);
 enum ready_verdict {
 	READY_YES,
 	READY_NOT_YET,
-	READY_NEVER, /* should it end so again: nothing that time brings makes it pass */
+	READY_NEVER, /* waiting cannot make it pass, where it ends so a second time */
 };
 /*
- * @service: the recipe starts something, which may make what the check looks for. *@ret_line (of the caller's, to be
- * freed): but for READY_YES, why, in one line.
+ * @service: the recipe starts something, which may make what the check looks for. *@ret_line
+ * (caller frees): why the check did not pass, in one line; not set for READY_YES.
  */
 enum ready_verdict ready_judge(const struct guest_result *res, bool service, char **ret_line);
 

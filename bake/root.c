@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Archive + [files] → ext4, nothing of it extracted onto the host. UUID and hash seed come from
- * the stage's key, times from SOURCE_DATE_EPOCH: the same inputs give the same bytes wherever and
- * whenever they are made.
+ * The root disk: an archive and [files] become an ext4 image, without extracting anything onto the
+ * host. UUID and hash seed come from the stage's key, times from SOURCE_DATE_EPOCH: the same inputs
+ * give the same bytes wherever and whenever they are made.
  *
- * What is mounted over in the guest is left out of the archive and made here, empty, so that
- * every root has its mount points whatever it was made from.
+ * Directories that the guest mounts something over are left out of the archive and made here,
+ * empty. So every root has its mount points, whatever it was made from.
  */
 #include "bake/root.h"
 

@@ -16,8 +16,9 @@ struct root_disk {
 };
 
 /*
- * Make it, or take it from the cache (unless @anew). @source_anew: do the stage before anew, too.
- * -ENOSPC says how large [machine] disk must be; -ESTALE: an input is not what the plan was made of.
+ * Make the root disk, or take it from the cache (unless @anew). @source_anew: do the source stage
+ * anew, too. -ENOSPC says how large [machine] disk must be; -ESTALE: an input is not what the plan
+ * was made of.
  */
 int root_get(const struct recipe *r, const struct plan *plan, int64_t epoch, bool source_anew,
 	bool anew, struct progress *progress, struct root_disk *ret, struct err *err);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The trial of a snapshot that is about to be published: it is restored as any
- * sandbox will be, must pass its own ready check, and what it touches on the way to
- * its first answer is its working set.
+ * The trial of a snapshot that is about to be published: it is restored as any sandbox will be,
+ * must pass its own ready check, and what it touches on the way to its first answer is its working
+ * set.
  *
- * Two restores. What the first makes its monitor translate is kept for all that follow; so it is
- * exercised a little. The second has those translations, as sandboxes will, and nothing premapped: what
- * it touches is recorded. (A restore that has to translate reads the guest's code as well.)
+ * There are two restores. What the monitor of the first one translates is kept for all later
+ * sandboxes, so the first one is made to run a little code. The second has those translations, as
+ * sandboxes will, and no premapped working set: the memory that it touches is recorded. (A restore
+ * that has to translate reads the guest's code as well.)
  */
 #include "bake/trial.h"
 

@@ -22,8 +22,9 @@ int trial_restore(struct store *s, const struct store_manifest *candidate,
 	struct snapshot_ranges *ret, struct err *err);
 
 /*
- * The first of the two alone: for a snapshot that was baked on another host, or whose translations are gone
- * from the cache. Where the monitor keeps no translations it succeeds without any.
+ * The first of the two restores alone: for a snapshot that was baked on another host, or whose
+ * translations are gone from the cache. Where the monitor keeps no translations it succeeds without
+ * any.
  */
 int trial_train(struct store *s, const struct store_manifest *m, struct err *err);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Warming and quieting. After quiesce nothing may go on between host and guest: the agent is
- * asked whether any stream is open, and the capture is refused where one is.
+ * Warming the guest, and making it still. After guest_quiesce() nothing may be under way between
+ * host and guest: the agent is asked whether any stream is open, and the capture is refused where
+ * one is.
  */
 #include "bake/warm.h"
 

@@ -7,11 +7,12 @@
 #include "common/err.h"
 
 /*
- * What is to be in memory: the interpreter where anything runs in it, [start] command as a
- * service that lives on, its ready check until it passes (bake/ready.h), and the [warm]
- * steps. Then quiesce: what the agent can collect, file systems synced, caches dropped as the
- * recipe says, free memory zeroed, file systems frozen (for at most WARM_FREEZE_MS; they thaw by
- * themselves after it, and in each clone).
+ * Warming: bringing into memory what a snapshot is to have there. That is the interpreter where
+ * anything runs in it, [start] command as a service that lives on, its ready check until it passes
+ * (bake/ready.h), and the [warm] steps. Then guest_quiesce() makes the guest still: garbage
+ * collected where the agent can, file systems synced, caches dropped as the recipe says, free
+ * memory zeroed, file systems frozen (for at most WARM_FREEZE_MS; they thaw by themselves after it,
+ * and in each clone).
  */
 #define WARM_FREEZE_MS 60000
 int guest_warm(struct oven *o, const struct recipe *r, struct err *err);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a file holds is told by a digest over its pages that are not zeros, each with its place, and its size: so
- * holes need not be read, and it is the same whether zeros are holes or not.
+ * Sealed files of the cache. A file's content is known by its size and a digest over the pages that
+ * are not zeros, each with its place. So holes need not be read, and the digest is the same whether
+ * zeros are holes or not.
  */
 #include "common/artifact.h"
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes as text: what is written is of the standard alphabet and padded, what is read may be of either. */
+/*
+ * Base 64: text that is written is of the standard alphabet and padded; text that is read may be of
+ * either alphabet.
+ */
 #include "common/base64.h"
 
 #include <errno.h>

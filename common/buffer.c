@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is consumed leaves a gap in front; it is closed when room is needed behind, before memory grows. */
+/*
+ * A queue of bytes. Consumed bytes leave a gap in front. The gap is closed when room is needed
+ * behind, before the memory grows.
+ */
 #include "common/buffer.h"
 
 #include <stdlib.h>

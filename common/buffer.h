@@ -8,8 +8,9 @@
 #include "common/cleanup.h"
 
 /*
- * Bytes in a queue: appended behind, consumed in front, at bytes[head … head + len). All zero is an empty
- * one. It has no bound of its own; whoever appends has. Functions abort where memory is out.
+ * A queue of bytes: appended behind, consumed in front, held at bytes[head … head + len). A struct
+ * of zeros is an empty queue. The queue has no bound of its own; whoever appends must have one.
+ * Functions abort where memory is out.
  */
 struct buffer {
 	uint8_t *bytes;

@@ -16,8 +16,9 @@ static inline int64_t clock_now_ns(void)
 }
 
 /*
- * Now on CLOCK_BOOTTIME, in nanoseconds: as CLOCK_MONOTONIC, but it goes on while the host sleeps. For what was promised
- * in time, leases above all; a deadline for work stands still with the work.
+ * Now on CLOCK_BOOTTIME, in nanoseconds: as CLOCK_MONOTONIC, but it goes on while the host sleeps.
+ * It is for times that were promised to somebody, leases above all. A deadline for work is on
+ * CLOCK_MONOTONIC: it stands still when the work does.
  */
 static inline int64_t clock_boot_ns(void)
 {
@@ -37,9 +38,9 @@ static inline int64_t clock_realtime_ns(void)
 }
 
 /*
- * A deadline is a CLOCK_MONOTONIC time in nanoseconds; CLOCK_NEVER does not
- * pass. clock_deadline() takes milliseconds from now; negative is never, and so is
- * what a clock cannot show (292 years).
+ * A deadline is a CLOCK_MONOTONIC time in nanoseconds; CLOCK_NEVER does not pass. clock_deadline()
+ * takes milliseconds from now; negative means never, and so does a time beyond what a clock can
+ * show (292 years).
  */
 #define CLOCK_NEVER INT64_MAX
 

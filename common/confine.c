@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a confined process gives up, and how. Each wall stands by itself: where a kernel lacks one,
- * the others hold.
+ * What a confined process gives up, and how. Each restriction stands by itself: where a kernel
+ * lacks one, the others hold.
  *
  *   user          its own, no groups, no capability, none to be had (no_new_privs)
  *   namespaces    a network without even a loopback that is up, shared by all that this process
@@ -9,12 +9,13 @@
  *   files         Landlock: nothing opens by name but what was listed, read-only
  *   calls         seccomp, confine_filter.c
  *
- * No PID namespace: its first process is not killed by its own abort() or kill(), and no parent is
- * seen from it, so a parent's death could be missed; the filter and the user do what it would do.
- * No mount namespace: Landlock does it in three system calls instead of a tree of mounts.
+ * There is no PID namespace. The first process of one is not killed by its own abort() or kill(),
+ * and does not see its parent, so the parent's death could be missed; the filter and the user do
+ * what a PID namespace would do. There is no mount namespace: Landlock does the same in three
+ * system calls instead of a tree of mounts.
  *
  * User and group are set by bare system calls: glibc's wrappers change all threads, and in a child
- * made by vfork(2) those are the parent's.
+ * made by vfork(2) those threads are the parent's.
  */
 #include "common/confine.h"
 

@@ -10,12 +10,14 @@
 #include "common/err.h"
 
 /*
- * A process that hostile bytes reach gives up what it does not need: its user, its capabilities,
- * the network, the file system, most of the kernel's calls. docs/security.md has the whole picture.
+ * Confinement: a process that hostile bytes reach gives up what it does not need: its user, its
+ * capabilities, the network, the file system, most of the kernel's calls. docs/security.md has the
+ * whole picture.
  *
  * As root a process becomes a user and group of its own, CONFINE_USERS + its process number: no two
  * live at the same time, nothing on the host belongs to them, and so they can neither signal nor
- * trace nor look into each other. Otherwise it keeps its user, and all the rest is done all the same.
+ * trace nor look into each other. Otherwise it keeps its user, and everything else is done all the
+ * same.
  */
 
 /* The first of 2^22 users (as many as there can be processes): a range that useradd, subuid(5) and
@@ -27,7 +29,7 @@
 
 /* Calls that are denied unless asked for. */
 enum confine_may {
-	CONFINE_MAY_EXEC = 1, /* execve(2): who is confined before it starts its program */
+	CONFINE_MAY_EXEC = 1, /* execve(2): to start the program after being confined */
 	CONFINE_MAY_ACCEPT = 2, /* accept4(2) from sockets it was given */
 	CONFINE_MAY_MEMFD = 4, /* memfd_create(2) */
 	CONFINE_MAY_UFFD = 8, /* userfaultfd(2) */
@@ -39,7 +41,7 @@ struct confine {
 	int files_fd;
 	/* confine_self() alone: die with this parent (PR_SET_PDEATHSIG SIGKILL); 0: no */
 	pid_t parent;
-	/* raise the score by which the kernel chooses whom to kill where memory is out */
+	/* let the kernel choose this process first where memory is out and one is to be killed */
 	bool killed_first;
 	struct {
 		int resource; /* RLIMIT_…; never raised above what the process has */
@@ -56,7 +58,7 @@ struct confine {
 /* Aborts past CONFINE_LIMITS_MAX (a bug). */
 void confine_limit(struct confine *c, int resource, rlim_t most);
 
-/* What this host lets us do; found out once, the first time. */
+/* What this host lets a process do; found out once, at the first call. */
 struct confine_host {
 	bool off; /* PARBAKE_CONFINE=off: nothing is done */
 	bool root; /* this process is root */
@@ -64,7 +66,7 @@ struct confine_host {
 	uid_t first; /* of them */
 	bool namespaces; /* an empty network namespace was made, and IPC namespaces can be */
 	int files; /* Landlock's version; 0: there is none */
-	char why[128]; /* the first of these that does not work: why */
+	char why[128]; /* why the first of these that does not work does not */
 };
 const struct confine_host *confine_host(void);
 
@@ -77,14 +79,14 @@ struct confine_path {
 int confine_files_new(const struct confine_path *paths, size_t n, struct err *err);
 
 /*
- * In this process, which has one thread: all of it, for good. On failure some of it may have
- * been done, and the process must end.
+ * Confine this process, which must have one thread, for good. On failure some of it may have been
+ * done, and the process must end.
  */
 int confine_self(const struct confine *c, struct err *err);
 
 /*
- * For proc.c: the same in two steps around what lies between them, in a child that shares memory with
- * its parent (system calls alone, on what confine_prepare() made ready). -1 and errno.
+ * For proc.c: the same in two steps, with other work between them, in a child that shares memory
+ * with its parent (system calls alone, on what confine_prepare() made ready). -1 and errno.
  */
 #define CONFINE_FILTER_MAX 512
 struct confine_ready {
@@ -102,9 +104,15 @@ struct confine_ready {
 	size_t n_self;
 };
 void confine_prepare(const struct confine *c, struct confine_ready *ret);
-/* Limits, namespaces, user. A signal for the parent's death is lost here: set it behind. */
+/*
+ * Give up limits, namespaces and user. A request for a signal at the parent's death is lost here:
+ * make it afterwards.
+ */
 int confine_become(const struct confine_ready *r);
-/* Capabilities, files, calls. Nothing is to come but the program. */
+/*
+ * Give up capabilities, files and system calls. Nothing may come after it but the start of the
+ * program.
+ */
 int confine_lock(struct confine_ready *r);
 
 #endif

@@ -2,20 +2,21 @@
 /*
  * The seccomp filter of a confined process.
  *
- * A list of what is denied, not of what is allowed: the program behind it may be any version of a
- * monitor with any version of its libraries, and one that is killed by a call nobody foresaw helps
- * nobody. What is denied are the calls that reach other processes, the network, names in the file
- * system, other namespaces, keys, clocks, and the kernel's larger and rarer parts; and all that are
- * newer than this list. They fail with EPERM (those that programs try and do without: ENOSYS). Of
- * calls that stay, some are narrowed: threads but no processes, signals to itself alone, no way to
- * outlive its parent, none to have the kernel send SIGIO (to whomever: fcntl(2), ioctl(2)), and none to type
- * into a terminal.
+ * It lists what is denied, not what is allowed. The program that it confines may be any version of
+ * a monitor with any version of its libraries, and a monitor that is killed by a call that nobody
+ * foresaw is of no use. Denied are the calls that reach other processes, the network, names in the
+ * file system, other namespaces, keys, clocks, and the kernel's larger and rarer parts; and all
+ * calls that are newer than this list. They fail with EPERM (or with ENOSYS, where programs try a
+ * call and can do without it). Some calls that are allowed are narrowed: the process may make
+ * threads but no processes, may send signals to itself alone, and may not outlive its parent, have
+ * the kernel send SIGIO to any process (fcntl(2), ioctl(2)), or type into a terminal.
  *
- * The kernel runs a new filter once for each call there is, to know which it allows whatever their
- * arguments; so the filter is a binary search over runs of numbers, not a list of comparisons, which
- * took longer than all the rest of confining.
+ * The kernel runs a new filter once for each system call that there is, to know which of them it
+ * allows whatever their arguments. So the filter is a binary search over runs of numbers, and not a
+ * list of comparisons: that took longer than all the rest of confining.
  *
- * With QEMU this stands in front of its own -sandbox, which denies execve behind its start.
+ * With QEMU this filter comes before QEMU's own -sandbox, which denies execve once QEMU has
+ * started.
  */
 #include <assert.h>
 #include <asm/sockios.h>

@@ -2,7 +2,7 @@
 #ifndef PARBAKE_COMMON_CONFINE_PRIVATE_H
 #define PARBAKE_COMMON_CONFINE_PRIVATE_H
 
-/* Between confine.c and confine_filter.c. */
+/* Confinement: what confine.c and confine_filter.c share. */
 
 #include "common/confine.h"
 

@@ -5,9 +5,9 @@
 #include <errno.h>
 
 /*
- * An error for a person. Slow paths take a last `struct err *`: it is set on
- * every failure and left alone on success; callers put their context in front.
- * The pointer may be NULL where nobody will read it. Not shared between threads.
+ * Errors, as a text for a person. Slow paths take a last `struct err *`: it is set on every failure
+ * and left alone on success; callers put their context in front. The pointer may be NULL where
+ * nobody will read it. Not shared between threads.
  */
 #define ERR_TEXT_MAX 2048
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One fault a process: parsed from the environment the first time any point is reached.
- * `fault_mode` is the fast way out for everybody else. Dying is _exit(137): no buffer is
- * flushed and no handler runs, so what is on disk is what a kill -9 leaves there.
+ * Fault points. A process has at most one fault, parsed from the environment the first time any
+ * point is reached. `fault_mode` makes the point cheap where there is none. Dying is _exit(137): no
+ * buffer is flushed and no handler runs, so what is on disk is what a kill -9 leaves there.
  */
 #include "common/fault.h"
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Publishing: a reader sees the old file or the new one, never a part. The file is
- * made in the directory of its final name, so naming it stays on one
- * file system; file and directory are synced around it, so the order holds
- * through a power cut.
+ * Files, and their publishing: a reader sees the old file or the new one, never a part of one. The
+ * file is made in the directory of its final name, so naming it stays on one file system; file and
+ * directory are synced around it, so the order holds through a power cut.
  */
 #include "common/file.h"
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The INI side of recipes and configurations, by inih.
+ * Reading INI files (recipes, configurations) by inih.
  *
- * inih reads through a stream reader of ours, which knows what inih does not tell: the number of
+ * inih reads through a stream reader of ours, which knows what inih does not report: the number of
  * the line and its text as written. Lines that carry a value on never reach inih, which would drop
  * those that look like comments and those that are blank: the reader keeps them, and inih sees an
- * empty line in their place. When the value is over, its lines are joined less the indent that they
+ * empty line in their place. When the value ends, its lines are joined without the indent that they
  * have in common, so that a shell loop, a here-document or Python code is what was written.
- * Everything else that inih would cut or misread without a word is refused before it sees the text
- * (long lines, NUL and control bytes) or switched off (comments inside a line: `a ; b` is shell).
+ * Everything else that inih would cut or misread without an error is refused before it sees the
+ * text (long lines, NUL and control bytes) or switched off (comments inside a line: `a ; b` is
+ * shell).
  */
 #include "common/inifile.h"
 

@@ -7,13 +7,13 @@
 #include "common/cleanup.h"
 #include "common/err.h"
 
-/* An INI file (a recipe, a configuration) as sections, keys and values, before any of them means
- * something. */
+/* INI files (recipes, configurations): read as sections, keys and values, whatever those mean. */
 struct inifile_entry {
 	char *section, *key;
-	/* Lines of a continued value are joined by '\n', less the blanks that all of them begin with;
-	 * blank ones, and those that begin with # or ; behind blanks, are lines as any other. Blank
-	 * lines at its end, and comments (# or ; in the first column), are none of it. */
+	/* Lines of a continued value are joined by '\n', less the blanks that all of them begin
+	 * with; blank ones, and those that begin with # or ; behind blanks, are lines as any
+	 * other. Blank lines at the end of a value, and comments (# or ; in the first column),
+	 * are not part of it. */
 	char *value;
 	unsigned line; /* of the key, from 1 */
 };
@@ -42,8 +42,8 @@ int inifile_read(const char *path, struct inifile *ret, struct err *err);
 void inifile_clear(struct inifile *ini);
 
 /*
- * What is wrong with it, for a person; each returns -EINVAL. A value: "FILE:LINE: [SECTION] KEY =
- * VALUE: " and the text, which says what to write instead.
+ * Say in @err what is wrong with an entry; each function returns -EINVAL. inifile_bad() is for a
+ * value: "FILE:LINE: [SECTION] KEY = VALUE: " and the text, which says what to write instead.
  */
 int inifile_bad(const struct inifile *ini, const struct inifile_entry *e, struct err *err,
 	const char *fmt, ...) __attribute__((format(printf, 4, 5)));

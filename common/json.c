@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jansson does the work; what is added is strictness (bounded, no duplicate
- * keys) and errors in the project's words.
+ * JSON. jansson does the work; this file adds strictness (bounded, no duplicate keys) and errors in
+ * the project's words.
  */
 #include "common/json.h"
 

@@ -89,7 +89,7 @@
 #define LIMIT_PAGER_REPLY_MS 60000 /* a pager that says nothing for so long is broken */
 
 /* the pool */
-#define LIMIT_KEEPER_RECORD (32 * KIB) /* of the daemon's notes that a keeper holds, as text */
+#define LIMIT_KEEPER_RECORD (32 * KIB) /* of the record that a keeper holds, as text */
 #define LIMIT_KEEPER_FILES                                                                         \
 	1024 /* descriptors of a keeper; and of all that are on their way (unix(7)) */
 #define LIMIT_PAUSE_TRIES 10 /* of a pause at a lease's end; then the sandbox is killed */
@@ -105,11 +105,11 @@
 #define LIMIT_POOL_METADATA 64 /* pairs of a sandbox's metadata, and of its env */
 #define LIMIT_POOL_ALLOW 64 /* hosts that a sandbox may reach */
 #define LIMIT_LEASE_MS 31536000000LL /* a year */
-#define LIMIT_KILL_MS 10000 /* a machine that is not gone by then after SIGKILL is told as such */
+#define LIMIT_KILL_MS 10000 /* after SIGKILL; a machine that is not gone by then is reported so */
 #define LIMIT_CAPTURE_MS 600000
 #define LIMIT_CAPTURE_HANG_MS 30000 /* beyond that: a keeper that hangs in the kernel is killed */
 #define LIMIT_CAPTURE_RANGES                                                                       \
-	400000 /* of memory in a capture: half of what LIMIT_JSON_BYTES holds */
+	400000 /* of memory in a checkpoint: half of what LIMIT_JSON_BYTES holds */
 #define LIMIT_DRAIN_MS 15000 /* that a daemon told to end waits for its open requests */
 #define LIMIT_HTTP_CONNECTIONS 4096 /* of them one in sixteen is kept for the unix socket */
 #define LIMIT_HTTP_SHARE 16 /* of them each address, user and key may have, while there are any */

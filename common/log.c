@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The log is standard error: what runs parbake (a terminal, CI, systemd) keeps
- * it. Text may come from a guest, so control characters never reach a terminal.
+ * The log is standard error: whatever runs parbake (a terminal, CI, systemd) keeps it. Text may
+ * come from a guest, so control characters never reach a terminal.
  */
 #include "common/log.h"
 

@@ -12,13 +12,13 @@ enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBU
 void log_set_level(enum log_level level);
 enum log_level log_get_level(void);
 
-/* Write one line; where the text has line ends, those behind the first begin with a tab, so that no text of
- * another's can be taken for a line of ours. Other control characters than tabs (C1 in UTF-8, too) are
- * shown as `?`. */
+/* Write one line; where the text has line ends, those behind the first begin with a tab, so that
+ * no text from elsewhere can be taken for a line of the log. Other control characters than tabs
+ * (C1 in UTF-8, too) are shown as `?`. */
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* @text for a line of the log where it is a stranger's: line ends and other control characters as \xNN, at most
- * LOG_QUOTED bytes of it. */
+/* Make @text, which comes from elsewhere, fit for a line of the log: line ends and other control
+ * characters as \xNN, at most LOG_QUOTED bytes of it. */
 #define LOG_QUOTED 256
 const char *log_quote(const char *text, char ret[static LOG_QUOTED]);
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * epoll, and two heaps of timers: from one it takes its patience; the other's, by a clock that goes on while the
- * host sleeps, has a timerfd, since waiting does not.
+ * The event loop: epoll, and two heaps of timers. The first heap, by CLOCK_MONOTONIC, sets how long
+ * epoll waits. The second is by CLOCK_BOOTTIME, which goes on while the host sleeps; the wait of
+ * epoll does not, so this heap has a timerfd.
  *
- * A round is: wait, call the watches whose events came, call the timers that were due when waiting
- * ended. Callbacks add and remove as they like, so what a round holds must outlive that: a removed
- * watch leaves epoll at once and is skipped from then on, but freed only when no round is under way;
- * due timers leave the heap for a list first, so one made meanwhile waits for the next round however
- * long ago its time was, and cancelling takes it from wherever it is.
+ * A round is: wait, call the watches whose events came, call the timers that were due when the wait
+ * ended. Callbacks may add and remove watches and timers, so what a round has collected must stay
+ * valid until its end. A removed watch leaves epoll at once and is skipped from then on, but is
+ * freed only when no round is under way. Due timers are moved from the heap to a list first. So a
+ * timer that a callback makes waits for the next round, however long ago its time was, and
+ * cancelling takes a timer from wherever it is.
  */
 #include "common/loop.h"
 

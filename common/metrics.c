@@ -2,8 +2,8 @@
 /*
  * Metrics: families in the order of their registration, each with its series in the order of their
  * first use, found by their labels' values. There are few series in a family (templates, keys,
- * states), so they are a list. Values of labels come from clients and files: their number is
- * bounded (what is beyond counts under "other"), and they are escaped as the format wants it
+ * states), so a list holds them. Values of labels come from clients and files: so their number is
+ * bounded (further ones count under "other"), and they are escaped as the format wants it
  * (backslash, quote, line end).
  *
  * Text exposition format 0.0.4: https://prometheus.io/docs/instrumenting/exposition_formats/.

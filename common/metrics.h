@@ -7,8 +7,8 @@
 #include "common/err.h"
 
 /*
- * Counters, gauges and histograms in Prometheus' text format (exposition format 0.0.4). One thread.
- * A family is registered once, by a constant name; series are found by their labels.
+ * Metrics: counters, gauges and histograms in Prometheus' text format (exposition format 0.0.4).
+ * One thread. A family is registered once, by a constant name; series are found by their labels.
  */
 struct metrics;
 struct metrics_family;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The optimal string alignment distance (Levenshtein's, with swaps of neighbours), three
- * rows at a time. Words are short names; anything longer than NEAREST_MAX is no typo.
+ * The nearest name, by the optimal string alignment distance (Levenshtein's, with swaps of
+ * neighbours), three rows at a time. Words are short names; anything longer than NEAREST_MAX is no
+ * typo.
  */
 #include "common/nearest.h"
 

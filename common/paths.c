@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where things lie. Each place is made on first use, mode 0700 and owned by
- * this user: what is in it (guest memory, sockets) is nobody else's to read.
+ * The directories that parbake uses. Each is made on first use, with mode 0700 and owned by this
+ * user: what is in it (guest memory, sockets) is for nobody else to read.
  */
 #include "common/paths.h"
 

@@ -5,8 +5,8 @@
 #include "common/err.h"
 
 /*
- * The three places (docs/files.md): store, cache, run. As root below /var and
- * /run, otherwise the XDG directories; PARBAKE_HOME moves all three under one
+ * The three directories that parbake uses, its places (docs/files.md): store, cache, run. As root
+ * below /var and /run, otherwise the XDG directories; PARBAKE_HOME moves all three under one
  * directory. Each is made 0700 when first asked for. Decided once a process.
  */
 enum paths_place { PATHS_STORE, PATHS_CACHE, PATHS_RUN };

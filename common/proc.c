@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Children are made with vfork semantics (CLONE_VM|CLONE_VFORK by vfork(2)): the
- * parent's page tables are not copied, so a daemon with much memory starts a
- * monitor as fast as a small program. What the child does before exec is therefore
- * limited to system calls on data prepared beforehand.
+ * Children are made with vfork semantics (CLONE_VM|CLONE_VFORK by vfork(2)): the parent's page
+ * tables are not copied, so a daemon with much memory starts a monitor as fast as a small program.
+ * What the child does before exec is therefore limited to system calls on data prepared beforehand.
  *
- * What a child gives up it gives up in an order. Descriptors first, while it may do anything; then
- * its user; then the wish to die with its parent, which a change of user clears; then the calls.
+ * A confined child gives things up in an order. First it arranges its descriptors, while it may
+ * still do anything. Then it changes its user. Then it asks to die with its parent, because a
+ * change of user clears that request. Last it gives up the system calls.
  *
- * Descriptors: the wanted ones are first lifted above every target number, then
- * put in place, then all others are closed; so no mapping can tread on another.
+ * Descriptors: the wanted ones are first lifted above every target number, then put in place, then
+ * all others are closed; so no mapping can tread on another.
  */
 #include "common/proc.h"
 

@@ -18,7 +18,8 @@ struct proc_spec {
 		*argv; /* NULL-terminated; argv[0] looked up in PATH unless it has a '/' */
 	const char *const *env; /* NULL-terminated "K=V"; NULL: the parent's */
 	/* descriptor `from` of this process becomes `to` there (to ≥ 0). 0, 1 and 2 are
-	 * /dev/null unless mapped (2 is inherited where keep_stderr). All else is closed. */
+	 * /dev/null unless mapped (2 is inherited where keep_stderr). All other descriptors are
+	 * closed. */
 	struct {
 		int from, to;
 	} fds[PROC_FDS_MAX];
@@ -27,8 +28,9 @@ struct proc_spec {
 	bool die_with_parent; /* PR_SET_PDEATHSIG SIGKILL (of the calling thread!) */
 	bool new_session;
 	const char *cwd;
-	/* what it gives up before its program starts (CONFINE_MAY_EXEC is needed); NULL: nothing. A
-	 * program that the user it becomes cannot reach by name is started by descriptor. */
+	/* what the child gives up before its program starts (CONFINE_MAY_EXEC is needed); NULL:
+	 * nothing. A program that the user it becomes cannot reach by name is started by
+	 * descriptor. */
 	const struct confine *confine;
 };
 
@@ -57,9 +59,9 @@ int proc_signal(const struct proc *p, int sig);
 /* Has it ended? Does not reap. */
 bool proc_ended(const struct proc *p);
 /*
- * Wait at most until @deadline (clock.h) and reap: *@ret_status as waitpid(2) gives it.
- * -ETIMEDOUT leaves it running. After success @p is PROC_INIT, and after -ECHILD too: it has ended, but
- * its status was not for us (SIGCHLD is ignored).
+ * Wait at most until @deadline (clock.h) and reap: *@ret_status as waitpid(2) gives it. -ETIMEDOUT
+ * leaves it running. After success @p is PROC_INIT. It is so after -ECHILD too: the child has
+ * ended, but the kernel kept no status (SIGCHLD is ignored).
  */
 int proc_wait(struct proc *p, long long deadline, int *ret_status);
 /* SIGKILL and reap, if there is one. */
@@ -67,9 +69,9 @@ void proc_kill(struct proc *p);
 #define cleanup_proc __attribute__((__cleanup__(proc_kill)))
 
 /*
- * Run to the end, its standard output (≤ @max bytes, else -EFBIG) into fresh memory;
- * a status other than 0 is an error that quotes the end of its standard error.
- * @spec's mapping of 1 and 2 is made here. Caller frees *@ret_out.
+ * Run to the end, its standard output (≤ @max bytes, else -EFBIG) into fresh memory; a status other
+ * than 0 is an error that quotes the end of its standard error. This function makes @spec's mapping
+ * of 1 and 2. Caller frees *@ret_out.
  */
 int proc_output(
 	const struct proc_spec *spec, int timeout_ms, size_t max, char **ret_out, struct err *err);

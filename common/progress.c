@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * On a terminal the line is redrawn at most ten times a second, by whoever
- * updates; nothing runs in the background, so a silent stage costs nothing and a
- * child's output never meets a half-drawn line for long.
+ * Progress. On a terminal the line is redrawn at most ten times a second, by the thread that
+ * updates it; nothing runs in the background, so a silent stage costs nothing and a child's output
+ * never meets a half-drawn line for long.
  */
 #include "common/progress.h"
 

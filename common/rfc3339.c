@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calendar is the C library's, the rest of the format is read and written here. */
+/*
+ * RFC 3339 times. The C library does the calendar; the rest of the format is read and written here.
+ */
 #include "common/rfc3339.h"
 
 #include <ctype.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One message is one packet, so a reader never waits for the rest of one, and a message that is too long
- * is lost alone. Both ends run as one user; neither trusts that the other is of the same version.
+ * Messages between processes. One message is one packet, so a reader never waits for the rest of a
+ * message, and a message that is too long is lost without harm to the next one. Both ends run as
+ * one user; neither trusts that the other is of the same version.
  */
 #include "common/rpc.h"
 
@@ -55,7 +56,10 @@ ssize_t rpc_receive(int sock, char *buf, int *fds, size_t *n_fds)
 	size_t room = *n_fds;
 	ssize_t n;
 
-	/* an end that closed with something unread is told once, before what it said last */
+	/*
+	 * where the other end closed with something unread, the kernel says so once, before its
+	 * last message
+	 */
 	for (int i = 0; i < 2; i++) {
 		*n_fds = room;
 		n = sock_recv_fds(sock, buf, RPC_BUFFER, fds, n_fds);

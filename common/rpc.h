@@ -41,11 +41,17 @@ ssize_t rpc_receive(int sock, char *buf, int *fds, size_t *n_fds);
 /* Close them, and leave -1 in their places. */
 void rpc_close_fds(int *fds, size_t n_fds);
 
-/* The answer that request @n failed. What of @text is not UTF-8 is replaced, and a long text is cut. New reference. */
+/*
+ * The answer that request @n failed. Bytes of @text that are not UTF-8 are replaced, and a long
+ * text is cut. New reference.
+ */
 json_t *rpc_failure(uint64_t n, int error, const char *text);
-/* @error and @text as fields of an answer or event @obj that says of a failure. */
+/* Put @error and @text into @obj, an answer or event that reports a failure. */
 void rpc_put_failure(json_t *obj, int error, const char *text);
-/* Is @answer one of success? Else -errno of what it says failed, with its text; -EPROTO where it makes no sense. */
+/*
+ * 0 where @answer reports success. Otherwise the -errno and text that it has; -EPROTO where it is
+ * not a valid answer.
+ */
 int rpc_check(const json_t *answer, struct err *err);
 
 #endif

@@ -6,11 +6,11 @@
 #include <stddef.h>
 
 /*
- * Shares of what there is a bounded number of (connections, look-ups, slots), among those who are not to
- * crowd each other out. Who has @own of the @all that are taken may take one more as long as it has fewer
- * than are free. So one alone gets half, n of them get 1/(n + 1) each, something is always left
- * for who comes next, and nobody has to say beforehand how many there will be. Up to @least each may have in any
- * case, while there is one.
+ * Shares of a bounded number of things (connections, look-ups, slots), among holders who are not to
+ * crowd each other out. A holder that has @own of the @all that are taken may take one more as long
+ * as it has fewer than are free. So a single holder gets half, n holders get 1/(n + 1) each,
+ * something is always left for the next one, and nobody has to know beforehand how many holders
+ * there will be. Each may have up to @least in any case, while there are any.
  */
 static inline bool share_may_take(size_t own, size_t all, size_t max, size_t least)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * /proc/PID/smaps (Documentation/filesystems/proc.rst), added up; guest memory is what maps a
- * memfd.
+ * A process's memory, from /proc/PID/smaps (Documentation/filesystems/proc.rst), added up; mappings
+ * of a memfd count as guest memory.
  */
 #include "common/smaps.h"
 

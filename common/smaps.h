@@ -8,7 +8,8 @@
 #include "common/err.h"
 
 /*
- * What a process has in memory, in bytes. Shared pages count in pss by their share, in rss fully.
+ * A process's memory, in bytes. A shared page counts in pss by its share, and in rss fully. Any
+ * thread.
  */
 struct smaps {
 	uint64_t rss, pss, private_bytes; /* of all mappings */
@@ -18,8 +19,9 @@ struct smaps {
 /* From /proc/@pid/smaps. -ESRCH: no such process. -EACCES: not this user's to look into. */
 int smaps_read(int pid, struct smaps *ret, struct err *err);
 /*
- * From /proc/@pid/status, which everybody may read: what is not shared (its own and the guest's together) as
- * guest_private, what maps a memfd, counted fully, in guest_rss and guest_pss.
+ * From /proc/@pid/status, which everybody may read: guest_private has all memory that is not shared
+ * (the process's own and the guest's together); guest_rss and guest_pss have the mappings of a
+ * memfd, counted fully.
  */
 int smaps_read_rough(int pid, struct smaps *ret, struct err *err);
 /* The same of such a file's text. -EINVAL names the line. */

@@ -21,17 +21,20 @@ int sock_connect(const char *path, struct err *err);
 /* The same three of sockets that keep messages apart (SOCK_SEQPACKET), with backlog as the kernel allows. */
 int sock_pair_packets(int ret[2], struct err *err);
 int sock_listen_packets(const char *path, struct err *err);
-/* @wait: else -EAGAIN where its queue is full, and the descriptor is non-blocking. */
+/*
+ * Without @wait this fails with -EAGAIN where the listener's queue is full, and the descriptor is
+ * non-blocking.
+ */
 int sock_connect_packets(const char *path, bool wait, struct err *err);
 /* -EPERM unless the peer runs as this user or root. */
 int sock_check_peer(int fd, struct err *err);
 /* Send @len bytes (≥ 1) with @n_fds descriptors, all of it. */
 int sock_send_fds(int fd, const void *data, size_t len, const int *fds, size_t n_fds);
 /*
- * One recvmsg(2): returns the bytes read (0: the peer closed) or -errno. At most
- * *@n_fds descriptors are taken (close-on-exec, owned by the caller), any more are
- * closed and the call fails with -EPROTO. *@n_fds is set to their number. Of a message longer than
- * @len the rest is lost: offer a byte more than may come.
+ * One recvmsg(2): returns the bytes read (0: the peer closed) or -errno. At most *@n_fds
+ * descriptors are taken (close-on-exec, owned by the caller), any more are closed and the call
+ * fails with -EPROTO. *@n_fds is set to their number. Where a message is longer than @len, the rest
+ * of it is lost: offer a byte more than may come.
  */
 ssize_t sock_recv_fds(int fd, void *buf, size_t len, int *fds, size_t *n_fds);
 

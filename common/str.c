@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text in memory of its own. Nobody can go on without the few bytes that are asked for here, so running out aborts. */
+/*
+ * Text in memory of its own. No caller can go on without the few bytes that it asks for here, so
+ * these functions abort where memory is out.
+ */
 #include "common/str.h"
 
 #include <stdarg.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which bytes are text (RFC 3629), however they were cut: no surrogates, nothing longer than it need be. */
+/*
+ * UTF-8 (RFC 3629): which bytes are text, even where a character was cut in the middle. Surrogates
+ * and encodings that are longer than needed are not text.
+ */
 #include "common/utf8.h"
 
 /* How long the character is that begins with @c; 0: none does. */

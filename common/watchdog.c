@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The watchdog is a POSIX timer whose signal is SIGKILL. */
 #include "common/watchdog.h"
 
 #include <signal.h>

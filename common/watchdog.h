@@ -8,10 +8,12 @@
 #include "common/err.h"
 
 /*
- * The last resort of a process that must not outlive its work: a call into the kernel on behalf of a process that is not
- * trusted (reading its memory, say) may never return, and nothing but SIGKILL ends it. From watchdog_start() on this whole
- * process is killed after @ms (> 0), unless watchdog_stop() comes first. By a timer of the kernel: it needs no thread, and no
- * thread of this process can miss it. Each @w belongs to one thread; a fork does not inherit it.
+ * A watchdog, the last resort of a process that must not outlive its work: a call into the kernel
+ * on behalf of a process that is not trusted (reading its memory, say) may never return, and
+ * nothing but SIGKILL ends it. From watchdog_start() on this whole process is killed after @ms (>
+ * 0), unless watchdog_stop() comes first. The watchdog is a timer of the kernel: it needs no
+ * thread, and no thread of this process can miss it. Each @w belongs to one thread; a fork does not
+ * inherit it.
  */
 struct watchdog {
 	timer_t timer;

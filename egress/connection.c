@@ -5,17 +5,18 @@
  *     HEAD ──► LOOKUP ──► CONNECT ──┬──────────────► OPEN ──► gone
  *       └ refused: an answer, gone  └► TUNNEL ──────► (through the host's own proxy)
  *
- * LOOKUP waits for its turn where others of its sandbox or key look names up, and comes twice where the
- * host has a proxy of its own and names are looked up here: first for what is asked for, whose
- * address is checked and is what the tunnel leads to; then for the proxy.
+ * LOOKUP waits for its turn where other connections of the same sandbox or key look names up. It
+ * comes twice where the host has a proxy of its own and names are looked up here: first for the
+ * name that the guest asked for, whose address is checked and is where the tunnel leads; then for
+ * the proxy.
  *
- * No bytes are stored beyond a head: while a connection is not OPEN, or its socket takes no
- * more, what the guest sends stays in the stream's queue, and no more comes than its credit;
- * from the socket no more is read than the guest has given credit for. A connection is one
+ * No bytes are stored here beyond a head. While a connection is not OPEN, or its socket takes no
+ * more, what the guest sends stays in the stream's queue, and the guest sends no more than its
+ * credit. From the socket no more is read than the guest has given credit for. A connection is one
  * request: bytes past the end of a plain request's body are dropped.
  *
- * A connection is freed as soon as it ends, which can be within any call of
- * guest_stream_resume(): after it, nothing is touched.
+ * A connection is freed as soon as it ends, which can be within any call of guest_stream_resume():
+ * after such a call the connection is not touched.
  */
 #include "egress/connection_private.h"
 

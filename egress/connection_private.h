@@ -6,7 +6,10 @@
 #include "egress/head.h"
 #include "common/limits.h"
 
-/* What proxy.c (the proxy as a whole) and connection.c (its connections) share. */
+/*
+ * The proxy from inside: what proxy.c (the proxy as a whole) and connection.c (its connections)
+ * share.
+ */
 
 struct conn;
 
@@ -28,14 +31,14 @@ struct proxy {
 
 /* A connection for the agent's stream @s, in its slot of @p->conns. */
 struct conn *proxy_conn_new(struct proxy *p, struct guest_stream *s);
-/* REPLY with @error (positive errno, or 0) and free it. */
+/* End the connection: REPLY with @error (positive errno, or 0) and free it. */
 void proxy_conn_end(struct conn *c, int error, const char *text);
 /* The stream's callbacks; their user is the connection. */
 extern const struct guest_stream_ops proxy_conn_ops;
 
-/* Is the host allowed? Then also: whatever its addresses are? */
+/* Is the host of @h allowed? *@ret_any: is it allowed whatever its addresses are? */
 bool proxy_allows(const struct proxy *p, const struct proxy_head *h, bool *ret_any);
-/* The first time for each host: tell that it was refused. */
+/* Report that a host was refused, the first time for each host. */
 void proxy_note_refusal(struct proxy *p, const char *host, uint16_t port, const char *why);
 
 #endif

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host's own proxies, by the environment. */
+/* The host's own proxies, read from the environment. */
 #include "egress/head.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-
 
 /* "Basic …" of user:password as a URL has it (percent-encoded). Caller frees; NULL: broken. */
 static char *basic_auth(const char *userinfo, size_t len)

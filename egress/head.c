@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The heads of HTTP requests, as a proxy gets them (RFC 9112): "CONNECT host:port" and "GET
- * http://host/path". One request a connection: what is sent on says Connection: close, and
- * exactly the body its Content-Length names follows. A body in chunks would have to be parsed to
- * know where it ends, and without that a second request could ride behind it to a host that
- * nobody checked; so it is refused (411), and the client sends its length.
+ * http://host/path". A connection carries one request: the head that is sent on says Connection:
+ * close, and exactly the body that its Content-Length names follows. A body in chunks would have to
+ * be parsed to know where it ends, and without that a second request could follow it unseen, to a
+ * host that nobody checked. So such a body is refused (411), and the client has to send a length.
  */
 #include "egress/head.h"
 

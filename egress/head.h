@@ -25,7 +25,7 @@ struct proxy_head {
 	uint64_t body_bytes; /* that follow the head */
 };
 
-/* Where the head in @bytes ends (its length with the empty line), or 0: not yet. */
+/* The length of the head in @bytes, with its empty line; 0: it is not whole yet. */
 size_t proxy_head_end(const char *bytes, size_t len);
 /*
  * Parse a whole head: 0, or the HTTP status to refuse it with and, in *@ret_why, why. Strict: what
@@ -33,9 +33,9 @@ size_t proxy_head_end(const char *bytes, size_t len);
  */
 int proxy_head_parse(const char *head, size_t len, struct proxy_head *ret, const char **ret_why);
 /*
- * The head to send on: in origin form, or in absolute form with @auth (a Proxy-Authorization
- * value or NULL) for an upstream proxy. Hop-by-hop fields dropped, Host as the URL has it,
- * Connection: close. Caller frees.
+ * Make the head to send on: in origin form, or in absolute form with @auth (a Proxy-Authorization
+ * value or NULL) for an upstream proxy. Hop-by-hop fields are dropped, Host is as the URL has it,
+ * and Connection is close. Caller frees.
  */
 char *proxy_head_rewrite(const char *head, size_t len, const struct proxy_head *h, bool absolute,
 	const char *auth, size_t *ret_len);
@@ -43,8 +43,8 @@ char *proxy_head_rewrite(const char *head, size_t len, const struct proxy_head *
 int proxy_head_status(const char *head, size_t len);
 
 /*
- * @text (not terminated) as a host: into @ret, lower case, without its last dot;
- * *@ret_literal: an address (IPv6 without brackets). False: not a host.
+ * @text (not terminated) as a host: into @ret, in lower case, without its last dot; *@ret_literal:
+ * it is an address (IPv6 without brackets). False: @text is not a host.
  */
 bool proxy_host_parse(const char *text, size_t len, char ret[static 256], bool *ret_literal);
 /* "host", "host:port", "[v6]:port". *@ret_port is left alone where there is none. */
@@ -63,7 +63,7 @@ struct proxy_upstream {
 	char *auth; /* value of Proxy-Authorization, or NULL */
 };
 
-/* Both of them and no_proxy, read from the environment once. */
+/* The proxies for https and http, and no_proxy, read from the environment once. */
 struct proxy_env {
 	struct proxy_upstream https, http;
 	char *no_proxy;
@@ -78,15 +78,18 @@ const struct proxy_upstream *proxy_env_for(
 /* A name being looked up, in a thread of its own. */
 struct proxy_lookup;
 
-/* Begin. -EAGAIN: too many run already, of all, of @who's key or of @who's sandbox. */
+/* Begin a lookup. -EAGAIN: too many run already, of all, of @who's key or of @who's sandbox. */
 int proxy_lookup_start(const char *host, uint16_t port, const struct proxy_asker *who,
 	struct proxy_lookup **ret);
 /* Readable when it is done. Borrowed. */
 int proxy_lookup_fd(const struct proxy_lookup *l);
-/* Done: 0 and the addresses (borrowed until proxy_lookup_free()), or -1 and why. */
+/*
+ * The result of a lookup that is done: 0 and the addresses (borrowed until proxy_lookup_free()), or
+ * -1 and why.
+ */
 int proxy_lookup_result(
 	const struct proxy_lookup *l, const struct addrinfo **ret, const char **ret_why);
-/* At any time; a thread that still runs cleans up after itself. */
+/* Free a lookup, at any time; a thread that still runs cleans up after itself. */
 void proxy_lookup_free(struct proxy_lookup *l);
 
 #endif

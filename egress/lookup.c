@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The host's resolver.
+ * Looking names up by the host's resolver.
  *
- * A lookup is a thread, as getaddrinfo(3) blocks and nothing else asks all that the host is set
- * up to ask. The thread and the one who waits share the lookup; whoever lets go last frees it,
- * so that nobody has to wait for a slow name server. The number of threads is bounded for the
- * whole process, for each sandbox and for each key, abandoned ones included: who looks up names that
- * nobody answers for keeps nobody else from looking up his.
+ * Each lookup is a thread, because getaddrinfo(3) blocks and nothing else asks everything that the
+ * host is set up to ask. The thread and the connection that waits for it share the lookup;
+ * whichever lets go last frees it, so that nobody has to wait for a slow name server. The number of
+ * threads is bounded for the whole process, for each sandbox and for each key, abandoned ones
+ * included. So a sandbox that looks up names that nobody answers for does not keep others from
+ * looking up theirs.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -135,7 +136,7 @@ static void *lookup_thread(void *arg)
 	struct proxy_lookup *l = arg;
 
 	lookup_run(l, 0);
-	/* who is told that it is done may take the next */
+	/* whoever learns that this lookup is done may start the next */
 	share_give(l);
 	eventfd_write(l->event, 1);
 	lookup_unref(l);

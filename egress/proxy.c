@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The proxy as a whole: its rules, its slots for connections (connection.c), what it counts and
- * what it tells.
+ * The proxy as a whole: its rules, its slots for connections (connection.c), its counters and its
+ * messages.
  */
 #include "common/str.h"
 #include "egress/connection_private.h"

@@ -11,25 +11,27 @@
 #include "vmm/guest/guest.h"
 
 /*
- * A machine's way out while it is baked: an HTTP/1.1 forward proxy. Connections to a port on the
- * guest's loopback come over the agent's channel (PROXY_OPEN); this end connects, and only to what
- * the recipe allows. It lives in guest_wait()'s loop and never blocks it.
+ * Egress, a machine's way out to the network: an HTTP/1.1 forward proxy, for bakes and for the
+ * pool. Connections to a port on the guest's loopback come over the agent's channel (PROXY_OPEN).
+ * The proxy connects them, and only to what its rules allow. It runs in the guest's event loop
+ * (guest_wait(), or the owner's), and never blocks it.
  *
- * The host's own upstream proxy is honoured (https_proxy for CONNECT, http_proxy for http://
- * URLs, in lower case; HTTPS_PROXY too; no_proxy, NO_PROXY: "*", hosts with their subdomains,
- * host:port). Only http:// upstream proxies, with user:password@ if need be. Whose names are looked up
- * here (resolve_here) has a tunnel through it to the address that was checked; otherwise the upstream
- * resolves names, and what is behind them is its own to check.
+ * The host's own upstream proxy is honoured (https_proxy for CONNECT, http_proxy for http:// URLs,
+ * in lower case; HTTPS_PROXY too; no_proxy, NO_PROXY: "*", hosts with their subdomains, host:port).
+ * Only http:// upstream proxies, with user:password@ if need be. Where names are looked up here
+ * (resolve_here), connections go through a tunnel of the upstream to the address that was checked.
+ * Otherwise the upstream resolves names, and it has to check what is behind them.
  */
 
 /*
  * One thing that may be reached: a host by name, all below a domain, an address, or a network of
  * addresses that are asked for as such.
  *
- * Whatever a rule names, loopback, link-local, private, shared (100.64/10), multicast and other special
- * addresses, and the host's own, are not connected to (IPv4 in IPv6 included), unless private_ok is
- * set. No text that proxy_rule_parse() takes sets it: each edge that may (a recipe's, an operator's)
- * has a word or field of its own for it, and sets it itself. So what a tenant writes cannot.
+ * Whatever a rule names, the proxy does not connect to loopback, link-local, private, shared
+ * (100.64/10), multicast and other special addresses, nor to the host's own (IPv4 in IPv6
+ * included), unless private_ok is set. No text that proxy_rule_parse() takes sets private_ok: a
+ * caller that may set it (for a recipe, for an operator) has a word or field of its own for it. So
+ * nothing that a tenant writes can set it.
  */
 struct proxy_rule {
 	char host[256]; /* lower case, no dot at the end, no "*."; addresses as of inet_ntop(3) */
@@ -50,11 +52,11 @@ struct proxy_rule {
  * xn-- names as such). private_ok becomes false. -EINVAL with what is wrong.
  */
 int proxy_rule_parse(const char *text, struct proxy_rule *ret, struct err *err);
-/* The text that parses to it (but for private_ok). */
+/* The text that proxy_rule_parse() reads as @r (except for private_ok). */
 void proxy_rule_text(const struct proxy_rule *r, char ret[static PROXY_RULE_TEXT]);
-/* Is it an address that is connected to with private_ok alone? */
+/* Does @r name an address that may be reached only with private_ok? */
 bool proxy_rule_inside(const struct proxy_rule *r);
-/* Does it allow @host (as in struct proxy_rule) at @port? */
+/* Does @r allow @host (as in struct proxy_rule) at @port? */
 bool proxy_rule_match(const struct proxy_rule *r, const char *host, uint16_t port);
 
 struct proxy_stats {
@@ -68,7 +70,10 @@ struct proxy_stats {
 
 struct proxy;
 
-/* Who asks for names: each has a share of the lookups that may run. Borrowed strings; NULL: nobody in particular. */
+/*
+ * Who looks names up: each asker has a share of the lookups that may run. Borrowed strings; NULL:
+ * nobody in particular.
+ */
 struct proxy_asker {
 	const char *sandbox, *key;
 };
@@ -87,7 +92,7 @@ struct proxy_spec {
 /* Serve @g's proxy connections from now on. Takes guest_on_open(). Same thread as @g. */
 int proxy_new(
 	struct guest *g, const struct proxy_spec *spec, struct proxy **ret, struct err *err);
-/* Ends its connections. Before guest_free(). NULL is allowed. */
+/* End the proxy's connections and free it. Call it before guest_free(). NULL is allowed. */
 void proxy_free(struct proxy *p);
 DEFINE_CLEANUP(struct proxy *, proxy_free)
 #define cleanup_proxy cleanup_with(proxy_free_p_)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which hosts and addresses a machine may reach while it is baked. Names are compared in one form
- * (lower case, no dot at the end), addresses as inet_ntop(3) writes them. What getaddrinfo(3)
- * would take for an address in another spelling ("127.1", "0x7f000001") is neither name nor literal
- * here. Address ranges are those of the IANA special-purpose registries.
+ * Rules: which hosts and addresses a machine may reach, in a bake and in the pool. Names are
+ * compared in one form (lower case, no dot at the end), addresses as inet_ntop(3) writes them. What
+ * getaddrinfo(3) would take for an address in another spelling ("127.1", "0x7f000001") is neither
+ * name nor literal here. Address ranges are those of the IANA special-purpose registries.
  */
 #include "egress/head.h"
 

@@ -1,36 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a daemon finds when it starts, whenever the one before it was killed.
+ * What a daemon finds when it starts, at whatever moment the daemon before it was killed.
  *
- * There are two places, and no third book: the sockets of keepers (what runs) and STATE (what rests). A
- * keeper that answers has a lease and a record; one without a lease has no socket, and ended with the
- * daemon. So at each instant of each change:
+ * It looks in two places, and nothing else records sandboxes: the sockets of keepers (the sandboxes
+ * that run) and STATE (the sandboxes that are paused). A keeper that answers has a lease and a
+ * record. A keeper without a lease has no socket, and has ended with its daemon. So this is what
+ * can be found for each transition, whenever the daemon was killed in it:
  *
- *   create   before the lease: nothing to find, and a keeper that is asked for one by a daemon that has gone
- *            ends. With it: a running sandbox, whether or not its client was
- *            told; its lease ends it. With auto_pause its record may be missing yet: written here.
- *   kill     the keeper and its machine are killed together: a socket that nobody listens on, unlinked
- *            here; a record without a whole checkpoint, cleared. Of a paused one the record goes first: a
- *            capture without one is litter.
- *   pause    (1) paused/ID.json is there: the keeper answers, it runs; the record is cleared.
- *            (2) its keeper is capturing into captures/ID-N: it does not answer until that is done, or
- *            ends with it done: it is waited for, and what is its own left alone meanwhile.
- *            (3) capture.json is there: the checkpoint is whole, the keeper ends by itself. Paused.
- *   resume   (1) the keeper has no lease yet: it ended with the daemon; still paused. (2) It runs, from
- *            captures/ID-N; its record says generation N + 1. What lies in paused/ says N still, and both stay until
- *            the keeper says that its machine has all of its memory (settle.c); then captures/ID-N is
- *            cleared, and what lies in paused/ is written anew where its lease pauses it, else cleared. (The
- *            keeper may end, by its lease, before a daemon comes: then it is seen as paused in ID-N again,
- *            which is what it was; nothing of it is lost that was not given up with the lease.)
- *   a lease's end with auto_pause is a pause from (2) on, by the keeper alone. (After a resume whose
- *            daemon was killed before it wrote the record anew, that one says N, and N + 1 is there.)
- *   fork     its checkpoint, whole or not, belongs to no record: litter, as who asked is gone. Keepers with a
- *            lease run, and hold what they need open; the others ended.
- *   snapshot a record without a whole checkpoint, or with one to be published: litter, both.
- *   removal  of a checkpoint is a rename into trash/, then at leisure: what lies there is litter.
+ *   create   Before the lease there is nothing to find: a keeper that is asked for a lease by a
+ *            daemon that has gone ends. With the lease there is a running sandbox, whether or not
+ *            its client was told of it; its lease ends it. With auto_pause its record may be
+ *            missing yet: it is written here.
+ *   kill     The keeper and its machine are killed together. A socket that nobody listens on is
+ *            left: it is unlinked here. A record without a whole checkpoint is cleared. Of a paused
+ *            sandbox the record is removed first: a checkpoint without a record is litter.
+ *   pause    (1) paused/ID.json is there, and the keeper answers: the sandbox runs, and the record
+ *            is cleared.
+ *            (2) The keeper is writing the checkpoint captures/ID-N: it does not answer until that
+ *            is done, or ends with it done. It is waited for, and the files of its sandbox are left
+ *            alone meanwhile.
+ *            (3) capture.json is there: the checkpoint is whole, the keeper ends by itself, the
+ *            sandbox is paused.
+ *   resume   (1) The keeper has no lease yet: it ended with the daemon, and the sandbox is still
+ *            paused.
+ *            (2) The sandbox runs, restored from captures/ID-N, and its record says generation N +
+ *            1. The record in paused/ says N still, and both stay until the keeper says that its
+ *            machine has all of its memory (settle.c). Then captures/ID-N is cleared, and the
+ *            record in paused/ is written anew where the lease pauses the sandbox, else cleared.
+ *            (The keeper may end by its lease before a daemon comes. Then the sandbox is seen as
+ *            paused in ID-N again, as it was before; only what was given up with the lease is
+ *            lost.)
+ *   lease    The end of a lease with auto_pause is a pause from (2) on, by the keeper alone. (After
+ *            a resume whose daemon was killed before it wrote the record anew, the record says N,
+ *            and checkpoint N + 1 is there.)
+ *   fork     The checkpoint of a fork, whole or not, belongs to no record: it is litter, as the
+ *            client that asked for the fork is gone. Keepers with a lease run, and hold what they
+ *            need open; the others have ended.
+ *   snapshot A record without a whole checkpoint, or with a checkpoint that was to be published, is
+ *            litter, and so is the checkpoint.
+ *   removal  A checkpoint is removed by a rename into trash/, and then at leisure: what lies there
+ *            is litter.
  *
- * A keeper that does not answer (stopped, or capturing for long) is waited for without holding up the
- * start; if it says nothing for STUCK_MS, nobody can say whose it is or until when: it is killed.
+ * A keeper that does not answer (it is stopped, or takes long over a checkpoint) is waited for
+ * without holding up the start. Where it has said nothing for STUCK_MS, nobody can tell whose
+ * sandbox it has or until when: it is killed.
  */
 
 #include <dirent.h>
@@ -68,7 +81,10 @@
 #define ADOPT_MS 3000 /* for all together, before the daemon goes on without the rest */
 #define STUCK_MS 60000
 
-/* ---- what rests ------------------------------------------------------------------------------- */
+/*
+ * ---- paused sandboxes
+ * -------------------------------------------------------------------------------
+ */
 
 static void trash(struct pool *p, const char *path)
 {
@@ -98,7 +114,7 @@ static int64_t paused_at(const char *capture)
 	return (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
 }
 
-/* The generation that it rests in, 0: none. */
+/* The generation of the checkpoint that the sandbox is paused in; 0: none. */
 static unsigned rests_in(const struct pool_sandbox *sb)
 {
 	/* one before: it ran, and still needed the checkpoint that it came from */

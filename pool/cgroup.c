@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cgroup (version 2) for each machine: its monitor is moved into it once it runs, and it bounds what a guest
- * that broke out of the monitor, or a monitor gone wild, can take: memory, processes, a share of the
- * processors.
+ * A cgroup (version 2) for each machine. The monitor is moved into its cgroup once it runs. The
+ * cgroup bounds what a guest that has broken out of its monitor, or a monitor that is out of
+ * control, can take: memory, processes, a share of the processors.
  *
- * It needs a cgroup that is ours to divide: one named in the configuration, or our own where it has been
- * delegated (systemd's Delegate=yes; we are alone in it then). The kernel lets no cgroup have both
- * processes and controllers for its children, so in our own the daemon moves to a child, "daemon". Where
- * there is no right to it machines run without, and that is said once.
+ * This needs a cgroup that the daemon may divide: one that the configuration names, or the daemon's
+ * own where it has been delegated (systemd's Delegate=yes; no other process is in it then). The
+ * kernel lets no cgroup have both processes and controllers for its children, so in its own cgroup
+ * the daemon moves into a child, "daemon". Where the daemon has no right to any of this, machines
+ * run without cgroups, and that is logged once.
  */
 
 #include <dirent.h>

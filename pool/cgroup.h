@@ -3,8 +3,11 @@
 #define PARBAKE_POOL_CGROUP_H
 
 /*
- * Can machines of a pool get cgroups of their own, below @below (NULL: the process's own)? A sentence for
- * people in @ret. 0 where they can, 1 where not. Nothing is changed.
+ * Cgroups for the machines of a pool: can they be had on this host?
+ *
+ * Can machines get cgroups of their own, below the cgroup @below (NULL: the process's own)? A
+ * sentence for people in @ret. Returns 0 where they can and 1 where they cannot. Nothing is
+ * changed.
  */
 int pool_cgroups_probe(const char *below, char ret[static 256]);
 

@@ -2,10 +2,11 @@
 /*
  * The daemon's configuration.
  *
- * As with recipes one table names every key with the function that reads it, and the errors for
- * words that are not in it come from the same table. [template NAME] and [key NAME] stand for many:
- * the entry at hand's section says which of them is meant. Values are checked where they are read,
- * with file and line at hand; what concerns several of them, when all have been.
+ * As with recipes, one table names every key with the function that reads it, and the errors for
+ * unknown words are made from the same table. [template NAME] and [key NAME] may each stand in the
+ * file many times: the section of the entry at hand says which one is meant. A value is checked
+ * where it is read, with file and line at hand. What concerns several values is checked when all of
+ * them have been read.
  */
 #include <arpa/inet.h>
 #include <ctype.h>

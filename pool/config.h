@@ -38,17 +38,17 @@ struct config {
 	/* [pool] */
 	char *socket; /* of the API; default PATHS_RUN/pool.sock */
 	char *listen; /* "127.0.0.1:3000", "[::1]:3000"; NULL: no TCP. Needs a [key] */
-	char *state; /* directory of paused sandboxes and captures; default PATHS_STORE/pool */
+	char *state; /* the directory of paused sandboxes and checkpoints; default PATHS_STORE/pool */
 	char *store; /* NULL: the default store */
 	char *domain; /* sandboxes answer as PORT-ID.DOMAIN; default "parbake.localhost" */
-	uint64_t timeout_ms; /* a lease unless asked otherwise; default 300 s */
+	uint64_t timeout_ms; /* the lease of a sandbox whose create names none; default 300 s */
 	uint64_t max_timeout_ms; /* default 24 h */
 	uint32_t max_sandboxes; /* running at once; default 4096 */
 	uint32_t max_templates; /* with a zygote at once; default LIMIT_POOL_TEMPLATES, the most */
 	/* bytes of host memory for spares and sandboxes; 0: 3/4 of the host's */
 	uint64_t memory_budget;
 	uint64_t memory_reserve; /* bytes of the host's that stay free; 0: a sixteenth, 128 MiB at least */
-	bool memory_reserved; /* guests are counted with all that they may use, not with what they do */
+	bool memory_reserved; /* guests count with all they may use, not with what they use */
 	uint32_t refill_per_s; /* shells and spares made a second at most; default 20 */
 	/* below which each machine gets a cgroup; NULL: the daemon's own, where delegated */
 	char *cgroup;
@@ -67,7 +67,9 @@ int config_parse(
 void config_free(struct config *c);
 DEFINE_CLEANUP(struct config *, config_free)
 #define cleanup_config cleanup_with(config_free_p_)
-/* What may not change while it runs (socket, listen, state, store): -EINVAL names it. */
+/*
+ * What may not change while the daemon runs is socket, listen, state and store: -EINVAL names it.
+ */
 int config_may_replace(const struct config *old, const struct config *new, struct err *err);
 /* config.listen as it is to be bound (a struct sockaddr_in or _in6 into @ret); -EINVAL. */
 int config_listen_addr(const char *listen, struct sockaddr_storage *ret, socklen_t *ret_len);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keys, and what a new configuration may change.
+ * Keys, and which settings a new configuration may change.
  *
- * Of a key there is only its digest. Keys are long and random, so a plain SHA-256 keeps them: there
- * is nothing to guess. A key that is asked for is digested and compared with all there are, every
- * byte of each, so that the time tells neither which was nearest nor where in the list it stands.
+ * Of a key only its digest is stored. Keys are long and random, so a plain SHA-256 is enough: there
+ * is nothing to guess. A key that a client sends is digested and compared with all that are
+ * configured, every byte of each, so that the time taken tells neither which key was nearest nor
+ * where in the list it stands.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Creates: what is asked for is checked against the limits, a record is made, and a job hands out a
- * machine. One whose lease pauses it has its record written to STATE/paused before the answer, since its
- * keeper may pause it when there is no daemon.
+ * Creates: a request is checked against the limits, a record is made, and a hand-out (handout.c)
+ * finds a machine for it. The record of a sandbox that its lease pauses is written to STATE/paused
+ * before the answer, since its keeper may pause it when there is no daemon.
  */
 
 #include <errno.h>

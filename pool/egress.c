@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A sandbox's way out: the bake's proxy (egress/proxy.h), in the daemon's loop instead of guest_wait()'s. It is
- * there for sandboxes that may reach somewhere, and connects to what they may reach and to nothing else.
+ * A sandbox's way out: the proxy of egress/proxy.h in the daemon's loop (in a bake it runs in
+ * guest_wait()'s loop). Only a sandbox that may reach something has one, and the proxy connects to
+ * what the sandbox may reach and to nothing else.
  *
- * The agent listens from the first moment that we have the channel; every command gets the variables that lead
- * there. The proxy's sockets are the guest's watches: each is one of the loop's, as long as it waits for
- * anything.
+ * The agent listens for the sandbox's connections from the moment that the daemon has the channel.
+ * Every command gets the environment variables that lead to the proxy. The proxy's sockets are
+ * watches of the guest (guest_watch_add()): each is watched in the daemon's loop for as long as it
+ * waits for anything.
  */
 
 #include <poll.h>

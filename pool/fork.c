@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Forks: one checkpoint, many sandboxes. Of one that runs the checkpoint is made for it; of a paused one it is its own
- * under another name, so that this one may be resumed or killed meanwhile. It goes as soon as the last of
- * them has started or failed, and is litter to whoever finds it otherwise: each that has started holds what
- * it needs open.
+ * Forks: one checkpoint, many sandboxes. For a running sandbox the checkpoint is made for the fork.
+ * For a paused sandbox it is the sandbox's own checkpoint under a second name, so that the sandbox
+ * may be resumed or killed meanwhile. The fork's checkpoint is removed as soon as its last sandbox
+ * has started or failed; a new daemon that finds one clears it as litter. A sandbox that has
+ * started holds what it needs of the checkpoint open.
  *
- * What runs in it is the same up to that moment, who it is is not: a fork has an id, a machine id, a
- * clock and entropy of its own.
+ * What runs in a fork is what ran in its source up to that moment, but its identity is not the
+ * same: a fork has an id, a machine id, a clock and entropy of its own.
  */
 
 #include <dirent.h>
@@ -72,7 +73,7 @@ static void fork_done(struct pool_handout *j, int error, const char *text, const
 		fork_end(c);
 }
 
-/* The record of one of them: its id comes with its job. */
+/* The record of one fork; its id comes with its hand-out. */
 static struct pool_sandbox *fork_sandbox(struct pool_transition *c, struct err *err)
 {
 	cleanup_json json_t *record = NULL;

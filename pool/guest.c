@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The guests in the loop: each is dispatched when its channel says so. SYNC goes out with the first use, so
- * that a sandbox nobody talks to costs nothing; whatever a daemon before us left in the channel ends
- * there.
+ * The guests in the loop: each guest is dispatched when its channel is ready. SYNC is sent with the
+ * first use, so that a sandbox that nobody talks to costs nothing. SYNC also ends whatever the
+ * daemon before this one left in the channel.
  *
- * A channel that dies is the sandbox's end: mostly the machine is gone, and its keeper is about to say
- * why; if it does not, the agent has broken the protocol, and such a machine is not left running.
+ * A channel that dies is the sandbox's end. Mostly the machine is gone, and its keeper is about to
+ * say why. Where the keeper does not, the agent has broken the protocol, and such a machine is not
+ * left running.
  *
- * Closing may be asked for from within one of the guest's own callbacks. So it is taken from the sandbox at
- * once, and freed in the next round.
+ * A guest may be closed from within one of its own callbacks. So it is taken from its sandbox at
+ * once, and freed in the loop's next round.
  */
 
 #include <fcntl.h>

@@ -11,11 +11,14 @@
 struct pool;
 struct pool_sandbox;
 
-/* Take over @channel (owned). */
+/* Take over @channel (owned) as the channel to the agent of @sb. */
 int pool_guest_open(struct pool_sandbox *sb, int channel, struct err *err);
-/* End its streams; the descriptor is kept and returned where @keep (else -1). May be called anywhere. */
+/*
+ * End the streams of the guest of @sb. Where @keep, the channel's descriptor is kept and returned,
+ * else -1 is. May be called from anywhere.
+ */
 int pool_guest_close(struct pool_sandbox *sb, bool keep);
-/* Free what has been closed, now: their streams are told. */
+/* Free the guests that have been closed, now: those who have streams open in them are told. */
 void pool_guests_bury(struct pool *p);
 
 #endif

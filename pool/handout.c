@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Jobs: a machine is handed out, be it for a create, a fork or a resume.
+ * Hand-outs: a create, a fork or a resume gets its machine.
  *
- * At most as many as the host can carry at once are worked on, the others wait in line until their
- * deadline: fifty that come at once on two cores then take their turns instead of starving each other.
- * A slot is kept only so long (SLOT_MS): a machine that does not answer holds up its own create and no
- * other's.
+ * As many hand-outs as the host can carry at once are worked on; the others wait in line until
+ * their deadline. So fifty creates that come at once on two cores take turns instead of starving
+ * each other. A hand-out keeps its slot no longer than SLOT_MS: a machine that does not answer
+ * holds up its own create and no other.
  *
- * A machine that had been waiting may be broken, or stopped: nobody has looked since it was made. Then it is
- * ended and the next one tried, at last one made for the purpose, so a stale spare costs time and
- * never a create. Each try has an id of its own: the socket of the one before may still be there.
+ * A machine from the stock may be broken or stopped: nobody has looked at it since it was made.
+ * Such a machine is ended and the next one is tried, and at last one is made for the purpose. So a
+ * stale spare costs time, and never fails a create. Each try has an id of its own, because the
+ * socket of the try before may still be there.
  */
 
 #include <stdlib.h>

@@ -2,7 +2,10 @@
 #ifndef PARBAKE_POOL_HANDOUT_PRIVATE_H
 #define PARBAKE_POOL_HANDOUT_PRIVATE_H
 
-/* Hand-outs: one create, resume or fork, from its request to its answer (pool/handout.c). */
+/*
+ * Hand-outs: each brings one create, resume or fork from its request to its answer
+ * (pool/handout.c).
+ */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,17 +19,18 @@ struct pool_machine;
 struct pool_transition;
 
 /*
- * One create, resume or fork from its request to its answer. It waits for a slot, takes a machine (a spare,
- * a shell, one made for it), hands it out; where one fails that had been waiting, takes the next.
+ * One create, resume or fork, from its request to its answer. It waits for a slot, takes a machine
+ * (a spare, a shell, or one made for it) and hands it out. Where a machine from the stock fails, it
+ * takes the next.
  */
 struct pool_handout {
 	struct pool *pool;
-	struct pool_handout *next, *prev; /* of all */
-	struct pool_handout *queue_next; /* of those that wait for a slot */
+	struct pool_handout *next, *prev; /* all hand-outs of the pool */
+	struct pool_handout *queue_next; /* the hand-outs that wait for a slot */
 	bool queued, slot;
 	struct pool_sandbox *sb; /* not listed yet (create, fork), or RESUMING */
 	struct pool_machine *machine;
-	char *capture; /* to restore from; NULL: from the template */
+	char *capture; /* the checkpoint to restore from; NULL: the template's snapshot */
 	bool same_identity;
 	uint64_t timeout_ms;
 	int64_t began, deadline;
@@ -35,23 +39,30 @@ struct pool_handout {
 	int error;
 	struct loop_timer *deadline_timer, *slot_timer, *try_timer;
 	struct try_ending *ending; /* it has failed, and its machine is not gone yet; or NULL */
-	/* Its end. 0: the sandbox runs; else it has no machine, and is the callee's to keep or remove. The
-	 * job is freed after it. @reply: of the hand-out, NULL where it failed. */
+	/* The hand-out has ended. @error 0: the sandbox runs. Otherwise the sandbox has no
+	 * machine, and is the callee's to keep or to remove. @reply: what the keeper answered,
+	 * NULL where it failed. The hand-out is freed after this call. */
 	void (*done)(struct pool_handout *j, int error, const char *text, const json_t *reply);
-	struct pool_transition *fork; /* the one that it is part of; NULL: none */
+	struct pool_transition *fork; /* the fork that this hand-out is part of; NULL: none */
 	pool_fn *fn;
 	void *user;
 };
 
-/* Take over @j (filled in up to `slot`, with done, fn, user). done() comes from the loop, later. */
+/*
+ * Take over @j, which is filled in up to `slot` and has done, fn and user. done() is called from
+ * the loop, later.
+ */
 void pool_handout_submit(struct pool_handout *j);
-/* Begin what may begin. */
+/* Begin the waiting hand-outs for which there are slots. */
 void pool_handout_pump(struct pool *p);
 /* The machine that is being handed out has ended. */
 void pool_handout_machine_ended(struct pool_handout *j, const char *text);
-/* End it now, its machine too, and free it; nobody is told. */
+/* End the hand-out and its machine now, and free it; nobody is told. */
 void pool_handout_cancel(struct pool_handout *j);
-/* The same; its fn is told @error, later, and @gone is called when the machine is gone, later too. */
+/*
+ * The same, but its fn is told @error, later, and @gone is called later too, when the machine is
+ * gone.
+ */
 void pool_handout_abort(struct pool_handout *j, int error, const char *text,
 	void (*gone)(void *user, int error, const char *text), void *user);
 /* Fail every hand-out that still waits for a slot. */

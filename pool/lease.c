@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Leases. The keeper has the lease and ends its sandbox, whether we are there or not; here is its mirror,
- * to show and to decide by, and a timer behind it for a keeper that cannot act (a stopped one): it is
- * killed. One that pauses at its end, or is being captured, is given the time that that may take.
+ * Leases. The keeper holds the lease and ends its sandbox by it, whether there is a daemon or not.
+ * The daemon has a mirror of the lease, to show it and to decide by it. It also has a timer behind
+ * the lease's end, for a keeper that cannot act (a stopped one): that keeper is killed. A keeper
+ * that pauses its sandbox at the lease's end, or whose sandbox is being checkpointed, is first
+ * given the time that this may take.
  *
- * A renewal is the keeper's decision too: what counts is what it answered, and where the lease ended
- * meanwhile, the end.
+ * A renewal is the keeper's decision too. What counts is what the keeper answered; where the lease
+ * ended before the renewal arrived, that end counts.
  */
 
 #include <errno.h>

@@ -11,11 +11,20 @@
 struct pool;
 struct pool_sandbox;
 
-/* From what hand_out, describe, renew answered. */
+/*
+ * Take in a lease's end, CLOCK_BOOTTIME ns, as the keeper answered it to hand_out, describe or
+ * renew.
+ */
 void pool_lease_set(struct pool_sandbox *sb, int64_t end_ns);
-/* The directory of the checkpoint that its lease's end makes; NULL where it is killed. Caller frees. */
+/*
+ * The directory of the checkpoint that the lease's end makes; NULL where the lease's end kills the
+ * sandbox. Caller frees.
+ */
 char *pool_lease_pause_dir(const struct pool_sandbox *sb);
-/* 0 → the default; -EINVAL where it is longer than the configuration allows. */
+/*
+ * A timeout of 0 becomes the default. -EINVAL where the timeout is longer than the configuration
+ * allows.
+ */
 int pool_lease_check(const struct pool *p, uint64_t *timeout_ms, struct err *err);
 
 #endif

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Limits: of the whole pool, of a key, of the host's memory. What counts is what runs or is about to; a
- * paused sandbox costs disk alone. They are counted when they are asked for, from the sandboxes
- * themselves, so no counter can be wrong.
+ * Limits: of the whole pool, of a key, and of the host's memory. Sandboxes that run or are about to
+ * run count; a paused sandbox costs disk alone. They are counted anew each time, from the sandboxes
+ * themselves, so there is no counter that could be wrong.
  *
- * Memory is counted by what each sandbox was last seen to take beyond what it shares (its own pages, its
- * monitor, its keeper), and what is new by what those of its template took: a guest's bound is
- * fifty times what an idle one takes. What may grow behind our back is what the reserve is for: that much of
- * the host stays free. Where it is used up what waits goes first, then creates are refused, and nothing that
- * runs is ended. An operator who cannot have that chooses to have every guest's whole memory counted
- * (memory_count = reserved).
+ * A sandbox's memory is counted as what it was last seen to use beyond what it shares: its own
+ * pages, its monitor and its keeper. A new sandbox is counted as what those of its template use,
+ * since the memory that a guest may use at most is fifty times what an idle guest uses. The reserve
+ * is for memory that grows between two measurements: that much of the host's memory stays free.
+ * Where the reserve is used up, shells and spares are ended first, and then creates are refused;
+ * nothing that runs is ended. An operator who cannot accept that chooses to have every guest's
+ * whole memory counted (memory_count = reserved).
  */
 
 #include <errno.h>
@@ -87,7 +88,7 @@ static bool counts(const struct pool_sandbox *sb)
 	return sb->state != POOL_PAUSED;
 }
 
-/* Forks that wait for their capture: they are no jobs yet, and will be. */
+/* Forks that wait for their checkpoint: they are no hand-outs yet, and will be. */
 static unsigned forks_pending(const struct pool_transition *c)
 {
 	return c->sb ? c->count : 0;

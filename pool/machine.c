@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Machines: keepers from our end. Each is one object from being made (or adopted) to being gone, whoever
- * has it meanwhile: the stock, a job, a sandbox. Its use says whom its end concerns.
+ * Machines: keepers, as the daemon sees them. A machine is one object from when it is made (or
+ * adopted) until it is gone, whoever has it meanwhile: the stock, a hand-out or a sandbox. Its
+ * `use` says which of them is told of its end.
  *
- * A machine is ended by killing it, and freed when it is gone; never by closing its connection alone, which
- * one that is stopped would not notice.
+ * A machine is ended by killing it, and freed when it is gone. Closing its connection alone never
+ * ends it: a stopped keeper would not notice.
  */
 
 #include <stdlib.h>

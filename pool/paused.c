@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What rests: a sandbox's record in STATE/paused and its checkpoints in STATE/captures.
+ * The files of a paused sandbox: its record in STATE/paused and its checkpoints in STATE/captures.
  *
- * The record goes first: without it captures are litter, so from that moment the sandbox does not come
- * back, whoever dies. One that was being written while its sandbox ended is removed again.
+ * The record is removed first. Checkpoints without a record are litter, so from that moment the
+ * sandbox does not come back, whichever process dies. A record that was being written while its
+ * sandbox ended is removed again.
  */
 
 #include <errno.h>

@@ -8,12 +8,17 @@
 
 struct pool_sandbox;
 
-/* Write STATE/paused/ID.json, off the loop, then call @done. */
+/*
+ * Write the record of @sb to STATE/paused/ID.json in another thread, then call @done in the loop.
+ */
 void pool_paused_note(
 	struct pool_sandbox *sb, void (*done)(void *user, int error, const char *text), void *user);
-/* Remove one checkpoint of it. */
+/* Remove the checkpoint of generation @generation of @sb. */
 void pool_paused_clear_one(struct pool_sandbox *sb, unsigned generation);
-/* Remove it, and all checkpoints that @sb may have. 0, or -errno where its record stays. */
+/*
+ * Remove the record of @sb, and all checkpoints that it may have. 0, or -errno where the record
+ * stays.
+ */
 int pool_paused_clear(struct pool_sandbox *sb, struct err *err);
 
 #endif

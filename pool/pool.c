@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pool as a whole: its places, opening and closing it, and looking at it.
+ * The pool as a whole: its files, opening and closing it, and reading its state.
  *
- * STATE/ (0700, locked by `lock`, in which stands who has it):
+ * STATE/ (mode 0700, locked by the file `lock`, which names the daemon that holds it):
  *
- *     paused/ID.json      the record of a sandbox that is paused, or will be by its keeper
- *     snapshots/ID.json   the record of a snapshot
- *     published/NAME:TAG.json   whose a template is that a key published
- *     captures/ID-N, ID   the checkpoints of both; while sandboxes are forked from it, one more
- *     trash/              what is being removed
+ *     paused/ID.json            the record of a sandbox that is paused, or that its keeper will pause
+ *     snapshots/ID.json         the record of a snapshot
+ *     published/NAME:TAG.json   which key has published a template
+ *     captures/ID-N, ID         the checkpoints of sandboxes and of snapshots, and one for each fork under way
+ *     trash/                    what is being removed
  *
  * adopt.c says what each instant leaves there.
  *
- * and the keepers' sockets in PATHS_RUN/pool/, in a directory that belongs to this state directory, so that
- * pools beside each other do not adopt each other's sandboxes.
+ * The keepers' sockets are in PATHS_RUN/pool/, in a directory that belongs to this state directory,
+ * so that two pools on a host do not adopt each other's sandboxes.
  */
 
 #include <errno.h>

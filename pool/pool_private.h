@@ -2,7 +2,10 @@
 #ifndef PARBAKE_POOL_POOL_PRIVATE_H
 #define PARBAKE_POOL_POOL_PRIVATE_H
 
-/* The pool as a whole: its parts' common state, its places, and answers from the loop (pool/pool.c). */
+/*
+ * The pool as a whole: the state that its parts share, its paths, and answers given from the loop
+ * (pool/pool.c).
+ */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -71,14 +74,14 @@ struct pool {
 
 	struct pool_handout *jobs, *queue, **queue_tail;
 	unsigned slots, slots_used;
-	int64_t job_ended; /* when the last one did */
-	int64_t refill_starved; /* since when it yields to creates; 0: it does not */
+	int64_t job_ended; /* when the last hand-out ended */
+	int64_t refill_starved; /* since when making shells and spares has yielded to creates; 0: it does not */
 	double refill_tokens;
 	int64_t refill_at;
 	struct loop_timer *refill_timer, *tick_timer;
 
-	int64_t gc_at; /* when the store is to let go of what nothing needs; 0: not */
-	struct pool_publish *gc; /* that at work */
+	int64_t gc_at; /* when garbage is to be collected in the store; 0: never */
+	struct pool_publish *gc; /* the collection of garbage under way */
 
 	struct pool_transition *changes;
 	struct pool_burial *burials; /* guests to be freed in the next round */
@@ -89,19 +92,22 @@ struct pool {
 	void *on_create_user;
 };
 
-/* Forget the questions that keepers have not answered: nobody is told (pool_free()). */
+/* Forget the questions that keepers have not answered; nobody is told. For pool_free(). */
 void pool_looking_free_all(struct pool *p);
-/* Call @fn in the next round. */
+/* Call @fn with @error and @text in the loop's next round. */
 void pool_later(struct pool *p, pool_fn *fn, void *user, int error, const char *text);
-/* The same with err's text. @r: a negative errno. */
+/* The same with the text of @err. @r: a negative errno. */
 void pool_fail_later(struct pool *p, pool_fn *fn, void *user, int r, const struct err *err);
-/* "STATE/SUB/ID", "STATE/SUB/ID.json", "STATE/captures/ID-N"; caller frees. */
+/*
+ * The paths "STATE/SUB/ID", "STATE/SUB/ID.json" (a record) and "STATE/captures/ID-N" (a
+ * checkpoint). Caller frees.
+ */
 char *pool_path(const struct pool *p, const char *sub, const char *id);
 char *pool_note_path(const struct pool *p, const char *sub, const char *id);
 char *pool_capture_path(const struct pool *p, const char *id, unsigned generation);
-/* Is @name "ID.json"? Then the id. */
+/* Is @name "ID.json", the file name of a record? Then @ret is the id. */
 bool pool_note_name(const char *name, char ret[static POOL_ID_SIZE]);
-/* Is there a whole checkpoint? */
+/* Is there a whole checkpoint in @dir? */
 bool pool_capture_whole(const char *dir);
 
 #endif

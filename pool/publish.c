@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Publishing a checkpoint takes seconds of reading and packing: `parbake pool-publish` does it, and dies with
- * the daemon. Its errors are its standard error, which is a file without a name.
+ * Publishing a checkpoint takes seconds of reading and compressing: a process of its own, `parbake
+ * pool-publish`, does it, and dies with the daemon. Its error message is what it writes to its
+ * standard error, which is a file without a name.
  */
 
 #include <errno.h>

@@ -2,10 +2,11 @@
 /*
  * Templates that keys have published.
  *
- * STATE/published/NAME:TAG.json says whose a template of the store is, and which version of it: so who published
- * it can remove it, and nobody else's goes where an operator has put another in its place. What a key has there,
- * and as snapshots, is bounded together (max_snapshots). Once a template has gone, what it alone needed goes
- * from the store some minutes later, by `parbake gc`, in a process of its own.
+ * STATE/published/NAME:TAG.json says which key has published a template of the store, and which
+ * version. So the key that published a template can remove it; where an operator has put another
+ * version in its place, that version is not removed. A key's published templates and its snapshots
+ * are bounded together (max_snapshots). Some minutes after a template was removed, `parbake gc`, in
+ * a process of its own, removes from the store what that template alone needed.
  */
 #include <dirent.h>
 #include <errno.h>

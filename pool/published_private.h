@@ -2,15 +2,15 @@
 #ifndef PARBAKE_POOL_PUBLISHED_PRIVATE_H
 #define PARBAKE_POOL_PUBLISHED_PRIVATE_H
 
-/* Whose a template of the store is, where a key published it (pool/published.c). */
+/* Which key has published which template of the store (pool/published.c). */
 
 struct pool;
 
-/* Note that @key has published @ref (NAME[:TAG]), as it is now. */
+/* Remember that @key has published @ref (NAME[:TAG]), in the version that @ref names now. */
 void pool_published_note(struct pool *p, const char *ref, const char *key);
-/* How many templates and snapshots @key has, those on their way included. */
+/* How many templates and snapshots @key has, those that are being made included. */
 unsigned pool_published_count(struct pool *p, const char *key);
-/* Some time after a template was removed: have the store let go of what nothing needs. */
+/* Collect garbage in the store some time from now: a template was removed. */
 void pool_published_collect(struct pool *p);
 
 #endif

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Records: all that must be known of a sandbox when the daemon that made it is gone, as one JSON
- * object. Its keeper holds it while it runs, paused/ID.json while it does not. What the
- * template says is in it too, so that a sandbox outlives its template's tag.
+ * object. The keeper holds the record while the sandbox runs, and the file paused/ID.json holds it
+ * while it does not. The record also has what the template says, so that a sandbox outlives its
+ * template's tag.
  *
- * Version 1 had hosts that may be reached as text, "HOST" or "HOST private", each checked by itself.
+ * In version 1 of the format the hosts that may be reached were text, "HOST" or "HOST private",
+ * each checked by itself.
  *
- * The object is the truth, and notes are only a view of it: they borrow every string, so that a
- * thousand sandboxes hold each text once.
+ * The JSON object is the truth, and struct pool_record is only a view of it. The struct borrows
+ * every string from the object, so that a thousand sandboxes hold each text once.
  */
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 #ifndef PARBAKE_POOL_RECORD_PRIVATE_H
 #define PARBAKE_POOL_RECORD_PRIVATE_H
 
-/* What the pool knows of one sandbox, and the JSON object that says it (pool/record.c). */
+/* Records: what the pool knows of one sandbox, as a JSON object and as a struct (pool/record.c). */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,8 +13,8 @@
 struct snapshot_config;
 
 /*
- * A record is the JSON object that a keeper holds for us and that lies beside a checkpoint; notes are it
- * read. All strings and objects are borrowed from the record.
+ * A record is the JSON object that a keeper holds for the daemon and that lies beside a checkpoint.
+ * This struct is a view of it: all strings and objects are borrowed from the JSON object.
  */
 struct pool_record {
 	const char *id, *name, *tag, *digest, *key, *mode;
@@ -22,13 +22,13 @@ struct pool_record {
 	int64_t started_ms;
 	const json_t *metadata, *env; /* objects of strings */
 	const json_t *allow; /* array of strings; NULL: no network */
-	bool auto_pause; /* at its lease's end it is paused, not killed */
+	bool auto_pause; /* the end of its lease pauses it, and does not kill it */
 	bool auto_resume; /* a request for what runs in it resumes it */
 	bool guarded_ports; /* its ports are for holders of its token alone */
 	const char *mask_host; /* what its servers read as Host; "": what was sent */
 	uint64_t
-		lease_ms; /* that its create asked for; a request that wakes it begins such a one */
-	unsigned generation; /* of the checkpoint that its next pause makes */
+		lease_ms; /* of the lease that its create asked for; a request that wakes the sandbox begins such a lease */
+	unsigned generation; /* of the checkpoint that the next pause makes */
 	/* of the template */
 	unsigned vcpus;
 	uint64_t memory_bytes, disk_bytes;
@@ -37,14 +37,17 @@ struct pool_record {
 	const json_t *template_env; /* array of "K=V" */
 };
 
-/* -EINVAL names the field. Hostile only as far as a file may have been damaged. */
+/*
+ * Read and check @record. -EINVAL names the field. A record may come from a damaged file, but not
+ * from an enemy.
+ */
 int pool_record_read(const json_t *record, struct pool_record *ret, struct err *err);
-/* A new reference; aborts without memory. */
+/* The JSON object of @n: a new reference. Aborts without memory. */
 json_t *pool_record_write(const struct pool_record *n);
-/* The template's part of @n. @c is borrowed as long as *@ret is used; @env is the array for
- * n->template_env (a new reference, the caller's). */
+/* Fill in the template's part of @ret from the config @c. @c is borrowed as long as *@ret is
+ * used; @env is the array for n->template_env (a new reference, the caller's). */
 void pool_record_template(const struct snapshot_config *c, struct pool_record *ret, json_t **env);
-/* Does it fit where it has to? -E2BIG with what to do. */
+/* Is the record small enough for a keeper to hold? -E2BIG with what to do. */
 int pool_record_check(const json_t *record, struct err *err);
 
 #endif

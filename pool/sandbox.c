@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sandboxes themselves: found by id, listed by their beginning (newest first), counted by state.
+ * The sandboxes themselves: found by id, listed by their start (newest first), counted by state.
  *
- * One that is being created is not listed, and has its id only when its machine has taken it: so a try that
- * fails leaves nothing to be found. One that ends is not found any more either, from the moment that
- * its end was asked for; it is counted until its machine is gone.
+ * A sandbox that is being created is not listed. It has its id only when its machine has taken the
+ * id: so a try that fails leaves nothing to be found. A sandbox that ends cannot be found any more
+ * from the moment that its end was asked for; it is counted until its machine is gone.
  */
 
 #include <assert.h>
@@ -320,7 +320,7 @@ void pool_sandbox_kill(struct pool_sandbox *sb, const char *why)
 	sandbox_end(sb, true, NULL, NULL);
 }
 
-/* Its job ends, and what it was paused in goes. */
+/* Its hand-out ends, and the checkpoint that it was paused in is removed. */
 static void kill_resuming(struct pool_sandbox *sb, pool_fn *fn, void *user)
 {
 	struct killing *k = malloc(sizeof(*k));

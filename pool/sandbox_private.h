@@ -2,7 +2,7 @@
 #ifndef PARBAKE_POOL_SANDBOX_PRIVATE_H
 #define PARBAKE_POOL_SANDBOX_PRIVATE_H
 
-/* One sandbox: its state, its record, its machine (pool/sandbox.c). */
+/* One sandbox: its state, its record, its machine (pool/sandbox.c). One thread: the loop's. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,20 +29,19 @@ struct pool_sandbox {
 	struct pool *pool;
 	struct pool_sandbox *hash_next, *next, *prev;
 	bool listed;
-	unsigned held; /* by works on the disk; freed when nobody does */
+	unsigned held; /* how many pieces of work on the disk hold it; it is freed when none does */
 	bool removed;
 	enum pool_state state;
 	json_t *record;
 	struct pool_record notes;
-	struct pool_version *version; /* NULL: paused, and its template is not looked at yet */
+	struct pool_version *version; /* NULL: paused, and its template was not looked up yet */
 	struct pool_machine *machine;
 	int64_t end_ns; /* of the lease, CLOCK_BOOTTIME */
 	int64_t end_ms; /* the same since 1970 */
 	int64_t paused_ms; /* since 1970 */
 	unsigned
-		capture; /* paused: the generation of the checkpoint it rests in; running: of the one it
-			   * came from, as long as it needs it; 0: none */
-	struct loop_timer *settle_timer; /* when its keeper is asked next whether it does */
+		capture; /* paused: the generation of the checkpoint it is in; running: of the one that it came from, as long as it needs it; 0: none */
+	struct loop_timer *settle_timer; /* asks its keeper again whether it has settled */
 	int settle_ms;
 	int64_t create_ns;
 	struct loop_timer *lease_timer;
@@ -50,40 +49,49 @@ struct pool_sandbox {
 	struct guest *guest;
 	struct loop_watch *guest_watch;
 	bool guest_synced;
-	struct loop_timer *guest_timer; /* its channel is dead, and nobody has said why */
+	struct loop_timer *guest_timer; /* its channel is dead, and its keeper is silent */
 	struct pool_egress *egress; /* its way out, NULL: none */
-	json_t *egress_env; /* notes.env with what leads there; NULL: notes.env */
+	json_t *egress_env; /* notes.env with the variables that lead to the way out; NULL: notes.env alone */
 
-	struct pool_waiter *waiters; /* to resume it, once it is PAUSED, or RUNNING */
+	struct pool_waiter *waiters; /* they resume it once it is PAUSED or RUNNING */
 	struct pool_transition *change; /* a pause, snapshot or fork on its way; NULL: none */
 
 	uint64_t cost_bytes; /* of host memory, when it was last measured; 0: not yet */
-	uint64_t cpu_ns; /* at the last look, for the share since */
+	uint64_t cpu_ns; /* at the last measurement, for the share since then */
 	int64_t cpu_at;
 	struct pool_cgroup *cgroup;
 };
 
-/* A new one, not listed. @record: a new reference is taken. NULL, with @err, where it cannot be read. */
+/*
+ * A new sandbox, not listed. Takes a new reference to @record. NULL, with @err, where the record
+ * cannot be read.
+ */
 struct pool_sandbox *pool_sandbox_new(
 	struct pool *p, json_t *record, enum pool_state state, struct err *err);
 void pool_sandbox_list(struct pool_sandbox *sb);
 void pool_sandbox_set(struct pool_sandbox *sb, enum pool_state state);
-/* Replace its record. 0, or -EINVAL, -E2BIG and it is as it was. */
+/*
+ * Replace the record of @sb. Returns 0; or -EINVAL or -E2BIG, and the sandbox keeps the record that
+ * it had.
+ */
 int pool_sandbox_note(struct pool_sandbox *sb, json_t *record, struct err *err);
-/* Its machine is gone, and it is PAUSED in that checkpoint; another that it had goes. */
+/*
+ * The machine of @sb is gone: @sb is PAUSED in its checkpoint of generation @capture. Another
+ * checkpoint that it had is removed.
+ */
 void pool_sandbox_rest(struct pool_sandbox *sb, unsigned capture);
-/* Take it off the lists; freed as soon as nobody holds it. */
+/* Take @sb off the lists. It is freed as soon as nobody holds it. */
 void pool_sandbox_remove(struct pool_sandbox *sb);
 void pool_sandbox_hold(struct pool_sandbox *sb);
-/* False: it has been removed meanwhile, and is gone now. */
+/* False: @sb was removed while it was held, and has been freed now. */
 bool pool_sandbox_put(struct pool_sandbox *sb);
-/* Any state but CREATING and ENDING. */
+/* Find a sandbox by id, in any state but CREATING and ENDING. NULL: there is none. */
 struct pool_sandbox *pool_sandbox_find(struct pool *p, const char *id);
-/* Its machine has ended by itself or at its lease's end. */
+/* The machine of @sb has ended, by itself or at its lease's end. */
 void pool_sandbox_ended(struct pool_sandbox *sb, const char *text);
-/* End it: for a machine of which something is wrong. */
+/* End @sb, because something is wrong with its machine; @why says what. */
 void pool_sandbox_kill(struct pool_sandbox *sb, const char *why);
-/* A fresh id. */
+/* Make a new random id. */
 void pool_id_make(char ret[static POOL_ID_SIZE]);
 bool pool_id_valid(const char *text);
 

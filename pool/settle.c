@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A sandbox that was resumed, until all of its memory is its own. It answers before that: pages that it does not
- * ask for come behind (restore/pager/own.c). So its checkpoint stays, and the record that says that it rests there,
- * until its keeper says that its machine has everything. Should the machine end before, the sandbox rests in
- * that checkpoint again, as if it had not been resumed.
+ * A resumed sandbox, until all of its memory is its own. It answers before that: the pages of its
+ * checkpoint that it has not touched arrive later (restore/pager/own.c). So the checkpoint stays,
+ * and so does the record of the paused sandbox, until the keeper says that the machine has all of
+ * its pages. Where the machine ends before that, the sandbox is paused in that checkpoint again, as
+ * if it had not been resumed.
  *
- * While sb->capture of a sandbox that runs is not 0, this is not over. The keeper is asked again and again, so
- * that nothing else it is asked has to wait.
+ * A running sandbox whose sb->capture is not 0 has not settled yet. The keeper is asked again and
+ * again, with short questions, so that no other request to it has to wait.
  */
 #include "pool/settle_private.h"
 

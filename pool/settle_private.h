@@ -8,11 +8,14 @@
 
 struct pool_sandbox;
 
-/* It runs, from sb->capture: that goes when it is not needed any more. */
+/*
+ * @sb has been resumed and runs from the checkpoint sb->capture: remove that checkpoint when it is
+ * not needed any more.
+ */
 void pool_settle(struct pool_sandbox *sb);
-/* It was found running: is there a checkpoint that it may need? */
+/* @sb was adopted running: is there a checkpoint that it may still need? */
 void pool_settle_adopted(struct pool_sandbox *sb);
-/* Its machine is gone: does it rest in what it came from? */
+/* The machine of @sb is gone. Is @sb paused again, in the checkpoint that it was resumed from? */
 bool pool_settle_ended(struct pool_sandbox *sb);
 
 #endif

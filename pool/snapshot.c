@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Snapshots: a checkpoint that stays, STATE/captures/ID, whose id is a template's name to a create. With a
- * name of its own it goes into the store instead, as a template version like any other, which a process of
- * its own does (it reads and packs all of the memory and the disk).
+ * Snapshots: a checkpoint that stays, in STATE/captures/ID. A create takes that id in place of a
+ * template's name. A snapshot that is given a name is put into the store instead, as a template
+ * version like any other. A process of its own does that (publish.c), because it reads and
+ * compresses all of the memory and the disk.
  *
- * Its record, STATE/snapshots/ID.json, is written first; the checkpoint's own last file makes it whole. One that
- * is not whole, or was to be published and is still here, is litter.
+ * The snapshot's record, STATE/snapshots/ID.json, is written first; capture.json, the checkpoint's
+ * last file, makes the snapshot whole. A new daemon clears a snapshot that is not whole, or that
+ * was to be published and is still here, as litter.
  */
 
 #include <dirent.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Looking into one that runs: what its keeper tells, passed on. One that does not answer (stopped, or busy with
- * a checkpoint) keeps nobody waiting for long; what it says later is dropped.
+ * What a running sandbox uses and what its console said: asked of its keeper, and passed on. A
+ * keeper that does not answer (it is stopped, or busy with a checkpoint) keeps nobody waiting for
+ * long; an answer that comes later is dropped.
  */
 
 #include <errno.h>

@@ -2,13 +2,17 @@
 /*
  * The stock: shells and spares that wait to be handed out.
  *
- * How many: as configured, or by the rate of arrivals times the time to make one, with a margin for
- * arrivals that do not come evenly. When: at most refill_per_s a second, never while a create waits or
- * runs, nor right behind one (the next may be on its way), and at most one per processor at a time; but
- * creates that never pause do not keep the stock empty for ever: then one is made now and then.
- * Within the memory budget, by what a machine of that template was seen to cost.
+ * How many there should be is as configured, or follows from the rate of arrivals times the time
+ * that making one takes, with a margin because arrivals do not come evenly.
  *
- * A version whose machines fail is left alone for a while that doubles up to a minute.
+ * When they are made: at most refill_per_s a second, and at most one per processor at a time. None
+ * is made while a create waits or runs, nor right after one, because the next create may be on its
+ * way. Creates that never pause must not keep the stock empty for ever: where they go on for long,
+ * one is made now and then.
+ *
+ * The stock stays within the memory budget, counted by what a machine of that template was seen to
+ * use. A template version whose machines fail is left alone for a while, which doubles with each
+ * failure up to a minute.
  */
 
 #include <errno.h>

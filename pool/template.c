@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Template versions: what the store's tags name now, and what sandboxes were made from that no tag names
- * any more. All that is ready belongs to a version, so a tag that moves takes effect with the next
- * create: index.json is looked at (one stat) before each, and read when it has changed.
+ * Template versions: those that the store's tags name now, and those that sandboxes were made from
+ * and no tag names any more. Shells and spares belong to a version, so a tag that moves takes
+ * effect with the next create: before each create one stat(2) shows whether index.json has changed,
+ * and it is read when it has.
  *
- * A version costs a zygote from when something is first made of it. It ends when it has not been needed
- * for a while, at once where no tag names the version and nothing is being made.
+ * A version has a zygote from when something is first made of it. The zygote ends when it has not
+ * been needed for a while. Where no tag names the version and nothing is being made of it, the
+ * zygote ends at once.
  */
 
 #include <errno.h>

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Changes: what is done to a sandbox and takes a while, one at a time. Here is what they share, and the pause
- * and the resume.
+ * Transitions: a pause, a snapshot or a fork on its way. Each takes a while, and a sandbox has one
+ * at a time. Here is what they share, and here are the pause and the resume.
  *
- * A pause: the sandbox's record is written to STATE/paused, its keeper captures it and ends. From the
- * moment that the checkpoint is whole the sandbox is that checkpoint, whoever dies; until then it is its
- * machine, and where capturing fails it goes on as it was, its channel too.
+ * In a pause the sandbox's record is written to STATE/paused, and its keeper writes a checkpoint
+ * and ends. From the moment that the checkpoint is whole, the sandbox is that checkpoint, whichever
+ * process dies. Until then the sandbox is its machine: where the checkpoint fails, the machine goes
+ * on as it was, and so does its channel.
  *
- * A resume is a job with the checkpoint to start from. Only when the sandbox runs and has all of its memory does the
- * capture go (settle.c).
+ * A resume is a hand-out with a checkpoint to start from. The checkpoint is removed only when the
+ * sandbox runs and has all of its memory (settle.c).
  */
 
 #include <errno.h>
@@ -41,7 +42,10 @@
 #include "pool/work_private.h"
 #include "vmm/guest/guest.h"
 
-/* ---- what changes share ------------------------------------------------------------------------ */
+/*
+ * ---- what transitions share
+ * ------------------------------------------------------------------------
+ */
 
 int pool_transition_begin(struct pool *p, const char *id, bool or_paused,
 	struct pool_transition **ret, struct err *err)

@@ -2,7 +2,10 @@
 #ifndef PARBAKE_POOL_TRANSITION_PRIVATE_H
 #define PARBAKE_POOL_TRANSITION_PRIVATE_H
 
-/* Pauses, resumes, forks and snapshots on their way (pool/transition.c, fork.c, snapshot.c, publish.c). */
+/*
+ * Transitions: pauses, forks and snapshots on their way, and resumes that wait for them
+ * (pool/transition.c, fork.c, snapshot.c, publish.c).
+ */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,34 +18,34 @@
 struct pool_publish;
 
 /*
- * Something on its way that needs the sandbox for itself: at most one at a time. It outlives its sandbox
- * while a work of its own is on the disk (pending), then without it.
+ * A transition needs its sandbox for itself, so a sandbox has at most one. A transition outlives
+ * its sandbox while work of its own on the disk is pending; it has no sandbox then.
  */
 struct pool_transition {
 	struct pool *pool;
 	struct pool_transition *next, *prev; /* of all */
-	struct pool_sandbox *sb; /* NULL: lost, or it is not needed any more */
-	unsigned pending; /* works and jobs that will come back */
-	/* the sandbox ended: answer whoever waits for it */
+	struct pool_sandbox *sb; /* NULL: it has ended, or is not needed any more */
+	unsigned pending; /* pieces of work and hand-outs that will call back */
+	/* the sandbox ended: answer whoever waits for the transition */
 	void (*lost)(struct pool_transition *c, int error, const char *text);
-	/* its keeper answered: captured */
+	/* the keeper has answered: the checkpoint is written, or failed */
 	void (*captured)(struct pool_transition *c, int error, const char *text);
 	pool_fn *fn;
 	void *user;
 
-	int channel; /* pause: the guest's, for when it fails; -1: none */
-	pool_fn *kill_fn; /* pause: it is to be killed when it is paused */
+	int channel; /* pause: the guest's channel, given back where the pause fails; -1: none */
+	pool_fn *kill_fn; /* pause: the sandbox is to be killed once it is paused */
 	void *kill_user;
 	bool kill;
 
-	char *capture; /* fork, snapshot: what it makes, or another's */
-	bool own; /* it is not another's: it goes where it is not wanted */
+	char *capture; /* fork, snapshot: the directory of the checkpoint */
+	bool own; /* the checkpoint was made for this transition: it is removed where it is not needed */
 	unsigned count; /* fork */
 	uint64_t timeout_ms;
 
 	char id[POOL_ID_SIZE]; /* snapshot */
 	char *name;
-	bool only_new; /* what is in the store under that name stays */
+	bool only_new; /* a template of that name that is in the store stays */
 	json_t *record;
 	char *from; /* the checkpoint to copy */
 	void (*done)(void *user, const char *snapshot_id, int error, const char *text);
@@ -51,38 +54,50 @@ struct pool_transition {
 	struct pool_publish *publish;
 };
 
-/* Begin one: -ENOENT, -EBUSY with why not. @state: that it must be in (or PAUSED, where @or_paused). */
+/*
+ * Begin a transition of the sandbox @id, which must be RUNNING (or PAUSED, where @or_paused).
+ * -ENOENT, -EEXIST (it is paused already) or -EBUSY with why not.
+ */
 int pool_transition_begin(struct pool *p, const char *id, bool or_paused,
 	struct pool_transition **ret, struct err *err);
-/* Capture its sandbox, which runs, into c->capture; then captured(). */
+/*
+ * Write a checkpoint of the sandbox, which runs, into @dir, then call captured(). @stop: the
+ * machine ends with it.
+ */
 void pool_transition_capture(struct pool_transition *c, const char *dir, bool stop);
-/* It does not need the sandbox any more. */
+/* The transition does not need its sandbox any more. */
 void pool_transition_release(struct pool_transition *c);
 void pool_transition_free(struct pool_transition *c);
-/* A pause, snapshot or fork has failed, as its sandbox is ending. */
+/* The transition of @sb has failed, as @sb is ending. */
 void pool_transition_lost(struct pool_sandbox *sb, const char *text);
-/* Its state has changed: whoever wanted it to run asks again. */
+/* The state of @sb has changed: whoever waits for it to run asks again. */
 void pool_waiters_wake(struct pool_sandbox *sb);
-/* It ended, and rests in a whole capture. */
+/*
+ * The machine of @sb has ended, and @sb is paused in a whole checkpoint: a pause on its way has
+ * succeeded, any other transition has failed.
+ */
 void pool_transition_rested(struct pool_sandbox *sb);
 void pool_transition_free_all(struct pool *p);
-/* Is it PAUSING with its machine on its way out? Then @fn gets its kill. */
+/*
+ * Is @sb PAUSING, with its machine about to end? Then it is killed once it is paused, and @fn is
+ * told.
+ */
 bool pool_transition_kill(struct pool_sandbox *sb, pool_fn *fn, void *user);
 
 /* A process of its own puts the checkpoint @dir into the store (publish.c); @done from the loop. */
 int pool_publish_start(struct pool *p, const char *dir, const char *name, bool only_new,
 	void (*done)(void *user, int error, const char *text), void *user,
 	struct pool_publish **ret, struct err *err);
-/* `parbake gc` of the store, likewise. */
+/* Run `parbake gc` for the store, likewise in a process of its own. */
 int pool_publish_gc(struct pool *p, void (*done)(void *user, int error, const char *text),
 	void *user, struct pool_publish **ret, struct err *err);
-/* Kill it. NULL is allowed. */
+/* Kill the process. NULL is allowed. */
 void pool_publish_free(struct pool_publish *w);
 /* The record of snapshot @id, and where its checkpoint is. -ENOENT. Caller frees both. */
 int pool_snapshot_find(
 	struct pool *p, const char *id, json_t **ret_record, char **ret_capture, struct err *err);
 
-/* Remove its record and its checkpoint; what is not there is no error. */
+/* Remove the record and the checkpoint of snapshot @id; what is not there is no error. */
 int pool_snapshot_clear(struct pool *p, const char *id, struct err *err);
 
 #endif

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What would keep the loop waiting for a disk (fsync, removing trees, copying captures) is done by two
- * threads, in the order it came; its end is told through an eventfd. An argument belongs to its work
- * until done() has it back, so nothing is shared.
+ * Work that would keep the loop waiting for a disk (fsync, removing trees, copying checkpoints) is
+ * done by two threads, in the order that it came. Its end is reported to the loop through an
+ * eventfd. The argument of a piece of work belongs to that work until done() has it back, so
+ * nothing is shared between threads.
  *
- * Removing is renaming into STATE/trash, at once and whole; what lies there is litter by its place.
+ * To remove a file is to rename it into STATE/trash, at once and whole; what lies there is litter
+ * by its place.
  */
 
 #include <errno.h>

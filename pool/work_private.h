@@ -2,7 +2,7 @@
 #ifndef PARBAKE_POOL_WORK_PRIVATE_H
 #define PARBAKE_POOL_WORK_PRIVATE_H
 
-/* Work on the disk, off the loop (pool/work.c). */
+/* Work on the disk, in threads beside the loop (pool/work.c). */
 
 #include "common/err.h"
 
@@ -11,11 +11,17 @@ struct pool;
 
 struct pool_works;
 int pool_works_new(struct loop *l, struct pool_works **ret, struct err *err);
-/* Waits for what is being done; what is only queued is done too. done() is not called any more. */
+/*
+ * Wait until all work is done, that which is only queued too, and free @w. done() is not called any
+ * more.
+ */
 void pool_works_free(struct pool_works *w);
-/* @run in another thread, then @done in the loop (may be NULL). Two threads, first come first served. */
+/*
+ * Call @run(@arg) in another thread, then @done(@arg) in the loop (may be NULL). There are two
+ * threads; work begins in the order it came.
+ */
 void pool_work(struct pool_works *w, void (*run)(void *arg), void (*done)(void *arg), void *arg);
-/* Rename @path into the trash now, remove it later. What is not there is no error. */
+/* Rename @path into STATE/trash now, and remove it later. What is not there is no error. */
 int pool_trash(struct pool *p, const char *path, struct err *err);
 
 #endif

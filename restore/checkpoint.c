@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A checkpoint, opened: all of it is read and checked once, by digest, and then held by descriptors. What
- * lies in the directory afterwards does not matter to machines made from it. The overlay was written
- * by a monitor that its guest may have taken over: its tables are walked as well, so that what is handed to
- * the next monitor is of the one form that parbake's overlays have.
+ * An opened checkpoint. All of it is read and checked once, by digest, and then held by
+ * descriptors: what happens to the directory afterwards does not matter to machines made from the
+ * checkpoint. The overlay was written by a monitor that its guest may have taken over. So its
+ * tables are walked as well, and what is handed to the next monitor has the one form that parbake's
+ * overlays have.
  */
 #include "restore/checkpoint.h"
 

@@ -11,7 +11,8 @@
 #include "store/store.h"
 
 /*
- * A sandbox at rest: what makes it differ from its template. A checkpoint is a directory:
+ * Checkpoints: a sandbox put away, as what it differs in from its template. A checkpoint is a
+ * directory:
  *
  *     capture.json   which template version (manifest digest), digests and sizes of the others, the
  *                    memory's ranges, the machine's identity; written last: without it there is no checkpoint
@@ -19,13 +20,13 @@
  *     disk           the qcow2 overlay
  *     state          device state
  *
- * (docs/format.md has all of it.) As long as a checkpoint is there, a collection of garbage keeps its template version,
- * name or not; where checkpoints are copied to a directory in which none was ever made, store_captures_at()
- * has to be told.
+ * (docs/format.md has all of it.) As long as a checkpoint is there, a collection of garbage keeps
+ * its template version, whether that has a name or not. Where checkpoints are copied into a
+ * directory in which none was ever made, store_captures_at() has to be told of that directory.
  *
- * Memory is always a delta to the template itself, however often a sandbox was paused and
- * resumed, so there are no chains: a resumed sandbox has the pages of its checkpoint as its own, and
- * the next checkpoint finds them among those it has written.
+ * Memory is always a delta to the template itself, however often a sandbox was paused and resumed,
+ * so there are no chains: a resumed sandbox has the pages of its checkpoint as its own, and the
+ * next checkpoint finds them among those it has written.
  */
 struct checkpoint_info {
 	char manifest[DIGEST_TEXT_SIZE]; /* of the template version */
@@ -36,27 +37,32 @@ struct checkpoint_info {
 };
 
 /*
- * Capture a running sandbox (ACTIVE) into @dir, which is made and must not be there. The machine is
- * paused for it; @go_on: resumed afterwards. On failure it is resumed, and nothing is left of @dir. No
- * guest stream need be closed: in a machine restored from it the first SYNC ends them. Any directory will do that
- * has room; -EEXIST, -ENOSPC, -ETIMEDOUT (@deadline), -ENOENT where the template version is not in its store any more.
+ * Take a checkpoint of a running sandbox (ACTIVE) into @dir, which is made here and must not exist.
+ * The machine is paused for it; @go_on: it is resumed afterwards. On failure the machine is
+ * resumed, and nothing is left of @dir. Guest streams may be open: in a machine restored from the
+ * checkpoint the first SYNC ends them. Any directory will do that has room. -EEXIST, -ENOSPC,
+ * -ETIMEDOUT (@deadline), -ENOENT where the template version is not in its store any more.
  */
 int sandbox_capture(struct sandbox *sb, const char *dir, bool go_on, int64_t deadline,
 	struct checkpoint_info *ret, struct err *err);
 
 struct checkpoint;
-/* Open one to restore from: checked whole (digests, tables, the overlay). -ENOENT: none, or not complete; -EBADMSG: damaged. */
+/*
+ * Open the checkpoint in @dir to restore from: all of it is checked (digests, tables, the overlay).
+ * -ENOENT: there is none, or it is not complete; -EBADMSG: damaged.
+ */
 int checkpoint_open(const char *dir, struct checkpoint **ret, struct err *err);
 void checkpoint_free(struct checkpoint *c);
 DEFINE_CLEANUP(struct checkpoint *, checkpoint_free)
 #define cleanup_checkpoint cleanup_with(checkpoint_free_p_)
 
 /*
- * A shell that sandbox_restore() will bring to where @c was taken (borrowed until then): it gets a
- * copy of the overlay, the pages and the device state. Identity: the clock is right and entropy fresh
- * in any case; @same_identity keeps the machine id and host name of the one captured (it is that sandbox
- * going on), otherwise it is another (a fork). Any number may be made of one capture. -EINVAL: it is of another
- * template version than @t.
+ * Start a monitor (SHELL) that sandbox_restore() will bring to where @c was taken; @c is borrowed
+ * until then. The sandbox gets a copy of the overlay, the pages and the device state. In any case
+ * its clock is set right and its entropy is fresh. @same_identity: it keeps the machine id and host
+ * name of the sandbox that the checkpoint was taken of, because it is that sandbox going on;
+ * otherwise it gets new ones (a fork). Any number may be made from one checkpoint. -EINVAL: @c is
+ * of another template version than @t.
  */
 int sandbox_shell_from(struct template *t, struct checkpoint *c, bool same_identity,
 	struct sandbox **ret, struct err *err);

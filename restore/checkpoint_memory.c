@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A paused machine's memory, as far as it is not its template's.
+ * The memory delta of a paused machine: the pages in which its memory differs from its template's.
  *
- * The monitor maps the template's memory privately, so what the guest wrote are pages of the monitor's
- * own, and the kernel knows them: /proc/PID/pagemap has a page that is there (or swapped out) and is not the
- * file's (Documentation/admin-guide/mm/pagemap.rst). All other pages are the template's, whether they were
- * ever touched or not; so nothing has to be compared, and nothing that the machine has not touched is
- * read. Pages that a checkpoint before this gave to it are its own, too, so a delta is always one to
- * the template.
+ * The monitor maps the template's memory privately, so the pages that the guest has written are
+ * pages of the monitor's own, and the kernel knows which they are. /proc/PID/pagemap has them as
+ * pages that are present (or swapped out) and are not the file's
+ * (Documentation/admin-guide/mm/pagemap.rst). All other pages are the template's, whether they were
+ * ever touched or not. So nothing has to be compared, and no page that the machine has not touched
+ * is read. Pages that the machine got from an earlier checkpoint are its own too, so a delta is
+ * always one to the template.
  *
- * A page of zeros counts only where the template has data: most of what a guest reads of its free memory is
- * the kernel's one zero page. Where we may know that one's number it need not even be read.
+ * A page of zeros counts only where the template has data: most of what a guest reads of its free
+ * memory is the kernel's one zero page. Where this process may learn that page's number, the page
+ * need not even be read.
  *
- * Who is not root may not look into a monitor, which cannot be traced even by its own user. Then the monitor is
- * asked for all of the memory, and pages are compared; that takes longer, touches all of it, and trusts the monitor with
- * no more than it has.
+ * A user other than root may not look into a monitor, which cannot be traced even by its own user.
+ * Then the monitor is asked for all of the memory, and pages are compared. That takes longer,
+ * touches all of the memory, and trusts the monitor with nothing that it does not have already.
  *
- * A guest can write every second page. Where that would make more ranges than capture.json can hold,
- * pages between them are taken along.
+ * A guest can write every second page. Where that would make more ranges than capture.json can
+ * hold, pages between the ranges are taken along.
  */
 #include <assert.h>
 #include <fcntl.h>

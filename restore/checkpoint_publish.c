@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A checkpoint as a template version of its own: whole, so that it depends on the one it came from no more.
+ * Publishing a checkpoint as a template version of its own, which is whole: it does not depend on
+ * the version that the checkpoint came from.
  *
- * Memory and disk delta are written out raw, once, with the deltas put over them, and
- * compressed as a bake does it. Kernel, initramfs, root disk and working set are the same blobs. The config
- * is the template's; "extra" says where it came from, and has no "key" any more, by which a bake would take it for what the
+ * Memory and disk delta are written out raw, once, with the checkpoint's deltas applied to them,
+ * and compressed as a bake compresses them. Kernel, initramfs, root disk and working set are the
+ * same blobs as the template's. The config is the template's too, except that "extra" says where
+ * the version came from, and has no "key", by which a bake would take the version for what the
  * recipe makes.
  */
 #include <fcntl.h>

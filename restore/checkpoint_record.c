@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * capture.json: {"capture": {…}, "digest": "sha256:…"}, where the digest is that of the checkpoint's text
- * as json_text() makes it (compact, keys sorted), so that a changed byte is found like one in the other
- * files. docs/format.md lists the fields.
+ * The record of a checkpoint, capture.json: {"capture": {…}, "digest": "sha256:…"}. The digest is
+ * that of the text of "capture" as json_text() makes it (compact, keys sorted), so that a changed
+ * byte is found here as it is in the other files. docs/format.md lists the fields.
  */
 #include <string.h>
 

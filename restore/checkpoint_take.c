@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Capturing a sandbox that runs.
+ * Taking a checkpoint of a sandbox that runs.
  *
- * The machine stands still only while what would change is taken: device state, the pages of memory that are
- * its own (raw, into a file without a name), the overlay. Compressing and checking come after it goes on
- * again, if it is to go on. Whatever fails, it goes on, and the directory is removed.
+ * The machine stands still only while what would change is copied: the device state, the machine's
+ * own pages of memory (raw, into a file without a name) and the overlay. Compressing and checking
+ * come after the machine runs again, where it is to run on. Whatever fails, the machine goes on,
+ * and the directory is removed.
  *
  *     pause ─► state, memory, disk ─► resume ─► compress, check, sync ─► capture.json
  *       └──────── stopped_ns ────────────┘
  *
- * Nothing here speaks to the guest: its channel may be in other hands. A frame that was on its way is
- * lost in a machine restored from here, as are the bytes in our end of the channel; SYNC, the first thing
- * said to such a machine, makes both ends begin anew.
+ * Nothing here speaks to the guest, since another process may have its channel. In a machine
+ * restored from the checkpoint, a frame that was on its way is lost, and so are the bytes in the
+ * host's end of the channel. SYNC, the first message to such a machine, makes both ends begin anew.
  */
 #include <fcntl.h>
 #include <string.h>

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Expanded disks. A disk is named by what it is made of: the digest of the root disk, or, where the
- * bake wrote over it, the digest of both images and the list of what was written. What has that
- * name is whole, because it had none until its digests were checked, and what it holds is on record
- * (common/artifact.h); so a second open is an open(2) and a look at the record, a process that dies on the way
- * leaves nothing, and a disk that was damaged since is made anew.
+ * Expanded disks, in the cache. A disk's name is made of its content: the digest of the root disk,
+ * or, where the bake wrote over it, the digest of both images and of the list of what was written.
+ * A disk that has its name is whole, because it gets the name only after its digests were checked,
+ * and a record says what it holds (common/artifact.h). So to open it again is an open(2) and a look
+ * at the record; a process that dies on the way leaves nothing; and a disk that was damaged since
+ * is made anew.
  *
- * A delta holds the listed ranges one behind the other: a hole in it was written with zeros, and must be
- * zero in the disk, whatever the root disk holds there.
+ * A delta holds the listed ranges one behind the other. A hole in the delta was written with zeros,
+ * and must be zero in the disk, whatever the root disk holds there.
  */
 #include "restore/disk.h"
 

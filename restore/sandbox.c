@@ -2,17 +2,19 @@
 /*
  * A sandbox, from a template's snapshot to an agent that answers under a new identity.
  *
- * The monitor starts first, because that takes longest; while it does, the pager maps the working
- * set and the identity is made. Before the machine runs, SYNC, IDENTITY and THAW (not of a spare, which was thawed
- * when it was made) are already in its channel, so the answer needs no round trip of ours: the agent wakes, reads the three in order and
- * answers them. THAW because a snapshot is taken with the root frozen; after IDENTITY, which writes
- * to memory alone, so that nothing the freeze held up goes on before the clone is itself. The HELLO
- * that answers SYNC carries the nonce that the agent made at boot and that lives only in memory:
- * where it is not the config's, this machine was not restored but did something else.
+ * The monitor starts first, because that takes longest; meanwhile the pager maps the working set
+ * and the identity is made. Before the machine runs, SYNC, IDENTITY and THAW are already in its
+ * channel (a spare gets no THAW: it was thawed when it was made). So the answer needs no round
+ * trip: the agent wakes, reads the three in order and answers them. THAW is needed because a
+ * snapshot is taken with the root file system frozen. It comes after IDENTITY, which writes to
+ * memory alone, so that nothing that the freeze held up goes on before the clone has its own
+ * identity. The HELLO that answers SYNC carries the nonce that the agent made at boot and that
+ * lives only in memory: where the nonce is not the one in the config, this machine was not restored
+ * from that snapshot.
  *
  * The overlay is a file without a name in the cache, on disk: what a hostile guest writes to its
  * disk must cost the host disk space, which the template's size bounds, and not memory. It is gone
- * with its last descriptor, however we end.
+ * with its last descriptor, however this process ends.
  */
 #include <fcntl.h>
 #include <poll.h>

@@ -24,37 +24,44 @@ struct template_options {
 	bool own_pager; /* a pager of our own (pager_client_spec.own) */
 	bool no_uffd; /* force PAGER_PRIVATE */
 	struct pager_options pager;
-	bool untrained; /* without what sandbox_train() kept */
-	struct progress *progress; /* of a first expansion; may be NULL */
+	bool untrained; /* do not use the translations that sandbox_train() kept */
+	struct progress *progress; /* for the first expansion of the disk; may be NULL */
 };
 
-/* @m is borrowed until template_free(). -ENOEXEC with a way out where this host or monitor does not
- * fit. */
+/* @m is borrowed until template_free(). -ENOEXEC, with what to do, where this host or its
+ * monitor does not fit. */
 int template_open(struct store *s, const struct store_manifest *m,
 	const struct template_options *opt, struct template **ret, struct err *err);
 void template_free(struct template *t);
 DEFINE_CLEANUP(struct template *, template_free)
 #define cleanup_template cleanup_with(template_free_p_)
-/* Would sandbox_train() keep anything for it; has it? (Of the time it was opened.) */
+/*
+ * Would sandbox_train() keep translations for this template; and were some kept, when it was
+ * opened?
+ */
 bool template_trainable(const struct template *t);
 bool template_trained(const struct template *t);
-/* That file; -1: it has not. Borrowed as long as the template. */
+/* The file of translations; -1: there is none. Borrowed as long as the template. */
 int template_translations_fd(const struct template *t);
-/* The monitor that its machines run in. */
+/* The monitor that the template's machines run in. */
 const struct monitor_facts *template_monitor(const struct template *t);
 const struct snapshot_config *template_config(const struct template *t);
 /* The expanded disk, read-only: to boot from instead of restoring. Borrowed as long as the
  * template. */
 int template_disk_fd(const struct template *t);
 /*
- * Many processes from one template: its owner (which has one thread, before and behind) calls
- * template_before_fork(), where what each of them would find out for itself is found out, and a pager that
- * is gone is replaced; the fork then calls template_after_fork(), lets go of the pager's connection that it
- * inherited, and has its own as soon as it makes a sandbox.
+ * Many processes from one template. Its owner, which has one thread all the time, calls
+ * template_before_fork(): that finds out what each process would otherwise find out for itself, and
+ * replaces a pager that is gone. The fork then calls template_after_fork(): that closes the pager's
+ * connection that it inherited. The fork gets a connection of its own as soon as it makes a
+ * sandbox.
  */
 int template_before_fork(struct template *t, struct err *err);
 void template_after_fork(struct template *t);
-/* Borrowed until the next sandbox is made: a pager that is gone is replaced then. */
+/*
+ * The template's pager. Borrowed until the next sandbox is made, since a pager that is gone is
+ * replaced then.
+ */
 struct pager_client *template_pager(struct template *t);
 
 /*
@@ -77,15 +84,16 @@ struct sandbox_trace {
 
 struct sandbox;
 
-/* Start a monitor for it with nothing restored (SHELL). */
+/* Start a monitor for the template, with nothing restored in it (SHELL). */
 int sandbox_shell(struct template *t, struct sandbox **ret, struct err *err);
-/* SHELL → answered: device state, resume, identity; when it returns 0 the agent has answered under
- * its new identity, from memory proven restored (the boot nonce of the config). @hostname may be
- * NULL. */
+/* SHELL → ACTIVE: load the device state, resume, give the identity. When this returns 0, the
+ * agent has answered under its new identity, from memory proven restored (the boot nonce of the
+ * config). @hostname may be NULL. */
 int sandbox_restore(struct sandbox *sb, const char *hostname, int64_t deadline, struct err *err);
 /*
- * The same in two: restored, answered once under an identity that no other sandbox has, and paused (a
- * spare); then handed out, told the time and @hostname. Entropy and machine id it has had from the start.
+ * The same in two steps. sandbox_prepare() makes a spare: restored, answered once under an identity
+ * that no other sandbox has, and paused. sandbox_activate() resumes it, and tells it the time and
+ * @hostname; it has had its entropy and its machine id from the start.
  */
 int sandbox_prepare(struct sandbox *sb, int64_t deadline, struct err *err);
 int sandbox_activate(struct sandbox *sb, const char *hostname, int64_t deadline, struct err *err);
@@ -95,34 +103,41 @@ int sandbox_activate(struct sandbox *sb, const char *hostname, int64_t deadline,
  * be, and the machine is ended for it.
  */
 int sandbox_wait_memory(struct sandbox *sb, int64_t deadline, struct err *err);
-/* shell + restore. */
+/* sandbox_shell() and sandbox_restore(). */
 int sandbox_create(struct template *t, const char *hostname, int64_t deadline, struct sandbox **ret,
 	struct err *err);
 /*
- * What its monitor has translated of the guest's code so far is kept for the template's sandboxes to
- * come on this host (restore/translations.h); templates that are open already do not see it. The
- * sandbox, ACTIVE or SPARE, is over: only fit to be freed. -ENOTSUP where there is nothing to keep.
+ * Keep what the sandbox's monitor has translated of the guest's code so far for the template's
+ * future sandboxes on this host (restore/translations.h). Templates that are open already do not
+ * see it. The sandbox, ACTIVE or SPARE, is only fit to be freed afterwards. -ENOTSUP where there is
+ * nothing to keep.
  */
 int sandbox_train(struct sandbox *sb, int64_t deadline, struct err *err);
-/* Kill it; returns when the machine is gone. (It dies with the thread that made it, too: machine_start().) */
+/*
+ * Kill the sandbox; returns when its machine is gone. (The machine also dies with the thread that
+ * made it: machine_start().)
+ */
 void sandbox_free(struct sandbox *sb);
 DEFINE_CLEANUP(struct sandbox *, sandbox_free)
 #define cleanup_sandbox cleanup_with(sandbox_free_p_)
 
-/* NULL when its channel was given away. */
+/* The client of the sandbox's agent; NULL when its channel was given away. */
 struct guest *sandbox_guest(struct sandbox *sb);
 /*
- * ACTIVE: end the sandbox's own struct guest and return its channel (caller closes), which then is read and
- * written by somebody else: guest_new(), which begins with a SYNC. -errno.
+ * ACTIVE: end the sandbox's own struct guest and return its channel (caller closes), which somebody
+ * else then reads and writes: by guest_new(), which begins with a SYNC. -errno.
  */
 int sandbox_release_channel(struct sandbox *sb, struct err *err);
 struct machine *sandbox_machine(struct sandbox *sb);
 const struct sandbox_trace *sandbox_trace(const struct sandbox *sb);
-/* The first result came: trace.first_result is now, the first time. */
+/* The first result of a command came: trace.first_result is now, the first time. */
 void sandbox_mark_result(struct sandbox *sb);
-/* A failed call's error gets the console's last words and, where the pager died, that. */
+/*
+ * Add to the error of a failed call the newest lines of the console and, where the pager died, that
+ * it did.
+ */
 void sandbox_explain(struct sandbox *sb, struct err *err);
-/* The disk's overlay, for capture or for tests. Borrowed. */
+/* The disk's overlay, for checkpoints and tests. Borrowed. */
 int sandbox_overlay_fd(const struct sandbox *sb);
 
 #endif

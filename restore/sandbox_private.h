@@ -7,13 +7,13 @@
 #include "restore/pager/memory_delta.h"
 #include "restore/sandbox.h"
 
-/* What sandbox.c and checkpoint*.c need of a template. */
+/* Templates and sandboxes from inside: what sandbox.c and checkpoint*.c need of them. */
 
 /* What does not change: borrowed as long as the template. */
 const struct machine_shape *template_shape(const struct template *t);
 int template_state_fd(const struct template *t);
 int template_image_fd(const struct template *t); /* of its memory */
-/* The key of its memory, which is what translations are of. */
+/* The key of the template's memory, under which its translations are kept. */
 const char *template_memory_key(const struct template *t);
 /* "name:tag", for errors. */
 const char *template_label(const struct template *t);
@@ -23,7 +23,7 @@ void template_get_name(const struct template *t, char ret_name[static LIMIT_NAME
 const char *template_manifest(const struct template *t);
 const char *template_store(const struct template *t);
 
-/* What a machine's memory differs in from the template's, in the two forms that it is needed in. Borrowed. */
+/* The memory delta of a machine, in the two forms in which it is needed. Borrowed. */
 struct template_own {
 	int image_fd;
 	const struct snapshot_ranges *ranges;
@@ -31,16 +31,16 @@ struct template_own {
 };
 /*
  * Memory for one more machine: a memfd, and a socket for it to attach by (-1: the private way),
- * both the caller's. @own may be NULL; *@ret_own_in as pagerd_attach() has it. A pager that is gone is
- * replaced. Any thread.
+ * both the caller's. @own may be NULL; *@ret_own_in as pager_client_attach() has it. A pager that
+ * is gone is replaced. Any thread.
  */
 int template_memory(struct template *t, const struct template_own *own, int *ret_memory,
 	int *ret_pager, int *ret_own_in, struct err *err);
-/* Is the pager gone? Then, or where it knows of a failure, that is put behind @err. @ended: a machine of it has
- * ended, so it may be about to. */
+/* Put behind @err that the pager is gone, or the failure that it knows of, where one of the two
+ * is so. @ended: a machine has ended, so the pager may be about to end. */
 void template_explain(struct template *t, bool ended, struct err *err);
 
-/* A request sent ahead: what became of it. */
+/* What became of a request that was sent ahead. */
 struct sandbox_sent {
 	struct sandbox *sandbox;
 	bool done;
@@ -59,14 +59,14 @@ struct sandbox {
 	struct sandbox_sent identity, thaw;
 	bool answered; /* both */
 	struct sandbox_trace trace;
-	char machine_id[33], hostname[64]; /* that it was told last */
+	char machine_id[33], hostname[64]; /* that the guest was told last */
 	struct stat memory; /* of the file that its memory is mapped from */
 	/* made from a checkpoint: */
 	int state_fd; /* -1: the template's */
 	bool keep_identity; /* machine_id and hostname are told again as they are */
-	bool spare; /* it has been restored, and is itself, since it was prepared */
+	bool spare; /* sandbox_prepare() has restored it, and it has its own identity */
 	struct snapshot_ranges own; /* these pages are not the template's, touched or not */
-	int own_in; /* pager_client_attach(): does it have them? -1: it does */
+	int own_in; /* from pager_client_attach(): says whether it has all of them; -1: it has */
 };
 
 #endif

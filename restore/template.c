@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A template, opened: everything that is the same for each of its sandboxes, done once. Whether
- * this host can run it is decided here, from the config and the monitor found, and a refusal says
- * what to do; after that only a create's own work is left.
+ * An opened template: everything that is the same for each of its sandboxes is done here, once.
+ * Whether this host can run the template is decided here, from the config and the monitor found,
+ * and a refusal says what to do. What is left for a create is its own work.
  *
  * The device state is read into memory and its digest checked: it is small, and the monitor
  * believes what it reads there. Descriptors keep all of it alive, so a template that is rebaked or

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where translated code is kept. A file here is whole (it is published by rename) and never
+ * The cache of translated code. A file in it is whole (it is published by rename) and never
  * changes, so machines map it as it lies. The monitor that wrote it was confined, but had run a
- * guest: if that guest had broken out it could have written anything, which every sandbox of the same
- * template would run, confined as well. So a file serves the memory it was made from and no other, and
- * who may write to the cache may do no more than who may write to the monitor.
+ * guest: if that guest had broken out it could have written anything, which every sandbox of the
+ * same template would run, confined as well. So a file serves the memory that it was made from and
+ * no other. Whoever may write to the cache can do no more harm than whoever may write to the
+ * monitor's program.
  *
- * A flipped bit here is a wrong result there, without a word: so what a file held when it was written is on record
- * (common/artifact.h), and one that does not hold that is not used.
+ * A flipped bit in a file would give a wrong result in a guest, without any error. So a record says
+ * what the file held when it was written (common/artifact.h), and a file that does not hold that
+ * any more is not used.
  */
 #include "restore/translations.h"
 

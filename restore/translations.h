@@ -7,21 +7,28 @@
 #include "vmm/monitor.h"
 
 /*
- * Translated code of a snapshot's guest (machine_save_translations()), kept in the cache of this host
- * under a name made of the memory's blob and the monitor's build. It is machine code that monitors
- * run: it never comes from elsewhere and is not part of a snapshot.
+ * Translations: translated code of a snapshot's guest (machine_save_translations()), kept in the
+ * cache of this host under a name made of the memory's blob and the monitor's build. It is machine
+ * code that monitors run: it never comes from elsewhere and is not part of a snapshot.
  */
 
 /* The name for memory @key with @monitor, in the directory "translations" of the cache. */
 void translations_name(
 	const char *key, const char *monitor_version, char ret[static DIGEST_HEX_SIZE]);
-/* A descriptor, the caller's; -1: there are none. */
+/* Open the translations: a descriptor that the caller closes; -1: there are none. */
 int translations_open(const char *key, const struct monitor_facts *monitor);
-/* A file to write some to, and then its name: what had it is replaced. */
+/*
+ * Begin a file to write translations to, and then give it its name; a file that had the name is
+ * replaced.
+ */
 int translations_begin(struct publish *p, struct err *err);
 int translations_commit(
 	struct publish *p, const char *key, const struct monitor_facts *monitor, struct err *err);
-/* Those that the cache has, read anew: 1: good, *@ret_bytes of data; 0: there are none; -EBADMSG says what to remove. */
+/*
+ * Read the translations that the cache has anew, and check them. 1: they are good, and *@ret_bytes
+ * of data were read; 0: there are none; -EBADMSG: they are damaged, and the error says what to
+ * remove.
+ */
 int translations_verify(
 	const char *key, const char *monitor_version, uint64_t *ret_bytes, struct err *err);
 

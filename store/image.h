@@ -19,11 +19,14 @@
  */
 #define IMAGE_PAGE 4096u
 
-/* The frame of an image that is only ever read whole, as disks are: larger ones store less (benches/NOTES.md). */
+/*
+ * The frame size of an image that is only ever read whole, as disks are: larger frames take less
+ * room (benches/NOTES.md).
+ */
 #define IMAGE_FRAME_WHOLE (1u << 20)
 
 struct image_stats {
-	uint64_t raw_bytes, data_bytes; /* all, and in (whole) pages that are not zero */
+	uint64_t raw_bytes, data_bytes; /* of the whole image, and of its pages that are not zero */
 	uint64_t stored_bytes;
 	char raw_digest[DIGEST_TEXT_SIZE]; /* of the raw image */
 	char digest[DIGEST_TEXT_SIZE]; /* of what was written */
@@ -59,9 +62,9 @@ uint32_t image_frame_bytes(const struct image *img);
 /* Does the page at @offset (multiple of IMAGE_PAGE) hold data (not a hole)? */
 bool image_page_has_data(const struct image *img, uint64_t offset);
 /*
- * The next run of pages, from @offset on, that are all data or all holes: its end and kind. It looks no further than
- * @end (past the image: to the image's end), so that walking through one long run in many pieces costs the pieces
- * and not the run each time.
+ * The run of pages from @offset on that are all data or all holes: returns its end, and its kind in
+ * *@ret_data. The search stops at @end (at the image's end, where @end is past it), so that walking
+ * through one long run in many pieces does not cost the whole run each time.
  */
 uint64_t image_run_end(const struct image *img, uint64_t offset, uint64_t end, bool *ret_data);
 /* The frame that holds @offset: where it begins and its raw size. */

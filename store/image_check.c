@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * XXH64 with seed 0, after its specification (github.com/Cyan4973/xxHash, doc/xxhash_spec.md),
- * and the test for zeros. libzstd has XXH64 inside and does not export it; data frames bring
- * their own sum along (zstd's content checksum), so this one is needed for the tables and for
- * holes, where the input is zeros and no memory is read.
+ * Checks of image data: XXH64 with seed 0, after its specification (github.com/Cyan4973/xxHash,
+ * doc/xxhash_spec.md), and the test for zeros. libzstd has XXH64 inside and does not export it;
+ * data frames bring their own sum along (zstd's content checksum), so this one is needed for the
+ * tables and for holes, where the input is zeros and no memory is read.
  */
 #include <string.h>
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The slots are a ring. Sequence numbers only grow; piece s is in slot s % slots:
+ * How pieces pass through the pipeline. The slots are a ring. Sequence numbers only grow; piece s
+ * is in slot s % slots:
  *
  *     freed ≤ taken, followed ≤ made      freed ≤ claimed ≤ made      made - freed ≤ slots
  *
- * The calling thread makes pieces while a slot is free (that keeps the workers busy) and
- * otherwise takes the oldest one that is worked. A slot is free again when both the taker and the
- * follower are past it. One lock guards the numbers and the flags; callbacks run without it.
+ * The calling thread makes pieces while a slot is free (that keeps the workers busy), and otherwise
+ * takes the oldest piece that has been worked on. A slot is free again when both the taker and the
+ * follower are past its piece. One lock guards the numbers and the flags; callbacks run without it.
  */
 #include "store/pipeline.h"
 

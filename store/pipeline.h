@@ -7,9 +7,9 @@
 #include "common/err.h"
 
 /*
- * Pieces of a long thing, worked on in parallel, used in order. A piece lives in one of a
- * fixed number of slots (their contents are the caller's own array), so what is in flight is
- * bounded. Each callback returns 0 or -errno with @err set; the first failure stops the run.
+ * A pipeline: pieces of a long input are worked on in parallel and used in order. A piece lives in
+ * one of a fixed number of slots (their contents are the caller's own array), so what is in flight
+ * is bounded. Each callback returns 0 or -errno with @err set; the first failure stops the run.
  */
 struct pipeline_ops {
 	/* The calling thread, in order: describe the next piece in @slot. 1: done, 0: no more

@@ -56,8 +56,10 @@ struct snapshot_config {
 };
 
 /*
- * Aliases: names that lead to a template where no template has them. They stand in extra's "aliases", an array of strings.
- * Set: in @extra, an object; none where @n is 0. Has: is @name one, in @config, a config as JSON of whatever origin?
+ * Aliases: further names of a template, which count where no template has that name. They stand in
+ * "aliases" of the config's extra, an array of strings. snapshot_aliases_set() puts @n of them into
+ * the object @extra, and no "aliases" where @n is 0. snapshot_aliases_have() says whether @name is
+ * one in @config, a config as JSON from anywhere.
  */
 void snapshot_aliases_set(json_t *extra, char *const *names, size_t n);
 bool snapshot_aliases_have(const json_t *config, const char *name);
@@ -66,10 +68,13 @@ void snapshot_config_clear(struct snapshot_config *c);
 #define cleanup_snapshot_config __attribute__((__cleanup__(snapshot_config_clear)))
 /* New reference; aborts without memory. */
 json_t *snapshot_config_to_json(const struct snapshot_config *c);
-/* -EINVAL names the field; an unknown format number is refused with a way out. */
+/* -EINVAL names the field; an unknown format number is refused with what to do. */
 int snapshot_config_from_json(const json_t *obj, struct snapshot_config *ret, struct err *err);
 
-/* The working set: page runs of guest memory in the order they are first needed. */
+/*
+ * Ranges: pieces of memory or disk, in rising order. Those of a working set are page runs of guest
+ * memory in the order they are first needed.
+ */
 struct snapshot_range {
 	uint64_t offset, bytes; /* multiples of 4 KiB */
 };
@@ -87,10 +92,11 @@ int snapshot_ranges_from_json(
 	const json_t *obj, uint64_t memory_bytes, struct snapshot_ranges *ret, struct err *err);
 
 /*
- * A disk delta holds the ranges that the bake wrote over the root disk, one behind the other; where they
- * belong stands in the config's extra "delta", [[offset, bytes], …]; see docs/format.md.
- * These ranges: ascending, apart, in multiples of 512 bytes, within disk_bytes. Get:
- * none where extra has no "delta"; caller clears *@ret. Set: makes extra where there is none.
+ * A disk delta holds the ranges that the bake wrote over the root disk, one behind the other; where
+ * they belong stands in the config's extra "delta", [[offset, bytes], …]; see docs/format.md. These
+ * ranges are ascending and apart, in multiples of 512 bytes, within disk_bytes.
+ * snapshot_delta_get() gives none where extra has no "delta"; the caller clears *@ret.
+ * snapshot_delta_set() makes extra where there is none.
  */
 int snapshot_delta_get(
 	const struct snapshot_config *c, struct snapshot_ranges *ret, struct err *err);

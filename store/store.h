@@ -14,12 +14,12 @@
 #include "store/image.h"
 
 /*
- * The store: an OCI image layout (image-spec 1.1: oci-layout, index.json, blobs/sha256/). One
- * manifest a template version; a tag (org.opencontainers.image.ref.name in index.json) a name.
- * A ref is name[:tag][@sha256:…]; tag default "latest"; in index.json "name" for latest, else
+ * The store: an OCI image layout (image-spec 1.1: oci-layout, index.json, blobs/sha256/). Each
+ * template version is a manifest; a tag (org.opencontainers.image.ref.name in index.json) is its
+ * name. A ref is name[:tag][@sha256:…]; tag default "latest"; in index.json "name" for latest, else
  * "name:tag", so that `skopeo inspect --raw oci:STORE:base` finds it. Blobs are immutable and
- * appear by rename. index.json is changed under the store's lock, by rename. Readers take no
- * lock: a blob that gc removed stays readable through descriptors already open.
+ * appear by rename. index.json is changed under the store's lock, by rename. Readers take no lock:
+ * a blob that gc removed stays readable through descriptors already open.
  */
 #define STORE_MEDIA_CONFIG "application/vnd.parbake.config.v1+json"
 #define STORE_MEDIA_DISK "application/vnd.parbake.disk.v1.raw+zstd"
@@ -47,7 +47,7 @@ struct store_layer {
 	uint64_t bytes;
 };
 
-/* A manifest, resolved: borrowed nothing, owns its config. */
+/* A manifest, resolved. It borrows nothing, and owns its config. */
 struct store_manifest {
 	char digest[DIGEST_TEXT_SIZE]; /* of the manifest */
 	char name[LIMIT_NAME_SIZE], tag[LIMIT_NAME_SIZE];
@@ -71,8 +71,9 @@ const struct store_layer *store_layer(const struct store_manifest *m, const char
 bool store_name_valid(const char *name);
 /* The same of a tag, which may have upper-case letters too. */
 bool store_tag_valid(const char *tag);
-/* A name that no template has may be an alias of one (snapshot_aliases_have()); *@ret then has that one's name.
- * -ENOENT with the nearest name there is, where there is no such. */
+/* A name that no template has may be an alias of one (snapshot_aliases_have()); *@ret then has
+ * the name of that template. -ENOENT: there is none; the error has the nearest name that there
+ * is. */
 int store_resolve(struct store *s, const char *ref, struct store_manifest *ret, struct err *err);
 /* Every tagged version, sorted by name and tag; caller clears each and frees the array. */
 int store_list(struct store *s, struct store_manifest **ret, size_t *ret_n, struct err *err);
@@ -87,7 +88,7 @@ int store_refs(struct store *s, char ***ret, size_t *ret_n, struct err *err);
 #define STORE_BYTES_ANY UINT64_MAX
 int store_blob_open(
 	struct store *s, const char *digest, uint64_t bytes, int *ret_fd, struct err *err);
-/* Is it there, with this size? */
+/* Is the blob there, with this size? */
 bool store_blob_has(struct store *s, const char *digest, uint64_t bytes);
 
 /*
@@ -109,9 +110,9 @@ int store_blob_put(
 	struct store *s, const void *data, size_t len, struct store_layer *ret, struct err *err);
 int store_blob_put_fd(struct store *s, int fd, struct store_layer *ret, struct err *err);
 /*
- * The raw @raw_fd of @raw_bytes as an image, of the media type @media, whose frames it decides. @what names it in
- * errors, and as a stage of @progress (may be NULL). Moves @raw_fd's offset. *@ret with its media, ready for a
- * manifest.
+ * Compress @raw_bytes of @raw_fd into an image blob of the media type @media, which decides the
+ * size of its frames. @what names it in errors, and as a stage of @progress (may be NULL). Moves
+ * @raw_fd's offset. *@ret with its media, ready for a manifest.
  */
 int store_blob_put_image(struct store *s, const char *media, const char *what, int raw_fd,
 	uint64_t raw_bytes, struct progress *progress, struct store_layer *ret,
@@ -125,8 +126,8 @@ int store_blob_put_image(struct store *s, const char *media, const char *what, i
 int store_publish(struct store *s, const char *name, const char *tag, const json_t *config,
 	const struct store_layer *layers, unsigned n_layers, int64_t created,
 	struct store_manifest *ret, struct err *err);
-/* From now on what is tagged stays: to publish another version under such a tag is -EEXIST. For who may
- * add templates, and may not replace others'. */
+/* From now on tags in @s keep what they name: to publish another version under a tag that is
+ * there is -EEXIST. For a process that may add templates and may not replace those of others. */
 void store_keep_tags(struct store *s);
 /*
  * The same without the tag: config and manifest blobs that nothing names yet (gc takes them,
@@ -144,23 +145,23 @@ int store_verify(struct store *s, const struct store_manifest *m, struct progres
 /* Remove the tag. Blobs go at gc. */
 int store_remove(struct store *s, const char *ref, struct err *err);
 /*
- * Captures (restore/checkpoint.h) need a template version though it may have no name any more: gc keeps what
- * the captures in these directories name.
+ * Checkpoints (restore/checkpoint.h) need a template version even where it has no name any more: gc
+ * keeps what the checkpoints in known directories name.
  */
 #define STORE_CAPTURE_FILE "capture.json"
 /* Are the manifest and all its layers there? -ENOENT, with what that means. */
 int store_manifest_whole(struct store *s, const char *digest, struct err *err);
-/* Captures lie, or will, in directories below @dir: needed once, for a directory in which
- * store_capture_publish() never was at work (copies of captures). */
+/* Let gc look for checkpoints in directories below @dir. This is needed once, for a directory
+ * into which store_capture_publish() never put one (for copies of checkpoints). */
 int store_captures_at(struct store *s, const char *dir, struct err *err);
 /* Put @text into @dir as its capture.json: from then on gc keeps @manifest. -ENOENT as above. */
 int store_capture_publish(struct store *s, const char *dir, const char *manifest, const void *text,
 	size_t len, struct err *err);
 
 /*
- * Remove blobs that no tag and no capture reaches and temporary files older than a day or of dead writers;
- * counts in *@ret_…. A bake in progress is safe: gc takes the lock and keeps blobs younger than
- * @keep_s seconds.
+ * Remove blobs that no tag and no checkpoint reaches, and temporary files older than a day or of
+ * dead writers; counts in *@ret_…. A bake in progress is safe: gc takes the lock and keeps blobs
+ * younger than @keep_s seconds.
  */
 int store_gc(struct store *s, int64_t keep_s, bool dry_run, unsigned *ret_blobs,
 	uint64_t *ret_bytes, struct err *err);

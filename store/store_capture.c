@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Captures: directories elsewhere that need a template version of this store (restore/checkpoint.h). A
- * collection of garbage keeps what they name.
+ * Checkpoints as the store sees them: directories elsewhere, with a capture.json, that need a
+ * template version of this store (restore/checkpoint.h). A collection of garbage keeps what they
+ * name.
  *
- * There is no second book of them: STORE/captures holds a link to each directory that captures were
- * ever put into, and what lies there is looked at when it matters. So a capture may be removed, renamed
- * or copied beside itself by anybody without a word to the store. A capture gets its capture.json, which makes it one, under
- * the store's lock and after a look whether its template is still there: a collection has ended before
- * that, and is seen, or begins after it, and sees the capture.
+ * The store has no list of checkpoints. STORE/captures holds a link to each directory that
+ * checkpoints were ever put into, and what lies in those directories is read when it matters. So
+ * anybody may remove, rename or copy a checkpoint within its directory without telling the store. A
+ * checkpoint becomes one when it gets its capture.json. That happens under the store's lock, after
+ * a check that its template version is still there. So a collection of garbage has either ended
+ * before that, and the check sees what it removed, or it begins afterwards, and sees the
+ * checkpoint.
  */
 #include <dirent.h>
 #include <fcntl.h>

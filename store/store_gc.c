@@ -2,14 +2,14 @@
 /*
  * Collecting garbage, under the store's lock so that no name changes meanwhile. Everything that
  * index.json reaches is kept, whoever put it there: manifests of ours, of others, indexes of
- * manifests; and what captures need (store_capture.c). What stands where a manifest stands is read as one, whatever
- * type it claims, and every digest that a manifest mentions is kept, in whatever field: so what any reader may take
- * from it is there. Where a manifest cannot be read it is not known what it keeps, so nothing is
- * removed at all. The rest goes, if it is old enough not to belong to a bake that has yet to
- * publish.
+ * manifests; and what checkpoints need (store_capture.c). A blob that stands where a manifest
+ * should is read as a manifest, whatever type it claims, and every digest that a manifest mentions
+ * is kept, in whatever field: so whatever any reader may need of it is there. Where a manifest
+ * cannot be read it is not known what it keeps, so nothing is removed at all. All other blobs are
+ * removed, if they are old enough not to belong to a bake that has yet to publish.
  *
- * A temporary file is a dead writer's when its lock can be taken (the kernel releases it with
- * the process), and is taken for one after a day without a write.
+ * A temporary file belongs to a dead writer when its lock can be taken (the kernel releases the
+ * lock with the process). After a day without a write it is treated as such in any case.
  */
 #include <dirent.h>
 #include <fcntl.h>

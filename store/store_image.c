@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An image as a blob. Only memory is read by the page; what is read whole has larger frames and takes less room. */
+/*
+ * An image as a blob. Memory is read page by page, so its frames are small. Other images are read
+ * whole, so they have larger frames, which take less room.
+ */
 #include <string.h>
 
 #include "store/store.h"

@@ -2,7 +2,7 @@
 #ifndef PARBAKE_STORE_STORE_PRIVATE_H
 #define PARBAKE_STORE_STORE_PRIVATE_H
 
-/* What store/store*.c share. */
+/* The store from inside: what store/store*.c share. */
 #include "store/store.h"
 
 #define STORE_MEDIA_MANIFEST "application/vnd.oci.image.manifest.v1+json"
@@ -38,7 +38,7 @@ int store_index_read(struct store *s, json_t **ret, struct err *err);
 int store_index_write(struct store *s, const json_t *index, struct err *err);
 /* The ref of a descriptor in index.json, or NULL. */
 const char *store_index_ref(const json_t *descriptor);
-/* Its place in the array "manifests", or -ENOENT with the nearest ref there is. */
+/* The place of @ref in the array "manifests", or -ENOENT with the nearest ref there is. */
 int store_index_find(struct store *s, const json_t *index, const struct store_ref *ref, size_t *ret,
 	struct err *err);
 /* An OCI descriptor, its media type in lower case. -EBADMSG names the field. */
@@ -51,7 +51,10 @@ int store_manifest_read(struct store *s, const char *digest, uint64_t bytes,
 	struct store_manifest *ret, struct err *err);
 /* At most one layer of a media type. */
 int store_layers_check(const struct store_layer *layers, unsigned n, struct err *err);
-/* Call @fn for each capture in the directories that are known; @path: where. Not 0: ends it. */
+/*
+ * Call @fn for each checkpoint in the known directories, with its path. A value of @fn other than 0
+ * ends the walk.
+ */
 int store_captures_each(struct store *s,
 	int (*fn)(void *user, const char *manifest, const char *path, struct err *err), void *user,
 	struct err *err);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writing: blobs first, names last. A blob is written in tmp/ under its writer's flock(2), so
- * that gc can tell a dead writer's file (nobody holds the lock) from a live one's; it is
- * synced, then renamed to its digest. index.json is replaced by rename when all that it names
- * is on disk. So a process that dies anywhere leaves the old index, whole blobs that nothing
- * names yet, and an unlocked temporary file: what gc clears and the next try does not stumble
- * over.
+ * Writing to the store: blobs first, names last. A blob is written in tmp/ under its writer's
+ * flock(2), so that gc can tell a dead writer's file (nobody holds the lock) from a live one's; it
+ * is synced, then renamed to its digest. index.json is replaced by rename when all that it names is
+ * on disk. So a process that dies anywhere leaves the old index, whole blobs that nothing names
+ * yet, and an unlocked temporary file: gc clears these, and the next try does not stumble over
+ * them.
  *
- * Renaming a blob is done under the store's lock and makes it young, whether its content was there already or
- * not: gc, which takes the lock too, keeps what is young.
+ * Renaming a blob is done under the store's lock and makes it young, whether its content was there
+ * already or not: gc, which takes the lock too, keeps what is young.
  */
 #include <assert.h>
 #include <fcntl.h>

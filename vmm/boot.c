@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A boot takes a second on an idle machine and half a minute on a busy one, so time alone says
- * nothing. What tells a slow boot from a dead one is whether the monitor gets anything done; a
- * guest that spins for ever does, so there is an end to it too.
+ * Waiting for a boot. A boot takes a second on an idle host and half a minute on a busy one, so the
+ * time alone says nothing. A slow boot differs from a dead one in that its monitor gets something
+ * done. A guest that spins for ever does too, so there is a limit in any case.
  */
 #include "vmm/boot.h"
 

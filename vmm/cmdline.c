@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * QEMU's emulator hands the guest the host's own time stamp counter. A guest kernel would
- * calibrate it against the emulated PIT, which fails whenever the host is busy; so the host
- * measures, once, with a clock it can trust, and tells.
+ * The kernel's command line. QEMU's emulator hands the guest the host's own time stamp counter. A
+ * guest kernel would calibrate it against the emulated PIT, which fails whenever the host is busy;
+ * so the host measures the rate, once, against a clock that it can trust, and puts it on the
+ * guest's command line.
  */
 #include "vmm/cmdline.h"
 

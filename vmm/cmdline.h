@@ -9,9 +9,9 @@
 #include "vmm/monitor.h"
 
 /*
- * What a guest kernel is booted with (kernel/README.md says why), the same for a bake and for a
- * measured boot. It depends on the host where the machine is emulated: see machine_tsc_khz().
- * Caller frees *@ret.
+ * The command line that a guest kernel is booted with (kernel/README.md says why), the same for a
+ * bake and for a measured boot. Where the machine is emulated it depends on the host: see
+ * machine_tsc_khz(). Caller frees *@ret.
  */
 int machine_cmdline(enum machine_accel accel, char **ret, struct err *err);
 
@@ -22,7 +22,10 @@ int machine_cmdline(enum machine_accel accel, char **ret, struct err *err);
  * keeps good time only on hosts of the same rate.
  */
 int machine_tsc_khz(uint64_t *ret, struct err *err);
-/* Are two rates the same clock? Within 0.1 %: a drift of 86 s a day. */
+/*
+ * Are two rates those of one clock? They are where they differ by less than 0.1 %, which is a drift
+ * of 86 s a day.
+ */
 bool machine_tsc_same(uint64_t a_khz, uint64_t b_khz);
 
 #endif

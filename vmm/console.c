@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A serial port that nobody drains stalls its guest: the kernel waits up to 10 ms for each byte,
- * and a boot that takes one second took 49. So one thread of this process drains every machine's
- * pipes for as long as there are any, whatever their owners are doing, and keeps the newest bytes
- * in a ring; nothing grows. Pipes, not sockets: the monitor writes byte by byte, and 64 KiB of that
- * fit into a pipe but only some hundred bytes into a socket.
+ * Consoles. A serial port that nobody reads stalls its guest: the kernel waits up to 10 ms for each
+ * byte, and a boot of one second took 49 seconds. So one thread of this process drains every
+ * machine's pipes for as long as there are machines, whatever their owners are doing, and keeps the
+ * newest bytes in a ring, which does not grow. Pipes are used and not sockets, because the monitor
+ * writes byte by byte, and 64 KiB of that fit into a pipe but only some hundred bytes into a
+ * socket.
  *
- * After each round the thread rests for PACE_MS. What a pipe holds covers that, and a guest that
- * prints without end costs one small read per rest and not one per byte.
+ * After each round the thread sleeps for PACE_MS. A pipe has room for what is printed in that time,
+ * and a guest that prints without end costs one small read per sleep and not one per byte.
  *
  * One lock covers everything here. The thread knows a pipe by slot and generation, so an event that
  * was fetched before console_free() finds nothing.

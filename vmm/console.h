@@ -9,32 +9,34 @@
 #include "common/err.h"
 
 /*
- * What a machine prints (its guest's serial console, its monitor's standard error): a pipe that is
- * always drained, and the newest bytes of it. All functions may be called from any thread, but
- * console_free() only when nobody else uses that console.
+ * Consoles: what a machine prints (its guest's serial console, its monitor's standard error). Each
+ * is a pipe that is always drained, and its newest bytes are kept. All functions may be called from
+ * any thread, but console_free() only when nobody else uses that console.
  */
 struct console;
 
 /*
- * Keep the newest @size bytes. *@ret_fd is the pipe's writing end: pass it to a child and close it.
+ * Make a console that keeps the newest @size bytes. *@ret_fd is the pipe's writing end: pass it to
+ * a child and close it.
  */
 int console_new(size_t size, struct console **ret, int *ret_fd, struct err *err);
 void console_free(struct console *c);
 /*
- * End the thread that drains them (the next console_new() starts another): before a fork. False: there are
- * consoles, and it stays.
+ * End the thread that drains the consoles, before a fork; the next console_new() starts another.
+ * False: there are consoles, and the thread stays.
  */
 bool console_stop(void);
 
 /* How many bytes were ever printed, what waits in the pipe included. */
 uint64_t console_total(struct console *c);
 /*
- * Copy at most @len bytes from position *@pos (counted from the first byte ever) and advance it; it
- * skips what is no longer kept. 0: nothing new.
+ * Copy at most @len bytes from position *@pos (counted from the first byte ever) and advance it;
+ * bytes that are no longer kept are skipped. 0: there is nothing new.
  */
 size_t console_read(struct console *c, uint64_t *pos, char *buf, size_t len);
 /*
- * All that is kept, cleaned by console_clean(), NUL-terminated. Caller frees. NULL without memory.
+ * All bytes that are kept, cleaned by console_clean(), NUL-terminated. Caller frees. NULL without
+ * memory.
  */
 char *console_text(struct console *c);
 /*

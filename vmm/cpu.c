@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host CPU's features as one digest, whatever order the kernel prints them in. */
+/* The host CPU's features as one digest, whatever the order in which the kernel prints them. */
 #include "vmm/cpu.h"
 
 #include <fcntl.h>

@@ -7,9 +7,9 @@
 #include "vmm/monitor.h"
 
 /*
- * What of the host's CPU a snapshot depends on: under KVM the digest of its feature flags
- * (/proc/cpuinfo, sorted), "" under TCG, whose guests see an emulated CPU that is the same
- * everywhere.
+ * The features of the host's CPU that a snapshot depends on: under KVM the digest of the CPU's
+ * feature flags (/proc/cpuinfo, sorted), "" under TCG, whose guests see an emulated CPU that is the
+ * same everywhere.
  */
 int machine_cpu_features(
 	enum machine_accel accel, char ret[static DIGEST_TEXT_SIZE], struct err *err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Deltas are written from their beginning to their end, range by range; blocks of zeros are left out.
+ * Writing disk deltas: from beginning to end, range by range. Blocks of zeros are left out as
+ * holes.
  */
 #include "vmm/disk_delta.h"
 

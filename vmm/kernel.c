@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the guest kernel lies. */
+/* The path of the guest kernel. */
 #include "vmm/kernel.h"
 
 #include <string.h>

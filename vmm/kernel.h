@@ -5,8 +5,9 @@
 #include "common/err.h"
 
 /*
- * The guest kernel: $PARBAKE_KERNEL, else what parbake came with, else what kernel/build.sh
- * beside the program has built. Caller frees. -ENOENT says how to get one. Any thread.
+ * The path of the guest kernel: $PARBAKE_KERNEL, else what parbake came with, else what
+ * kernel/build.sh beside the program has built. Caller frees. -ENOENT says how to get one. Any
+ * thread.
  */
 int machine_kernel_path(char **ret, struct err *err);
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * KVM tried without a monitor: a machine of 64 KiB whose processor is put into long mode with an identity mapping,
- * as a kernel's is, and runs a few lines of code. It tells what it has reached by writing to a port.
+ * Trying KVM without a monitor: a machine of 64 KiB whose processor is put into long mode with an
+ * identity mapping, as a kernel's is, and runs a few lines of code. The code says how far it has
+ * come by writing to a port.
  *
- * Speed is compared with the same loop in this process, both in the thread's processor time, so that a busy host
- * changes nothing. Hardware runs both alike (so does an emulator that emulates this very host); an interpreter is
- * thousands of times slower, the emulator of QEMU some ten times. The bound lies far from both.
+ * Speed is compared with the same loop in this process, both in the thread's processor time, so
+ * that a busy host changes nothing. Hardware runs both alike (so does an emulator that emulates
+ * this very host); an interpreter is thousands of times slower, the emulator of QEMU some ten
+ * times. The bound lies far from both.
  */
 #include "vmm/kvm_try.h"
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * KVM tried with our own kernel: two machines boot beside each other, one under KVM, one emulated, until an agent
- * answers. So the bound is the host's own: on a busy or slow one both are slow. They are compared by the processor
- * time that each has used until its hello; the time that passes counts only where a machine uses none. A monitor that
- * does not emulate has its machine boot alone, with a bound of its own.
+ * Trying KVM with our own kernel: two machines boot beside each other, one under KVM, one emulated,
+ * until an agent answers. So the bound is the host's own: on a busy or slow one both are slow. They
+ * are compared by the processor time that each has used until its hello; the time that passes
+ * counts only where a machine uses none. A monitor that does not emulate has its machine boot
+ * alone, with a bound of its own.
  */
 #include <assert.h>
 #include <fcntl.h>

@@ -22,20 +22,20 @@ struct machine {
 	/* the owner's */
 	void (*on_console)(void *user, const char *bytes, size_t len);
 	void *user;
-	uint64_t console_pos; /* how far on_console has been told */
+	uint64_t console_pos; /* the position up to which on_console has been called */
 	struct guest_watch *watch; /* of machine_watch() */
-	/* what the driver found that nothing else tells; "": nothing */
-	char end[192]; /* why it is over: the driver has killed its process, or it goes by itself */
-	char disk_error[192]; /* its disk fails, on the host's side */
+	/* errors that only the driver noticed; "": none */
+	char end[192]; /* why the machine has ended: the driver has killed its process, or the process is ending by itself */
+	char disk_error[192]; /* how the machine's disk fails, on the host's side */
 };
 
-/* Give on_console what is new. Called wherever a driver waits. */
+/* Pass new console output to on_console. Called wherever a driver waits. */
 void machine_tell_console(struct machine *m);
 
 /* The drivers. */
 extern const struct monitor_ops monitor_kvm;
 extern const struct monitor_ops monitor_qemu;
-/* The one whose facts these are. */
+/* The driver of the monitor @facts. */
 const struct monitor_ops *monitor_ops_of(const struct monitor_facts *facts);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is the same for every monitor: what state a machine is in and
- * which calls that allows, how its end is told. The drivers do the rest.
+ * What is the same for every monitor: the state that a machine is in, the calls that the state
+ * allows, and how the machine's end is reported. The drivers do the rest.
  *
- * A machine's process is reaped only by machine_free(): until then its pidfd stays, and how
- * it ended can be asked again and again (waitid with WNOWAIT).
+ * A machine's process is reaped only by machine_free(). Until then its pidfd stays, and how it
+ * ended can be asked again and again (waitid with WNOWAIT).
  */
 #include "vmm/monitor.h"
 

@@ -79,14 +79,20 @@ struct machine;
  * the others out. Each is probed once a process, its answers cached on
  * disk by the program's identity (size, mtime, inode); the facts stay valid for ever. Any thread.
  */
-/* The @i-th, from 0: -ERANGE beyond the last, -ENOENT where it is not here, others where it does not
- * work, with why. */
+/* The @i-th, from 0: -ERANGE beyond the last; -ENOENT where that monitor is not on this host;
+ * other errors, with the reason, where it does not work. */
 int monitor_candidate(unsigned i, const struct monitor_facts **ret, struct err *err);
-/* The first that works with @accel, and with the default accelerator: it bakes. */
+/*
+ * The first monitor that works with @accel; and the first that works with the default accelerator,
+ * which is the one that bakes.
+ */
 int monitor_probe_for(
 	enum machine_accel accel, const struct monitor_facts **ret, struct err *err);
 int monitor_probe(const struct monitor_facts **ret, struct err *err);
-/* The one that is @name in @version. -ENOENT: none is; then the error tells which there are. */
+/*
+ * The monitor @name in version @version. -ENOENT: there is none; the error says which monitors
+ * there are.
+ */
 int monitor_find(
 	const char *name, const char *version, const struct monitor_facts **ret, struct err *err);
 /* Forget what earlier processes found out about the monitors of this host, so that this one tries anew. Before the
@@ -98,32 +104,33 @@ int monitor_default_accel(enum machine_accel *ret, struct err *err);
 char *monitor_accel_reason(const struct monitor_facts *facts, enum machine_accel accel);
 
 /*
- * Find out, and keep, what the first machine_start() of a process needs and the others share: for a process
- * that is going to fork. It leaves no thread behind.
+ * Find out, and keep, what the first machine_start() of a process would find out and all later ones
+ * use. For a process that is going to fork. It leaves no thread behind.
  */
 int monitor_prepare(const struct monitor_facts *facts, struct err *err);
 
 /*
- * How machines' processes are confined on this host (common/confine.h), tried with the monitor: a sentence
- * for people in @ret. Returns 0 where all of it works, 1 where some of it does not, -errno where machines
- * cannot be started so.
+ * How machines' processes are confined on this host (common/confine.h), tried with the monitor: a
+ * sentence for people in @ret. Returns 0 where all of it works, 1 where some of it does not, -errno
+ * where confined machines cannot be started.
  */
 int monitor_confinement(char ret[static 256], struct err *err);
 
 /* The CPU model that guests of this monitor get with @accel. */
 const char *monitor_cpu_model(const struct monitor_facts *facts, enum machine_accel accel);
 
-/* Start a machine. With spec->kernel it boots at once (RUNNING), without it is a SHELL.
- * Returns as soon as the process runs; its monitor socket is waited for by the next call. */
+/* Start a machine. With spec->kernel it boots at once (RUNNING), without it the machine is a
+ * SHELL. Returns as soon as the process runs; its monitor socket is waited for by the next call. */
 int machine_start(const struct machine_spec *spec, struct machine **ret, struct err *err);
 /*
- * The calls that follow return -ECONNABORTED as soon as the monitor has ended, with how it ended and its
- * last words in the error; -ETIMEDOUT at @deadline (clock.h), after which the machine is fit to be freed
- * only (but see machine_pause()); -EINVAL in the wrong state; -EREMOTEIO where the monitor refused, with its reason.
+ * The calls that follow return -ECONNABORTED as soon as the monitor has ended, with how it ended
+ * and its last words in the error; -ETIMEDOUT at @deadline (clock.h), after which the machine is
+ * fit to be freed only (but see machine_pause()); -EINVAL in the wrong state; -EREMOTEIO where the
+ * monitor refused, with its reason.
  *
- * A machine that its monitor stops by itself (an internal error of KVM, a panic of the guest's kernel) is over: its
- * process is killed as soon as that is seen, and its end says why. It is seen by each call, and by who watches
- * machine_event_fd().
+ * A machine that its monitor stops by itself (an internal error of KVM, a panic of the guest's
+ * kernel) has ended: its process is killed as soon as that is noticed, and machine_end_reason()
+ * says why. Each call notices it, and so does whoever watches machine_event_fd().
  */
 /* Wait until the monitor answers. */
 int machine_ready(struct machine *m, int64_t deadline, struct err *err);
@@ -131,7 +138,10 @@ int machine_ready(struct machine *m, int64_t deadline, struct err *err);
  * the machine lives). */
 int machine_restore(struct machine *m, int state_fd, int64_t deadline, struct err *err);
 int machine_resume(struct machine *m, int64_t deadline, struct err *err);
-/* At -ETIMEDOUT it is RUNNING, and stays so: should the monitor come round to pausing it, it lets it run on at once. */
+/*
+ * At -ETIMEDOUT the machine is RUNNING and stays so: where the monitor pauses it later after all,
+ * it is resumed at once.
+ */
 int machine_pause(struct machine *m, int64_t deadline, struct err *err);
 /*
  * PAUSED: write the device state, without memory, to @state_fd (a regular file, emptied first). A booted
@@ -141,19 +151,19 @@ int machine_pause(struct machine *m, int64_t deadline, struct err *err);
  */
 int machine_capture(struct machine *m, int state_fd, int64_t deadline, struct err *err);
 /*
- * PAUSED: the monitor writes @len bytes of guest memory, from @offset on, to @fd, a memfd, which is emptied first.
- * For who may not look into the monitor's process. Up to MACHINE_READ_MAX: beyond, a guest's addresses are not
- * the memory's offsets.
+ * PAUSED: the monitor writes @len bytes of guest memory, from @offset on, to @fd, a memfd, which is
+ * emptied first. For a caller that may not look into the monitor's process. Up to MACHINE_READ_MAX:
+ * beyond, a guest's addresses are not the memory's offsets.
  */
 #define MACHINE_READ_MAX 0x80000000ull
 int machine_read_memory(struct machine *m, uint64_t offset, uint64_t len, int fd, int64_t deadline,
 	struct err *err);
 /*
  * PAUSED, of a restored machine: write to @fd (a regular file, empty) the code that its monitor has
- * translated from what the snapshot's memory holds. -ENOTSUP where the monitor translates nothing or
- * cannot keep it. The monitor has had @fd: what is to be trusted is closed to it first (machine_free()).
- * @fd -1 (RUNNING, too): nothing is written; what is translated by now is what the machines to come
- * will need at once.
+ * translated from what the snapshot's memory holds. -ENOTSUP where the monitor translates nothing
+ * or cannot keep it. The monitor had @fd open: before the file can be trusted, the monitor must be
+ * gone (machine_free()). @fd -1 (allowed while RUNNING, too): nothing is written; it marks that
+ * what is translated by now is what later machines will need at once.
  */
 int machine_save_translations(struct machine *m, int fd, int64_t deadline, struct err *err);
 /* SIGKILL, wait until it is gone, release everything. NULL is allowed. */
@@ -182,8 +192,9 @@ int machine_end_signal(const struct machine *m);
 /* Machine ended: sets @err to how ("exited with status 1", "killed by signal 9"), with its last words. */
 void machine_end_reason(struct machine *m, struct err *err);
 
-/* Make @fd (empty) a qcow2 overlay of @disk_bytes virtual size without a named backing file. Written
- * directly, in the format of QEMU's docs/interop/qcow2.txt (version 3); no program is run. */
+/* Make @fd (an empty file) a qcow2 overlay of @disk_bytes virtual size without a named backing
+ * file. Written directly, in the format of QEMU's docs/interop/qcow2.txt (version 3); no program
+ * is run. */
 int machine_overlay_init(int fd, uint64_t disk_bytes, struct err *err);
 /*
  * Call @fn for each run of disk bytes that the overlay holds (of a machine that is paused or gone),
@@ -203,7 +214,7 @@ struct monitor_ops {
 	int (*probe)(unsigned i, struct monitor_facts *ret,
 		struct err *err); /* as monitor_candidate() */
 	void (*forget)(void); /* as monitor_forget() */
-	/* try whether the monitor starts with all given up */
+	/* try whether the monitor starts while it is confined */
 	int (*confined)(const struct monitor_facts *facts, struct err *err);
 	int (*prepare)(const struct monitor_facts *facts, struct err *err); /* monitor_prepare() */
 	int (*start)(struct machine *m, const struct machine_spec *spec, struct err *err);

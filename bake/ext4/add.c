@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Adding and removing entries: the path is walked in memory (tree.c), what was there makes
- * room, an inode is written, the name is noted. Everything that can be wrong with an entry is
- * checked before anything is changed.
+ * Adding and removing entries. The path is walked in memory (tree.c), an entry that was there is
+ * removed, an inode is written, and the name is added to its directory. Everything that can be
+ * wrong with an entry is checked before anything is changed.
  */
 #include <errno.h>
 #include <stdlib.h>

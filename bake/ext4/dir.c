@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Directories get their blocks at the very end, when all names are known: one block in order of
- * arrival where they fit, else an index over leaves sorted by hash (htree.c), which is the
- * only form of more than one block that the kernel can still index. The directories are written
- * parents first, in order of arrival. Each block ends in a tail that holds its checksum. (The
- * format: Documentation/filesystems/ext4/directory.rst of the kernel.)
+ * Directories on disk. They get their blocks at the very end, when all names are known: one block,
+ * with the names in order of arrival, where they fit. Otherwise an index over leaves sorted by hash
+ * (htree.c), because that is the only form of more than one block that the kernel can still index.
+ * The directories are written parents first, in order of arrival. Each block ends in a tail that
+ * holds its checksum. (The format: Documentation/filesystems/ext4/directory.rst of the kernel.)
  */
 #include <endian.h>
 #include <errno.h>

@@ -13,10 +13,10 @@
  *   reserved descriptor blocks would be dead weight in every backup group.
  *
  * Inode tables are not written: they are holes, which read as the zeros they should hold, and the
- * groups say so (INODE_ZEROED), so no guest starts a lazyinit thread that would dirty them.
- * Nothing is reserved for root. Names stay in memory until ext4_finish() (dir.c says why).
- * What would differ from run to run (UUID, hash seed, times, the superblock's counters) comes from
- * the options. Where names hash as signed characters is fixed too: mke2fs takes it from the host.
+ * groups say so (INODE_ZEROED), so no guest starts a lazyinit thread that would dirty them. Nothing
+ * is reserved for root. Names stay in memory until ext4_finish() (dir.c says why). What would
+ * differ from run to run (UUID, hash seed, times, the superblock's counters) comes from the
+ * options. Whether names hash as signed characters is fixed too: mke2fs takes that from the host.
  */
 #include <errno.h>
 #include <pthread.h>

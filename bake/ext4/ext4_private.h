@@ -85,7 +85,7 @@ struct ext4 {
 	uint64_t files, data_bytes;
 };
 
-/* Is the image full, so that what is left to do is to count what it would have taken? */
+/* Is the image full, so that from now on entries are only counted? */
 static inline bool ext4_full(const struct ext4 *fs)
 {
 	return fs->short_blocks || fs->short_inodes;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks. They are taken in rising order from a cursor, so a file written in one go is one run and
- * the used part of the image stays together; only when the end is reached does the search start
- * over and find what replaced entries gave back. When nothing is left the image is "full": from
- * then on nothing is written, requests are only counted, and ext4_finish() can say how large the
- * image should have been.
+ * Blocks and extents. Blocks are taken in rising order from a cursor, so a file written in one go
+ * is one run and the used part of the image stays together; only when the end is reached does the
+ * search start over, and find the blocks that replaced entries gave back. When nothing is left the
+ * image is "full": from then on nothing is written, requests are only counted, and ext4_finish()
+ * can say how large the image should have been.
  *
  * Extent trees are built whole from the sorted runs of a file, bottom up: every block but the last
  * of a level is full. (The format: Documentation/filesystems/ext4/ifork.rst of the kernel.)

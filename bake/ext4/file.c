@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file's data, streamed: up to 1 MiB that lies together is gathered, then blocks are taken for it
- * and it is written to them in as few calls as the runs allow. A gap of a whole block or more stays
- * a hole of the file. The inode is written once, at the end.
+ * A file's data, as a stream. Up to 1 MiB of adjacent data is collected. Then blocks are taken for
+ * it, and it is written in as few calls as the runs of blocks allow. A gap of a whole block or more
+ * stays a hole of the file. The inode is written once, at the end.
  */
 #include <errno.h>
 #include <stdlib.h>

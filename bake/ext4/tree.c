@@ -3,8 +3,8 @@
  * The names of the image, in memory while it is being made: each directory is a list in order of
  * arrival (the order they are written in, so the same calls give the same bytes) and a balanced
  * tree by name, so that no choice of names by a hostile archive makes a lookup slow. A path is
- * walked here, never on the host, and never through a symbolic link: what is not a directory in
- * this tree is not walked through.
+ * walked here, never on the host, and never through a symbolic link: only directories of this tree
+ * are walked through.
  */
 #include <errno.h>
 #include <search.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Extended attributes are checked before libext2fs sees them: names in a namespace that ext4 has an
- * index for, and access control lists in the form of the xattr system calls (version 2, eight bytes
- * an entry: include/uapi/linux/posix_acl_xattr.h), which libext2fs turns into ext4's own form
- * without looking at their length.
+ * Extended attributes are checked before libext2fs sees them. Their names must be in a namespace
+ * that ext4 has an index for. Access control lists must be in the form of the xattr system calls
+ * (version 2, eight bytes an entry: include/uapi/linux/posix_acl_xattr.h), which libext2fs turns
+ * into ext4's own form without looking at their length.
  */
 #include <endian.h>
 #include <errno.h>

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What to make of an answer. Faults that may pass (connections, 5xx, a cut) are tried again a few
- * times, later each time; more bytes than ever before make the tries start over, so that a long
- * download over a poor line gets there, and a server that always cuts at the same byte does not
- * go on for ever. Redirects are followed here, not by libcurl, as only so each hop can be held to
- * the rule that https never becomes http.
+ * What follows from an answer: success, another try, a redirect or an error. After a fault that may
+ * pass (of the connection, 5xx, a cut) the request is tried again a few times, after a longer wait
+ * each time. The count of tries starts over when more bytes have come than ever before, so that a
+ * long download over a poor line succeeds, and a server that always cuts at the same byte does not
+ * go on for ever. Redirects are followed here and not by libcurl, because only here can each hop be
+ * checked against the rule that https never becomes http.
  */
 #include <errno.h>
 #include <stdlib.h>

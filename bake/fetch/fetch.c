@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Downloads, one libcurl multi handle, one thread. Each item is a small state machine:
+ * Downloads, by one libcurl multi handle, in one thread. Each item is a small state machine:
  *
  *     WAITING ──lock──► READY ──slot, time──► RUNNING ──► DONE
  *        ▲ another has it │ ▲                   │
  *        └────────────────┘ └── retry, redirect ┘
  *
- * What always holds: a byte counts only once it is in the part and in the running sum; the sum
+ * What always holds: a byte counts only once it is in the part file and in the running sum. The sum
  * decides in the end. A resume asks for the rest with Range and If-Range; a 200 instead of a 206
- * starts the part anew; a sum that is wrong after a resume starts it anew once (the file may have
- * changed between tries); wrong in one go is "differs".
+ * starts the part anew; a sum that is wrong after a resume starts the part anew once (the file may
+ * have changed between tries); a sum that is wrong without a resume is the error "differs".
  */
 #include <errno.h>
 #include <pthread.h>

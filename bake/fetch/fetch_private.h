@@ -14,9 +14,9 @@
 #define FETCH_VALIDATOR_SIZE 256
 
 /*
- * What has come of one download, in a file that outlives a failure: downloads/partial/HEX, and
- * beside it HEX.from with the URL and the server's validator. Whoever holds the flock on the file
- * owns it.
+ * The part: the bytes of one download that have come so far, in a file that outlives a failure:
+ * downloads/partial/HEX, and beside it HEX.from with the URL and the server's validator. Whoever
+ * holds the flock on the file owns it.
  */
 struct fetch_part {
 	int dirfd; /* of downloads; owned; -1: not open */
@@ -32,22 +32,22 @@ struct fetch_part {
 		.dirfd = -1, .fd = -1                                                              \
 	}
 
-/* Is it in the cache? Its path (caller frees) or NULL. */
+/* The path of the file with digest @hex in the cache (caller frees); NULL: it is not there. */
 char *fetch_cached(const char *downloads, const char *hex);
 /*
- * Lock and open; -EWOULDBLOCK where another owns it. @url: the validator counts only if it came
- * from there.
+ * Lock and open the part; -EWOULDBLOCK where another process owns it. @url: the stored validator
+ * counts only if it came from that URL.
  */
 int fetch_part_open(struct fetch_part *p, const char *downloads, const char *hex, const char *url,
 	struct err *err);
 int fetch_part_write(struct fetch_part *p, const void *data, size_t len);
-/* Throw away what has come. */
+/* Throw away the bytes that have come. */
 int fetch_part_restart(struct fetch_part *p);
 /* Keep what is needed to ask for the rest of this very file later. */
 void fetch_part_note(struct fetch_part *p, const char *url, const char *validator);
 /* The digest of all that has come; what comes after it starts another. */
 void fetch_part_digest(struct fetch_part *p, char ret[static DIGEST_TEXT_SIZE]);
-/* Give it its name in the cache. */
+/* Give the part its name in the cache. */
 int fetch_part_publish(struct fetch_part *p, struct err *err);
 /* Unlock; the part stays for the next time unless it is empty or @drop. */
 void fetch_part_close(struct fetch_part *p, bool drop);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The files of a download. A part is locked by the file itself: on success that very file is
- * renamed into the cache, on a hopeless failure it is unlinked, both while locked, so no lock
- * files are left lying about; whoever gets a lock checks that the name still leads to the file it
- * locked. The sum runs along with the bytes: at the end nothing needs to be read again.
+ * renamed into the cache, and on a hopeless failure it is unlinked, both while it is locked. So no
+ * lock files are left. A process that gets the lock checks that the name still leads to the file
+ * that it locked. The sum runs along with the bytes: at the end nothing needs to be read again.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One request and its answer's bytes. What may be resumed is asked for with Range and If-Range;
- * where the bytes belong is decided when the first one comes, from the answer's code and headers:
- * a 206 must begin just where the part ends, a 200 is the whole file and starts the part anew.
- * Bytes of any other answer are dropped, up to a bound.
+ * One request and the bytes of its answer. A part that may be resumed is requested with Range and
+ * If-Range; where the bytes belong is decided when the first one comes, from the answer's code and
+ * headers: a 206 must begin just where the part ends, a 200 is the whole file and starts the part
+ * anew. Bytes of any other answer are dropped, up to a bound.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Cache keys. Each stage's inputs go into one sum as lines `name length` and the bytes, so that
- * no two different lists of inputs read the same. A stage's own version stands first: it is
- * raised when the code of the stage makes something else of the same inputs.
+ * Cache keys. Each stage's inputs go into one sum as lines `name length` and the bytes, so that two
+ * different lists of inputs never give the same text. A stage's own version stands first: it is
+ * raised when the code of the stage begins to make something different from the same inputs.
  *
- * Where a file lies, when it was written and who may read it are no inputs: what it holds is.
+ * A file's path, its times and its permissions are no inputs; its content is.
  */
 #include "bake/plan/plan.h"
 

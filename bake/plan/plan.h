@@ -40,12 +40,16 @@ struct plan {
 		[DIGEST_TEXT_SIZE]; /* of the archive, where it is known before: source = tar */
 };
 
-/* Reads what [files] and [root] path name, to sum it. -ENOENT names recipe key and file. */
+/*
+ * Make the plan. This reads the files that [files] and [root] path name, to digest them. -ENOENT
+ * names recipe key and file.
+ */
 int plan_make(
 	const struct recipe *r, const struct plan_facts *facts, struct plan *ret, struct err *err);
 /*
- * The root stage's key, where what [files] names has the digests @sums, in @r's order, and p's source
- * key stands: so who reads the files can tell whether they are still what plan_make() has seen.
+ * The root stage's key, where the files that [files] names have the digests @sums, in @r's order,
+ * and @p has the source key. So whoever reads the files can tell whether they are still those that
+ * plan_make() has read.
  */
 void plan_root_key(const struct recipe *r, int64_t epoch, const struct plan *p,
 	const char (*sums)[DIGEST_TEXT_SIZE], char ret[static DIGEST_TEXT_SIZE]);

@@ -10,7 +10,7 @@
 #include "common/progress.h"
 
 /*
- * What stages leave in the cache: PATHS_CACHE/stages/STAGE-KEY.SUFFIX. A file is there whole or
+ * The results of stages in the cache: PATHS_CACHE/stages/STAGE-KEY.SUFFIX. A file is there whole or
  * not at all.
  */
 
@@ -22,7 +22,10 @@ int stage_dir(char **ret, struct err *err);
  */
 int stage_open(
 	enum plan_stage stage, const char *key, const char *suffix, int *ret_fd, struct err *err);
-/* One bake of a key at a time; waits, and says so. Returns the descriptor that holds the lock. */
+/*
+ * Lock a key, so that one bake at a time makes its result. Waits for the lock, and says so in
+ * @progress. Returns the descriptor that holds the lock.
+ */
 int stage_lock(enum plan_stage stage, const char *key, struct progress *progress, struct err *err);
 
 /* A result being made: write to ret->fd, then commit; publish_end() in any case (cleanup_publish). */

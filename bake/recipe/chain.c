@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a name to a whole recipe: finding files, following `from`, applying the chain oldest
- * first, and what must hold of the result. The chain is read newest first (that is where `from`
- * points) and is at most LIMIT_RECIPE_DEPTH files long, so a loop ends there at the latest; it is
- * found earlier by the file's identity.
+ * From a name to a whole recipe: finding files, following `from`, applying the chain oldest first,
+ * and checking the result. The chain is read newest first (that is where `from` points) and is at
+ * most LIMIT_RECIPE_DEPTH files long, so a loop ends there at the latest; a loop is found earlier
+ * by the identity of the files.
  */
 #include <fcntl.h>
 #include <string.h>

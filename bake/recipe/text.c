@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The canonical text of a recipe: an INI file again, every key that has a value, in one order,
- * steps numbered from 1, units in their smallest terms. Two recipes with one meaning give one
- * text, wherever their files lie: host paths stand in it by their last component alone (what they
- * hold is for the caller's cache keys to add). Read again, it gives itself.
+ * steps numbered from 1, units in their smallest terms. Two recipes with one meaning give one text,
+ * wherever their files lie: host paths stand in it by their last component alone (the content of
+ * those files is added to the cache keys by the caller). To read the canonical text as a recipe
+ * gives the same text again.
  */
 #include <string.h>
 

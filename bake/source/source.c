@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sources, and their cache: what mmdebstrap made is kept; what is a file already is used where it
- * is.
+ * Sources, and their cache. An archive that mmdebstrap made is kept in the cache; a source that is
+ * a file already is used where it is.
  */
 #include "bake/source/source.h"
 

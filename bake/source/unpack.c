@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libarchive reads, ext4 writes, nothing touches the host. The archive is read front to back once,
- * each entry checked before it is passed on, and every loop here is bounded: entries by
- * LIMIT_ENTRIES, data by LIMIT_ARCHIVE_BYTES, expansion by LIMIT_ARCHIVE_RATIO, and one layer of
+ * Unpacking: libarchive reads, ext4 writes, and nothing touches the host. The archive is read front
+ * to back once, each entry checked before it is passed on, and every loop here is bounded: entries
+ * by LIMIT_ENTRIES, data by LIMIT_ARCHIVE_BYTES, expansion by LIMIT_ARCHIVE_RATIO, and one layer of
  * compression is all there may be.
  *
  * Two habits of libarchive are kept out. Its "all filters" run programs of the host (lrzip, grzip
  * …) on the archive's bytes: only the filters that are compiled in are turned on. And it turns
  * names into the locale's character set, in a UTF-8 locale into composed form even, so that the
  * same archive gave other names elsewhere: while it reads, this thread is in the C locale, where
- * the conversion fails for anything but ASCII and libarchive then leaves the bytes as they are
- * (and warns; that one warning is expected, any other fails the archive).
+ * the conversion fails for anything but ASCII and libarchive then leaves the bytes as they are (and
+ * warns; that one warning is expected, any other fails the archive).
  */
 #include <errno.h>
 #include <locale.h>

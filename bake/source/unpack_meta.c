@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From libarchive's view of an entry to ext4's: names made into paths, and metadata checked for
- * what a Linux inode can hold. Numbers count, names of users and groups do not: whose numbers
- * they are only the guest's own files could say. Access control lists come out of libarchive
- * entry by entry and are put together in the form of the xattr system calls.
+ * what a Linux inode can hold. The numbers of users and groups count, and their names do not: only
+ * the guest's own files could say which numbers belong to the names. Access control lists come out
+ * of libarchive entry by entry and are put together in the form of the xattr system calls.
  */
 #include <endian.h>
 #include <errno.h>

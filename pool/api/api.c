@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who asks, and for what.
+ * The HTTP API's entry: who sends a request, and which part of the API it is for.
  *
  * A key comes as X-API-Key or as Authorization: Bearer. Over TCP there must be one. At the unix
- * socket the kernel says who connected: root and the daemon's own user may do all; others need a
- * key where keys are configured, and where none are, who may open the socket may use it. A key that
- * is wrong is refused wherever it comes from.
+ * socket the kernel says who connected: root and the daemon's own user may do everything. Others
+ * need a key where keys are configured; where none are, whoever may open the socket may use it. A
+ * wrong key is refused wherever it comes from.
  *
- * What runs in a sandbox is asked for by its host name, by a header or below /sandboxes/ID/; the
- * last has the control plane's routes before it. A key sees its own sandboxes alone. The inside of
- * a sandbox is open to its token, too, which its create's answer has: SDKs send that there, no key.
+ * A request for what runs in a sandbox names the sandbox by its host name, by a header, or by a
+ * path below /sandboxes/ID/, where the control plane's routes come first. A key sees its own
+ * sandboxes alone. The inside of a sandbox is also open to whoever has its token, which is in the
+ * answer to its create: SDKs send the token there, and no key.
  */
 #include "pool/api/api.h"
 

@@ -8,7 +8,7 @@
 
 #define API_SECRET_BYTES 32
 
-/* What the parts of the API share. */
+/* The API's state, and what its parts (pool/api/) call of each other. */
 struct api {
 	struct loop *loop;
 	struct pool *pool;
@@ -22,8 +22,8 @@ struct api {
 	struct envd *envd; /* made by api_envd(), freed by api_free(); NULL: not used yet */
 };
 
-/* Who asks: the key found in X-API-Key or Authorization: Bearer; NULL where no keys are
- * configured. */
+/* Who sent a request: the key found in X-API-Key or Authorization: Bearer; NULL where no keys
+ * are configured. */
 struct api_caller {
 	const struct config_key *key;
 };
@@ -31,14 +31,17 @@ struct api_caller {
 /* {"code": status, "message": text}, as E2B's control plane has it. */
 void api_error(struct http_request *rq, unsigned status, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* A text for a client: the host's own directories (store, state, cache, run) are "…" in it. Caller frees. */
+/*
+ * @text made fit for a client: the paths of the host's own directories (store, state, cache, run)
+ * become "…". Caller frees.
+ */
 char *api_hide(const char *text);
-/* The status for an errno of struct pool's. */
+/* The HTTP status for an errno that the pool answered (pool_fn). */
 unsigned api_status(int error);
 
 /* monitoring.c: /metrics, GET /v1/pool. */
 void api_monitoring_new(struct api *a);
-/* The pool is gone, and with it the answers that pages waited for: they are dropped. */
+/* The pool is gone, and with it the answers that pages waited for: those pages are dropped. */
 void api_monitoring_drop(struct api *a);
 void api_monitoring_free(struct api *a);
 void api_metrics(struct api *a, struct http_request *rq);
@@ -48,7 +51,7 @@ void api_pool(struct api *a, struct http_request *rq);
 int api_token_open(struct api *a, struct err *err);
 /* The token for the inside of the sandbox @id. */
 void api_token_of(const struct api *a, const char *id, char ret[static DIGEST_TEXT_SIZE]);
-/* Is @text (NULL: no) that token? Takes the same time whichever. */
+/* Is @text (NULL: no) that token? Takes the same time whatever @text is. */
 bool api_token_is(const struct api *a, const char *id, const char *text);
 
 /* signature.c: what a signed address of a file says. */
@@ -58,10 +61,10 @@ struct api_signature {
 	const char *signature, *expiration; /* as they came; NULL: none */
 	bool write;
 };
-/* Why it does not hold, in E2B's words; NULL: it does. @now_s: seconds since 1970. */
+/* Why the signature is not valid, in E2B's words; NULL: it is. @now_s: seconds since 1970. */
 const char *api_signature_wrong(const struct api *a, const struct api_signature *s, int64_t now_s);
 
-/* What in a sandbox a request is for. */
+/* What a request for the inside of a sandbox names. */
 struct api_inside {
 	char id[LIMIT_NAME_SIZE];
 	unsigned port;
@@ -73,11 +76,14 @@ void api_inside(struct api *a, struct pool_sandbox *sb, struct http_request *rq,
 	const struct api_inside *to);
 /* port.c: may @rq be carried to the port @to? False: it has been answered. */
 bool api_port_open(struct api *a, struct http_request *rq, const struct api_inside *to);
-/* Carry it there. */
+/* Carry @rq to the port @port of @sb, and answer it. */
 void api_port(struct api *a, struct pool_sandbox *sb, struct http_request *rq, unsigned port);
-/* asleep.c: "not found", in E2B's words. */
+/* asleep.c: answer "not found", in E2B's words. */
 void api_asleep_answer(struct http_request *rq, const char *id);
-/* Wake it where it sleeps and is to be woken: @rq is served then. False: it is not. */
+/*
+ * Resume the sandbox @f where it is paused and requests are to wake it; @rq is served then. False:
+ * it is not to be woken.
+ */
 bool api_wake(struct api *a, const struct pool_sandbox_info *f, struct http_request *rq,
 	const struct api_inside *to);
 

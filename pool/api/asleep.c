@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests for what runs in a sandbox that does not run. Where it is to be woken by them, the request waits until
- * it runs and is then served as if it had always run. Else its client is told in E2B's words, by which SDKs know
- * that a sandbox is paused or gone: 502, "The sandbox was not found".
+ * Requests for what runs in a sandbox, where the sandbox does not run. Where requests are to wake
+ * the sandbox (auto_resume), the request waits until the sandbox runs, and is then served as if it
+ * had always run. Otherwise the client is answered in E2B's words, by which SDKs know that a
+ * sandbox is paused or gone: 502, "The sandbox was not found".
  */
 #include <stdlib.h>
 #include <string.h>

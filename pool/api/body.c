@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bodies of requests, checked. Each message names the field and says what it may be: it is all that a
- * client's author gets to see.
+ * Bodies of requests, checked. Each message names the field and says what it may be: the message is
+ * all that the client's author sees.
  *
- * The network: what is not allowed by name is not reachable. SDKs ask for allow_internet_access = true
- * where nobody said anything, so that alone opens nothing (and what a sandbox has is told with it);
- * network.allowOut does, host by host. Whatever would restrict a network that is open by default is
- * accepted where it holds anyway, and refused where it would have to be done. What leads to the host itself
- * or its networks (a host with "private": true, an address of that kind) is for who runs the pool, not for
+ * The network: a sandbox can reach only what its create names. SDKs send allow_internet_access =
+ * true where their caller said nothing, so that field alone opens nothing (the answer says what the
+ * sandbox may reach). network.allowOut opens the network, host by host. A field that would restrict
+ * a network that is open by default is accepted where the restriction holds anyway, and refused
+ * where it would have to be enforced. Addresses of the host itself or of its networks (a host with
+ * "private": true, or such an address) may be asked for by whoever runs the pool, and not by
  * holders of a key.
  */
 #include <ctype.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The control plane: routes, and the create. Paths are those of E2B's public description; what is not
- * here is not known, and the caller says 404.
+ * The control plane: its routes, and the create. The paths are those of E2B's public description.
+ * For any other path api_control() returns false, and its caller answers 404.
  */
 #include <stdio.h>
 #include <string.h>

@@ -2,20 +2,23 @@
 #ifndef PARBAKE_POOL_API_CONTROL_PRIVATE_H
 #define PARBAKE_POOL_API_CONTROL_PRIVATE_H
 
-/* What the parts of the control plane (pool/api/) share. */
+/* The control plane: what its parts (pool/api/) share. */
 
 #include "common/limits.h"
 #include "pool/api/api_private.h"
 
-/* SDKs decide by it what they may ask for. From 0.4.0 on they leave out a user that is not asked for. */
+/*
+ * SDKs decide by this version what they may ask for. From 0.4.0 on they send no user where their
+ * caller named none.
+ */
 #define CONTROL_ENVD_VERSION "0.5.7" /* CloseStdin, uploads as they are; no metadata of files */
 #define CONTROL_CLIENT "parbake"
 #define CONTROL_PAGE 100 /* sandboxes of a page, at most and unless asked otherwise */
 
-/* ---- bodies (body.c) ----------------------------------------------------------------
- * Strict: what is known and wrong is refused by name; what is not known is ignored, since SDKs add fields.
- * null is absent. -EINVAL with a message for the client. An empty body is an empty object, where nothing
- * is required. */
+/* ---- bodies (body.c) ---------------------------------------------------------------- A known
+ * field with a wrong value is refused by name. A field that is not known is ignored, since SDKs
+ * add fields. null is the same as absent. -EINVAL with a message for the client. An empty body
+ * is an empty object, where nothing is required. */
 
 struct control_create {
 	json_t *body; /* the rest is borrowed from it */
@@ -32,16 +35,19 @@ int control_create_parse(const char *text, size_t len, struct control_create *re
 void control_create_clear(struct control_create *c);
 #define cleanup_control_create __attribute__((__cleanup__(control_create_clear)))
 
-/* The bodies of what is asked of a sandbox; each field is the caller's default where it is absent. */
+/*
+ * The bodies of requests about one sandbox. A field that is absent keeps the value that the caller
+ * has set.
+ */
 struct control_change {
 	bool has_timeout;
 	uint64_t timeout_ms;
 	int auto_pause; /* -1: absent */
 	uint64_t count;
 	char name[2 * LIMIT_NAME_SIZE]; /* "": absent */
-	int replace; /* a template of that name; absent: no */
+	int replace; /* whether a template of that name is replaced; absent: no */
 };
-/* {"public": …}; @absent where it is not there. */
+/* {"public": …}; *@ret is @absent where the field is absent. */
 int control_public_parse(const char *text, size_t len, bool absent, bool *ret, struct err *err);
 /* @timeout: the name of the field with the seconds ("timeout", "duration"); NULL: none. */
 int control_change_parse(const char *text, size_t len, const char *timeout, bool required,
@@ -58,7 +64,7 @@ struct control_filter {
 	int64_t started_after_ms;
 	bool oldest_first;
 	unsigned limit; /* 0: none */
-	bool has_after; /* from the one after this */
+	bool has_after; /* begin after the sandbox after_ms, after_id */
 	int64_t after_ms;
 	char after_id[LIMIT_NAME_SIZE];
 };
@@ -70,7 +76,7 @@ char *control_token_make(int64_t ms, const char *id);
 bool control_filter_match(const struct control_filter *f, const struct pool_sandbox_info *facts);
 void control_list(struct api *a, const struct api_caller *who, struct http_request *rq, bool paged);
 
-/* ---- what is told (render.c) ------------------------------------------------------------- */
+/* ---- answers (render.c) ------------------------------------------------------------- */
 
 /* May @who see and touch what belongs to @key? */
 bool control_owns(const struct api_caller *who, const char *key);
@@ -93,7 +99,7 @@ bool control_templates(
 	struct api *a, const struct api_caller *who, struct http_request *rq, const char *rest);
 void control_snapshots(struct api *a, const struct api_caller *who, struct http_request *rq);
 
-/* What waits for the pool's answer. */
+/* A request that waits for the pool's answer. */
 struct control_call {
 	struct api *api;
 	struct http_request *rq;
@@ -103,8 +109,8 @@ struct control_call {
 	/* of a fork */
 	unsigned count;
 	json_t *results;
-	bool some; /* of them has succeeded */
-	int error; /* of the last that failed */
+	bool some; /* some fork has succeeded */
+	int error; /* of the last fork that failed */
 	char text[ERR_TEXT_MAX];
 };
 struct control_call *control_call_new(

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * envd on the pool: where a sandbox's guest and limits are found. envd itself knows no
- * pool.
+ * envd on the pool: finds the guest and the limits of a sandbox for pool/envd/, which itself knows
+ * nothing of the pool.
  */
 #include <stdlib.h>
 

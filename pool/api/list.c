@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lists of sandboxes: filtered, in the order of their beginning, in pages.
+ * Lists of sandboxes: filtered, in the order of their start, in pages.
  *
- * A page's token names the last one it held, by its beginning and its id, so that a list stays right while
- * sandboxes come and go: none is told twice, and none that stays is left out.
+ * The token of the next page names the last sandbox of this page, by its start and its id. So a
+ * list stays right while sandboxes come and go: none is listed twice, and none that stays is left
+ * out.
  */
 #include <ctype.h>
 #include <stdio.h>

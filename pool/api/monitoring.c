@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the pool's numbers are: /metrics, GET /v1/pool.
+ * The pool's metrics: /metrics and GET /v1/pool.
  *
- * Creates are observed as they end. All else is asked when the page is: the pool for its counts,
- * the keepers of up to LIMIT_METRICS_SAMPLED sandboxes for their memory. The page waits for them a
- * little while; one that is stuck is left out.
+ * Creates are counted as they end. All other values are collected when the page is requested: the
+ * pool is asked for its counts, and the keepers of up to LIMIT_METRICS_SAMPLED sandboxes for their
+ * memory. The page waits a little while for the keepers' answers; a keeper that is stuck is left
+ * out.
  */
 #include <dirent.h>
 #include <stdio.h>

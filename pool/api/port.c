@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ports of sandboxes: who may reach them, and where they are. Anybody may, who knows the sandbox's id, as with
- * E2B; but where its create asked for it, its traffic token is needed, or a key that it belongs to.
+ * The ports of sandboxes: who may reach them, and where they are. Whoever knows a sandbox's id may
+ * reach its ports, as with E2B. Where the sandbox's create asked for it, its traffic token is
+ * needed, or the key that the sandbox belongs to.
  */
 #include <string.h>
 #include <strings.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the control plane tells of sandboxes and templates, in the shapes that SDKs know. */
+/*
+ * The JSON in which the control plane shows sandboxes and templates, in the shapes that SDKs know.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is asked of one sandbox: each request is read, given to the pool, and answered when the pool has
- * answered. A client that goes away meanwhile changes nothing: its request is valid until then.
+ * Requests about one sandbox: each is read, passed to the pool, and answered when the pool has
+ * answered. A client that goes away meanwhile changes nothing: the request stays valid until then.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Templates and snapshots: listed; a snapshot can be removed, a template is the store's. */
+/*
+ * Templates and snapshots: both are listed. A snapshot can be removed, and so can a template that a
+ * key has published.
+ */
 #include <string.h>
 
 #include "pool/api/control_private.h"

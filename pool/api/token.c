@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A token for the inside of one sandbox: what the SDKs send (X-Access-Token, and for the interpreter's
- * contexts E2b-Traffic-Access-Token) to run commands in it, where the API's key stays with who made it. It is a digest of the sandbox's id and a secret of the state
- * directory, so that nothing has to be kept of it, and it holds over restarts of the daemon.
+ * Tokens for the inside of one sandbox. SDKs send the token to run commands in the sandbox
+ * (X-Access-Token, and for the interpreter's contexts E2b-Traffic-Access-Token); the API's key
+ * stays with whoever made the sandbox. The token is a digest of the sandbox's id and of a secret in
+ * the state directory. So it need not be stored, and it holds over restarts of the daemon.
  */
 #include <fcntl.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Looking into a sandbox: what it uses, and what its console said. What it uses is the host's view (its
- * keeper's), so it is told of a guest that does not answer too; of memory the guest's own view is better
- * where it answers in time.
+ * What a sandbox uses, and what its console said. Usage is the host's view, which the keeper has,
+ * so that it can be shown even of a guest that does not answer. Of memory the guest's own view is
+ * better, and is shown where the guest answers in time.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The daemon's frame: it puts the parts together, answers signals, and takes them apart again.
+ * The daemon's process: it puts the parts together, answers signals, and takes the parts down
+ * again.
  *
  * The order matters at both ends. The pool comes before the sockets: its lock on the state
- * directory decides which of two daemons this is, before anything of the other's is touched. At the
- * end connections are cut first, with the pool still there, so that what ran for them in a guest is
- * ended; the pool next: what it still had to answer is dropped; then the server, and what they all
- * stood on.
+ * directory decides which of two daemons this is, before anything of the other daemon's is touched.
+ * At the end connections are cut first, while the pool is still there, so that what ran for them in
+ * a guest is ended. The pool is freed next: what it still had to answer is dropped. Then the server
+ * is freed, and then the loop and what else they all use.
  *
- * Nothing of the sandboxes is taken apart. Their keepers see the connection close, and carry on.
+ * The sandboxes are left alone. Their keepers see the connection close, and go on.
  */
 #include "pool/daemon/daemon.h"
 

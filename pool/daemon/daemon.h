@@ -5,7 +5,10 @@
 #include "common/err.h"
 #include "pool/config.h"
 
-/* Read where `pool serve` and `pool check` are told no file, and it is there. */
+/*
+ * The configuration file: read where `pool serve` and `pool check` are told no file, and it is
+ * there.
+ */
 #define DAEMON_CONFIG "/etc/parbake/pool.conf"
 
 /*
@@ -13,7 +16,7 @@
  * DAEMON_CONFIG where it is there, else the defaults. SIGHUP reads it anew; what is wrong with it
  * then is logged, and the old one stays.
  *
- * On SIGTERM no more is begun: connections are refused, open requests have LIMIT_DRAIN_MS to be
+ * On SIGTERM nothing new is begun: connections are refused, open requests have LIMIT_DRAIN_MS to be
  * answered (a second signal: none), shells and spares end, sandboxes go on with their keepers and
  * are adopted by the next daemon. Then it returns 0.
  *
@@ -22,13 +25,16 @@
  */
 int daemon_run(const char *config_path, struct err *err);
 
-/* daemon_listen.c. The unix socket at @path (one that nobody answers at is replaced: -EADDRINUSE
- * else). Its directory is made, 0700, where it is not there; it must not be writable by others.
- * Returns the descriptor. */
+/* listen.c: listen at the unix socket at @path (one that nobody answers at is replaced:
+ * -EADDRINUSE else). Its directory is made, 0700, where it is not there; it must not be writable
+ * by others. Returns the descriptor. */
 int daemon_listen_unix(const char *path, struct err *err);
-/* config.listen. Returns the descriptor. */
+/* Listen at the TCP address @listen (config.listen). Returns the descriptor. */
 int daemon_listen_tcp(const char *listen, struct err *err);
-/* Remove the socket at @path, unless somebody answers: call it when ours is closed. */
+/*
+ * Remove the socket at @path, unless somebody answers at it. Called after this daemon's own socket
+ * was closed.
+ */
 void daemon_unlink(const char *path);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The daemon's sockets. A unix socket that is there already is another daemon's while somebody
- * answers, and the leftover of one that was killed otherwise; nothing that is not a socket is ever
- * removed.
+ * The daemon's sockets. A unix socket that is there already belongs to another daemon where
+ * somebody answers at it; otherwise a daemon that was killed has left it. Nothing that is not a
+ * socket is ever removed.
  */
 #include <libgen.h>
 #include <netinet/in.h>

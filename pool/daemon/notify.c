@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A name that begins with @ or / is an address; the datagram's own limit is far above what we say.
- * */
+/* Telling the service manager: a NOTIFY_SOCKET that begins with @ or / is a usable address. The
+ * largest datagram that a socket takes is far larger than any message here. */
 #include "pool/daemon/notify.h"
 
 #include <errno.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One request to what runs in a sandbox, from its headers to the last byte of its answer. It is
+ * One request to what runs in a sandbox, from its headers to the last byte of its answer. A call is
  * held by its HTTP request (until that has ended, one way or the other), by each stream that is
- * open for it in the guest (until that is done) and by whoever else counts on it; the last one
- * frees it. So neither a client that goes nor a machine that dies leaves a pointer behind.
+ * open for it in the guest (until that is done) and by whoever else has a pointer to it. The last
+ * holder frees it. So neither a client that goes nor a machine that dies leaves a dangling pointer.
  *
- * What HTTP has no room for waits in `pending`. A producer looks at envd_call_full() and stops
- * there, so that at most one of its pieces waits: a client that reads slowly slows the guest down,
+ * What HTTP has no room for waits in `pending`. A producer stops when envd_call_full() is true, so
+ * that at most one of its pieces waits there. A client that reads slowly thus slows the guest down,
  * through the credit of its stream, and costs the daemon no memory.
  */
 #include "common/buffer.h"

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * POST /execute: code in a sandbox's interpreter, answered as the ecosystem's code interpreter
- * does: a line of JSON for each piece of output, for each result, for an error; the last is
- * "end_of_execution". A client that goes away interrupts its code.
+ * POST /execute: code in a sandbox's interpreter, answered as E2B's code interpreter answers it: a
+ * line of JSON for each piece of output, for each result, for an error; the last is
+ * "end_of_execution". Where the client goes away, its code is interrupted.
  *
- * Variables are fields of the request to the agent: the sandbox's (an interpreter that was warm before
- * its sandbox was made knows nothing of them), and those of this call alone.
+ * Variables are fields of the request to the agent: the sandbox's variables (an interpreter that
+ * was warm before its sandbox was made does not know them), and those of this call alone.
  *
- * Output may be cut in the middle of a character: what is no whole one yet waits for the next
- * piece.
+ * Output may be cut in the middle of a character: the bytes of an incomplete character wait for the
+ * next piece.
  */
 #include "common/buffer.h"
 #include "common/rfc3339.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is to run, as requests say it: words, variables, a directory; each as text, or, where it is none, as bytes
- * in base 64. A command gets byte for byte what was asked for.
+ * Reading from a request which command is to run: its words, its variables, its directory. Each of
+ * them is given as text or, where it is not valid text, as bytes in base 64. A command gets byte
+ * for byte what the request said.
  */
 #include "pool/envd/envd_private.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * /contexts: more interpreters in a sandbox beside the one that was warm when it was made
- * ("default"), each with its own variables and in one of the template's languages. Which there are is
- * asked of the agent each time: they live in the machine, so a fork has its own, and they outlive a pause
- * and this daemon.
+ * ("default"), each with its own variables and in one of the template's languages. The agent is
+ * asked each time which contexts there are: they live in the machine, so a fork has its own, and
+ * they outlive a pause and this daemon.
  */
 #include "pool/envd/context_private.h"
 

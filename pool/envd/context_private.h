@@ -8,7 +8,7 @@
 
 #define CONTEXT_DEFAULT "default" /* the one that was warm; made where it is not there */
 
-/* envd_result.c: what a display or result of {mime: text} is in E2B's shape. New reference. */
+/* result.c: what a display or result of {mime: text} is in E2B's shape. New reference. */
 json_t *envd_result(const json_t *data, bool main_result);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a command ended, as the agent's reply says it, checked: the reply comes from the guest.
+ * How a command ended, read from the agent's reply. The reply comes from the guest, so it is
+ * checked.
  */
 #include "pool/envd/envd_private.h"
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Routes of what is used in a sandbox, and what their requests have in common: who runs it, where,
- * with which variables and for how long.
+ * The routes of envd, and what their requests have in common: as which user something runs, in
+ * which directory, with which variables and for how long.
  *
- * A request is looked at when its headers come (is there such a route, such a content type), and
- * again when its body is there: between the two the sandbox may have been paused or be gone.
+ * A request is checked when its headers have come (is there such a route, is the content type
+ * right), and again when its body is there: between the two the sandbox may have been paused or be
+ * gone.
  */
 #include "pool/envd/envd_private.h"
 

@@ -12,12 +12,12 @@
 #include "vmm/guest/guest.h"
 
 /*
- * Using a sandbox over HTTP: commands, files and code. The routes are those that the ecosystem's
- * SDKs speak (E2B's envd and code interpreter, with JSON) and a plain one for people: POST /exec.
- * All of it is carried to the sandbox's agent as frames, in the loop's thread; nothing blocks,
- * nothing is gathered without a bound.
+ * envd: using a sandbox over HTTP, that is its commands, files and code. The routes are those that
+ * the ecosystem's SDKs speak (E2B's envd and code interpreter, with JSON) and a plain one for
+ * people, POST /exec. All requests are carried to the sandbox's agent as frames, in the loop's
+ * thread; nothing blocks, nothing is gathered without a bound.
  *
- * What is behind it is asked by functions, so that a test needs no pool.
+ * The pool is reached by the functions of struct envd_ops alone, so that a test needs no pool.
  */
 struct envd;
 
@@ -34,20 +34,21 @@ struct envd_target {
 struct envd_ops {
 	/* false: no such sandbox */
 	bool (*find)(void *user, const char *id, struct envd_target *ret);
-	/* something was queued for its guest */
+	/* something was queued for the guest of sandbox @id: let the loop write it */
 	void (*kick)(void *user, const char *id);
 };
 
 /* @ops and @user are borrowed until envd_free(). Aborts without memory. */
 struct envd *envd_new(struct loop *l, const struct envd_ops *ops, void *user);
-/* No request may be open any more (free the http server first). The guests may be: what still
- * runs in them is forgotten, and the rest goes with them. */
+/* No request may be open any more (free the http server first). Guests may still be open: the
+ * commands in them go on and are forgotten here. */
 void envd_free(struct envd *w);
 DEFINE_CLEANUP(struct envd *, envd_free)
 #define cleanup_envd cleanup_with(envd_free_p_)
 
-/* Answer @rq, a request for @path in the sandbox @id. @routed: it came by the sandbox's own host name or a header, so
- * that one that does not run is told in E2B's words. false: no such route; nothing was done. */
+/* Answer @rq, a request for @path in the sandbox @id. @routed: it came by the sandbox's own host
+ * name or a header, so that the answer for a sandbox that does not run is in E2B's words. false:
+ * no such route; nothing was done. */
 bool envd_handle(struct envd *w, const char *id, struct http_request *rq, const char *path,
 	bool routed);
 

@@ -7,11 +7,11 @@
 #include "pool/envd/envd.h"
 #include "pool/envd/text.h"
 
-/* What the parts of envd share. Nobody else includes this. */
+/* envd: what the parts of pool/envd/ share. Nobody else includes this. */
 
 /* ---- one request (call.c) --------------------------------------------------------------- */
 
-/* How an answer's errors look. */
+/* The form of a call's error answers. */
 enum envd_style {
 	ENVD_PLAIN, /* {"code": status, "message": …} */
 	ENVD_UNARY, /* Connect: {"code": "not_found", "message": …} */
@@ -45,13 +45,14 @@ struct envd_route {
 	enum envd_style style;
 	bool body; /* a JSON body is collected (and parsed) before start() */
 	size_t size; /* of the structure that begins with a struct envd_call */
-	/* the sandbox runs; @body: NULL where none is collected. It answers, now or later. */
+	/* called where the sandbox runs; @body: NULL where none is collected. Answers now or
+	 * later. */
 	void (*start)(struct envd_call *c, const struct envd_target *t, const json_t *body);
-	/* what was written is through, there is room for more. May be NULL. */
+	/* what was written has been sent, and there is room for more. May be NULL. */
 	void (*writable)(struct envd_call *c);
 	/* the client is gone (or has its answer): c->rq is NULL. May be NULL. */
 	void (*gone)(struct envd_call *c);
-	/* nobody holds it any more: free what it has, not @c. May be NULL. */
+	/* nobody holds @c any more: free what it owns, not @c itself. May be NULL. */
 	void (*destroy)(struct envd_call *c);
 };
 
@@ -61,11 +62,11 @@ struct envd_call {
 	char id[LIMIT_NAME_SIZE]; /* of the sandbox */
 	char *rest; /* what followed route->path */
 	struct http_request *rq; /* NULL: the client is gone, or has its answer */
-	unsigned refs; /* the request's, each open guest stream's, each holder's */
+	unsigned refs; /* one for the request, each open guest stream and each other holder */
 	enum envd_style style;
 	bool routed; /* envd_handle() */
-	const char *reason; /* stands in its error, for programs; NULL: none */
-	bool begun; /* the answer has */
+	const char *reason; /* a reason for programs, in its error answer; NULL: none */
+	bool begun; /* the answer has begun */
 	bool answered; /* all of it has been given to HTTP, or waits in `pending` */
 	bool closed; /* HTTP has been told the end of a stream */
 	struct buffer pending; /* what HTTP had no room for */
@@ -78,14 +79,14 @@ struct envd_call {
 
 void envd_call_hold(struct envd_call *c);
 void envd_call_release(struct envd_call *c);
-/* Its client is gone: nothing waits to be sent, no timer runs. */
+/* The client of @c is gone: drop what waits to be sent and stop the timers. */
 void envd_call_quiet(struct envd_call *c);
-/* May it still be written to? */
+/* May the answer still be written to? */
 bool envd_call_open(const struct envd_call *c);
 /* Is there unsent text, so that no more should be written? writable() comes then. */
 bool envd_call_full(const struct envd_call *c);
 
-/* An answer, whole. @body is taken. */
+/* Answer with all of @body, which is taken. */
 void envd_reply(struct envd_call *c, unsigned status, json_t *body);
 /* An answer in parts: begin, write (all of it is taken), finish. */
 void envd_begin(struct envd_call *c, unsigned status, const char *type);
@@ -93,14 +94,14 @@ void envd_write(struct envd_call *c, const void *bytes, size_t len);
 /* One JSON line; @value is taken. */
 void envd_line(struct envd_call *c, json_t *value);
 void envd_finish(struct envd_call *c);
-/* Cut what has begun; else answer with an error. */
+/* Cut the answer where it has begun; otherwise answer with an error. */
 void envd_abort(struct envd_call *c);
 /* 502 in E2B's words, by which its SDKs know that a sandbox is paused or gone. */
 void envd_asleep(struct envd_call *c);
 /* An error in the call's style; it ends the answer. */
 void envd_fail(struct envd_call *c, enum envd_code code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* The same of an agent's (or the host's) positive errno. */
+/* The same for a positive errno of the agent's or the host's. */
 void envd_fail_errno(struct envd_call *c, int error, const char *text);
 enum envd_code envd_code_of(int error);
 unsigned envd_code_status(enum envd_style style, enum envd_code code);
@@ -112,13 +113,11 @@ void envd_keepalive(struct envd_call *c, uint64_t interval_ms, void (*fn)(struct
 /* Call @fn once in @ms; replaces the former limit. @ms 0: never. */
 void envd_call_limit(struct envd_call *c, uint64_t ms, void (*fn)(struct envd_call *c));
 
-/*
- * A request to the sandbox's guest for @c. Holds @c until done(), which calls envd_call_release().
- * NULL: the call has failed (and the error was answered): too many are open, or it is too long.
- */
+/* A request to the sandbox's guest for @c. Holds @c until done(), which calls envd_call_release().
+ * NULL: the call has failed (and the error was answered): too many are open, or it is too long. */
 struct guest_stream *envd_request(struct envd_call *c, enum proto_type type,
 	const struct proto_out *body, const struct guest_stream_ops *ops, void *user);
-/* Something was queued for its guest. */
+/* Something was queued for the guest of sandbox @id: let the loop write it. */
 void envd_kick(struct envd *w, const char *id);
 bool envd_find(struct envd *w, const char *id, struct envd_target *ret);
 
@@ -127,22 +126,20 @@ bool envd_find(struct envd *w, const char *id, struct envd_target *ret);
 /* The guest's user of Authorization: Basic, or of ?username=; "" where none is named. 0, or -EINVAL
  * with the error answered. */
 int envd_user(struct envd_call *c, char ret[LIMIT_USER + 1]);
-/*
- * A path as clients write it: absolute, or relative to the home directory of @user ("", root:
- * /root, others: /home/USER), also as "~" and "~/…". 0, or -EINVAL with the error answered.
- */
+/* A path as clients write it: absolute, or relative to the home directory of @user ("", root:
+ * /root, others: /home/USER), also as "~" and "~/…". 0, or -EINVAL with the error answered. */
 int envd_path(
 	struct envd_call *c, const char *path, const char *user, char ret[PROTO_PATH_MAX + 1]);
 /* The string (no NUL in it) at @key of @body: "" where it is absent or null. -EINVAL: answered. */
 int envd_string(struct envd_call *c, const json_t *body, const char *key, const char **ret);
 /* Variables: of the template, of the sandbox, then @own (may be NULL). A new object of strings;
- * NULL: @own is none, the error was answered. */
+ * NULL: @own is not valid, and the error was answered. */
 json_t *envd_env(struct envd_call *c, const struct envd_target *t, const json_t *own);
-/* They as fields @tag: T_ENV or T_SANDBOX_ENV. */
+/* Put the variables @env into @o as fields @tag: T_ENV or T_SANDBOX_ENV. */
 void envd_put_env(struct proto_out *o, uint16_t tag, const json_t *env);
 /* Connect-Timeout-Ms; UINT64_MAX where there is none. -EINVAL: answered. */
 int envd_timeout_header(struct envd_call *c, uint64_t *ret);
-/* What a call may take: @asked (UINT64_MAX: nothing was; 0: as long as may be) or the template's. */
+/* A call's limit, ms: @asked (UINT64_MAX: nothing; 0: as long as allowed), or the template's. */
 uint64_t envd_timeout(const struct envd_target *t, uint64_t asked);
 
 /* ---- what is to run (command.c) -------------------------------------------------------------- */
@@ -155,8 +152,8 @@ struct envd_words {
 void envd_words_clear(struct envd_words *w);
 #define cleanup_envd_words cleanup_with(envd_words_clear)
 void envd_words_put(struct envd_words *w, const char *word);
-/* The array @list (NULL: none), of strings, or where it is @coded of bytes in base 64, behind what there is.
- * -EINVAL: answered. */
+/* The array @list (NULL: none), of strings, or where it is @coded of bytes in base 64, appended
+ * to @w. -EINVAL: the error was answered. */
 int envd_words_add(
 	struct envd_call *c, const char *key, const json_t *list, bool coded, struct envd_words *w);
 /* The same of variables, "NAME=VALUE" each. */
@@ -169,15 +166,15 @@ int envd_cwd(struct envd_call *c, const json_t *obj, const char *key, const char
 
 /* How a command ended. */
 struct envd_end {
-	int error; /* 0, or why it could not run or be followed to its end */
+	int error; /* 0, or the errno that says why it could not run, or be followed to its end */
 	const char *text;
-	bool exited; /* else: by exit_signal */
+	bool exited; /* else exit_signal ended it */
 	unsigned exit_code, exit_signal;
 	bool timed_out, oom, cut_out, cut_err;
 	uint64_t total_out, total_err, duration_ns, timeout_ms;
 };
 
-/* Someone who follows a command: a call. */
+/* What a call that follows a command is told of it. */
 struct envd_reader_ops {
 	void (*started)(struct envd_call *c, uint32_t pid);
 	void (*data)(struct envd_call *c, enum proto_channel channel, bool pty,
@@ -187,7 +184,7 @@ struct envd_reader_ops {
 
 /* Read the reply's fields; false where they are broken. */
 bool envd_end_parse(const struct guest_reply *reply, struct envd_end *end);
-/* Answer with end->error. */
+/* Answer @c with the error end->error. */
 void envd_fail_end(struct envd_call *c, const struct envd_end *end);
 
 struct envd_process_spec {
@@ -204,20 +201,19 @@ struct envd_process_spec {
 
 struct envd_process;
 
-/* Run it, followed by @c. It goes on when nobody follows it any more. NULL: the error was answered. */
+/* Run a command, which @c follows. It goes on without followers. NULL: the error was answered. */
 struct envd_process *envd_process_start(struct envd_call *c, const struct envd_target *t,
 	const struct envd_process_spec *spec, const struct envd_reader_ops *ops);
-/*
- * Look for the one that runs in @c's sandbox, by number, or by tag where @tag is not NULL; the guest is asked for
- * one that is not known here (it began before a pause, a fork, or another daemon). @fn is called, now or later;
- * where there is none, the error is answered instead.
- */
+/* Look for a command that runs in @c's sandbox, by number, or by tag where @tag is not NULL. The
+ * guest is asked for a command that is not known here (it began before a pause or a fork, or under
+ * another daemon). @fn is called with it, now or later; where there is no such command, the error
+ * is answered instead. */
 void envd_process_seek(struct envd_call *c, uint32_t pid, const char *tag,
 	void (*fn)(struct envd_call *c, struct envd_process *p));
-/* Follow one that runs. false: too many do; answered. */
+/* Let @c follow a command that runs. false: too many do, and the error was answered. */
 bool envd_process_follow(
 	struct envd_process *p, struct envd_call *c, const struct envd_reader_ops *ops);
-/* @c has room again / is gone. */
+/* A follower has room again; @c is gone and follows no more. */
 void envd_process_resume(struct envd_process *p);
 void envd_process_leave(struct envd_process *p, struct envd_call *c);
 bool envd_process_is_pty(const struct envd_process *p);
@@ -225,10 +221,8 @@ bool envd_process_has_input(const struct envd_process *p); /* stdin is there and
 uint32_t envd_process_pid(const struct envd_process *p);
 void envd_process_signal(struct envd_process *p, int sig);
 void envd_process_resize(struct envd_process *p, unsigned rows, unsigned cols);
-/*
- * Input: @bytes is taken (free()). @c (NULL: nobody) is answered with {} when the last of it has
- * been taken by the agent's window. @close: then no more comes. -EAGAIN: too much waits already.
- */
+/* Input for a command: @bytes is taken (free()). @c (NULL: nobody) is answered with {} when the
+ * agent has the last byte. @close: no more comes after it. -EAGAIN: too much waits already. */
 int envd_process_input(
 	struct envd_process *p, struct envd_call *c, uint8_t *bytes, size_t len, bool close);
 /* Answer with all commands that run in @c's sandbox, as its guest tells them. */
@@ -240,13 +234,13 @@ struct envd {
 	struct loop *loop;
 	const struct envd_ops *ops;
 	void *user;
-	unsigned refs; /* its owner's, each call's, each command's */
+	unsigned refs; /* one for its owner, each call and each command */
 	struct envd_process *processes; /* of all sandboxes, oldest first */
 };
 
 void envd_hold(struct envd *w);
 void envd_release(struct envd *w);
-/* The loop may go: no timer of a command is left. */
+/* Cancel the timers of all commands, so that the loop may be freed. */
 void envd_processes_unguard(struct envd *w);
 
 /* Tables of routes, ended by one without a path. */

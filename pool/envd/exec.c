@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * POST /exec: a command for people and shells. {"cmd": "ls -l"} is a line for /bin/sh; {"cmd":
+ * POST /exec: a command, for people and scripts. {"cmd": "ls -l"} is a line for /bin/sh; {"cmd":
  * "ls", "args": ["-l"]} or {"argv": ["ls", "-l"]} is a program. The answer is one object with its
  * output as text, or, with "stream": true, a line of JSON for each piece of output, in base64, and
  * one for the end.

@@ -3,11 +3,11 @@
  * GET and POST /files: a file out of and into a sandbox, byte for byte, as fast as the slower end
  * takes it and with one window of it in memory.
  *
- * A download's answer begins with the file's first bytes (or with its end): until then an error is
- * a status, after it the answer is cut, so that no client takes a part for the whole. An upload is
- * a file when the agent has said so: it writes beside the target and renames; where the client goes
- * away in the middle, what was there before still is. A form may have several files: they are written one
- * after the other, and the answer tells all of them.
+ * A download's answer begins with the file's first bytes (or with its end). An error before that is
+ * a status; an error after it cuts the answer, so that no client takes a part for the whole. An
+ * upload has become a file when the agent says so. The agent writes beside the target and renames:
+ * where the client goes away in the middle, the file that was there before is still there. A form
+ * may have several files: they are written one after the other, and the answer lists all of them.
  */
 #include "pool/envd/envd_private.h"
 #include "pool/envd/gunzip.h"

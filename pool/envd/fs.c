@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * filesystem.Filesystem: Stat, ListDir, MakeDir, Move, Remove, as Connect's plain requests.
+ * filesystem.Filesystem: Stat, ListDir, MakeDir, Move, Remove, as unary requests of the Connect
+ * protocol.
  *
- * Each is a few requests to the agent one after the other; `next` is what comes when one is done.
- * A symbolic link is told as E2B does: with the type and permission bits of what it leads to, and
- * that one's path; of one that leads nowhere there is no type. A listing goes below as deep as it is
- * asked to, directory by directory, up to LIMIT_ENVD_ENTRIES; each directory's entries stand by name,
- * what is in one of them right behind it.
+ * Each is a few requests to the agent one after the other; `next` is the function that runs when
+ * one of them is done. A symbolic link is described as E2B does it: with the type, the permission
+ * bits and the path of its target. A link that leads nowhere has no type. A listing goes as deep as
+ * the request says, directory by directory, up to LIMIT_ENVD_ENTRIES entries. The entries of a
+ * directory are sorted by name, and the content of a subdirectory follows right behind its own
+ * entry.
  */
 #include "common/buffer.h"
 #include "common/rfc3339.h"

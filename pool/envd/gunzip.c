@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decoding by zlib. The last byte of a piece is held to be not done with while something of what was decoded still
- * waits, so that whoever feeds it comes again and the end of the body means that all of it was taken.
+ * Decoding gzip by zlib. While decoded bytes still wait to be taken, the last byte of the input
+ * piece counts as not consumed. So the caller feeds that byte again, and the end of the body means
+ * that everything was taken.
  */
 #include "pool/envd/gunzip.h"
 

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Commands that run in sandboxes. Each is a stream of EXEC in its guest, the number of its main process there,
- * and the calls that follow it. All followers get the same bytes: output is taken from the guest only
- * when each of them has sent what it got before, so the slowest sets the pace, and nothing is kept here.
+ * Commands that run in sandboxes. Each is a stream of EXEC in its guest, the number of its main
+ * process there, and the calls that follow its output. All followers get the same bytes: output is
+ * taken from the guest only when each follower has sent on what it got before. So the slowest
+ * follower sets the pace, and nothing is buffered here.
  *
- * Who they are is the guest's to know: its agent keeps them (agent/kept.c) through a pause, a fork, another
- * daemon. What is here is what somebody asked for since: one that began here, or that a request named (then
- * ATTACH makes a stream for it). Where the channel goes the streams go, and the commands go on; so does one whose
- * last follower has gone: its output is read and dropped, until somebody follows it again.
+ * The guest has the list of commands: its agent keeps them (agent/kept.c) through a pause, a fork
+ * and a change of daemons. Here are only those that were used since: commands that began here, or
+ * that a request named (then ATTACH makes a stream for them). Where the channel closes, the streams
+ * end and the commands go on. A command whose last follower has gone goes on too: its output is
+ * read and dropped, until somebody follows it again.
  *
- * The agent enforces the time limit. As it is not trusted, a command that was begun here is given up when it has
- * not ended LIMIT_ENVD_GRACE_MS later and nothing moves.
+ * The agent enforces the time limit. As the agent is not trusted, a command that was begun here is
+ * given up when it has not ended LIMIT_ENVD_GRACE_MS after its limit and no byte of it moves.
  */
 #include "pool/envd/envd_private.h"
 
@@ -168,7 +170,7 @@ static void process_started(struct envd_process *p)
 	for (unsigned i = 0; i < p->n_readers;) {
 		struct envd_reader r = p->readers[i];
 
-		envd_call_hold(r.c); /* it may leave while it is told */
+		envd_call_hold(r.c); /* it may leave during the callback */
 		r.ops->started(r.c, p->pid);
 		i += i < p->n_readers && p->readers[i].c == r.c;
 		envd_call_release(r.c);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * List: all commands that are kept in a sandbox, as its agent tells them, whoever began them.
- */
+/* List: all commands that the agent of a sandbox keeps, whoever began them. */
 #include "pool/envd/envd_private.h"
 
 static json_t *text_json(const struct proto_field *f)

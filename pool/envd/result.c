@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A result or display of code, as the interpreter tells it ({mime: text, …}), in the shape that the
- * ecosystem's SDKs read: a field for each kind they know, the rest under "extra".
+ * A result or display of code, in the shape that the ecosystem's SDKs read: a field for each kind
+ * of content that they know, and the rest under "extra". The interpreter gives it as {mime: text,
+ * …}.
  */
 #include <stdlib.h>
 #include <string.h>

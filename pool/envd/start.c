@@ -2,11 +2,11 @@
 /*
  * process.Process, the service by which the ecosystem's SDKs run commands: Connect's protocol with
  * JSON. Start and Connect answer with a stream of events (start, data, keepalive, end) in
- * envelopes; the others are plain requests. What E2B's envd does not have stands beside its fields
- * only where it happened: "timedOut", "oom" and "cut" of an end.
+ * envelopes; the others are unary requests. Fields that E2B's envd does not have are sent only
+ * where they apply: "timedOut", "oom" and "cut" of an end.
  *
- * A command goes on when the client that started it goes, and Connect follows it again. Every command has
- * a time limit (Connect-Timeout-Ms, else the template's).
+ * A command goes on when the client that started it goes, and Connect follows its output again.
+ * Every command has a time limit (Connect-Timeout-Ms, else the template's).
  */
 #include "pool/envd/envd_private.h"
 

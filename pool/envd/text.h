@@ -10,10 +10,10 @@
 
 /* Bytes and text in the protocol of envd: base 64, envelopes. Pure functions. */
 
-/* base64_decode() into new memory, the caller's. False: it is none. */
+/* base64_decode() into new memory, the caller's. False: @text is not base 64. */
 bool envd_base64_decode(const char *text, size_t len, uint8_t **ret, size_t *ret_len);
 
-/* Connect's envelope: a byte of flags, the length big-endian, so many bytes. */
+/* Connect's envelope: a byte of flags, the length (big-endian), and then as many bytes. */
 #define ENVD_ENVELOPE_HEAD 5u
 #define ENVD_ENVELOPE_COMPRESSED 1u
 #define ENVD_ENVELOPE_END 2u

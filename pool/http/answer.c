@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers. One is remembered with its request and goes to MHD when that next asks, which is at
- * once: either its handler is what is running, or the request is suspended and is resumed here.
+ * Answers. An answer is stored with its request and given to MHD when MHD next asks for it. That is
+ * at once: either the request's handler is running, called by MHD, or the request is suspended, and
+ * is resumed here.
  *
- * A stream has a ring of bytes between its writer and MHD's reader, which grows as it is needed up
- * to LIMIT_HTTP_BUFFER and no further: the writer is told that less was taken, and again when half
- * of it is free. Where the ring is empty the connection is suspended.
+ * A stream has a ring of bytes between its writer and MHD, which grows as it is needed, up to
+ * LIMIT_HTTP_BUFFER. A writer whose bytes do not fit is told how many were taken, and is told again
+ * when half of the ring is free. While the ring is empty the connection is suspended.
  */
 #include <poll.h>
 #include <stdlib.h>

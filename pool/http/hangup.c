@@ -2,11 +2,12 @@
 /*
  * Clients that hang up.
  *
- * MHD does not look at a connection that we have suspended, and of one whose body is not whole it does not
- * take the end of the stream for an end. So each connection is watched here for that, once. What was sent
- * before it is still read: a client may say that it sends no more (shutdown(2)) while what it sent is on
- * its way. What can never become whole is cut, as soon as MHD has read all that there is. A request
- * that waits for its answer, or a stream, ends: nobody is there to read it.
+ * MHD does not look at a connection that we have suspended, and on a connection whose request body
+ * is not whole it does not take the end of the stream for a hang-up. So each connection is watched
+ * here for its client's end, which is noticed once. What the client sent before its end is still
+ * read: a client may say that it sends no more (shutdown(2)) while what it sent is on its way. A
+ * request that can never become whole is cut as soon as MHD has read all that there is. A request
+ * that waits for its answer, or a stream, ends: nobody is there to read the answer.
  */
 #include <poll.h>
 #include <string.h>

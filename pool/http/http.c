@@ -3,17 +3,18 @@
  * The server's connections.
  *
  * MHD runs without threads and without a listening socket. Its epoll descriptor is watched by our
- * loop; connections are accepted here and given to it, so that one MHD has those of all listeners,
- * and we know of each who is at its other end. A request whose answer is not there, whose upload is
- * not wanted for the moment or whose stream has nothing to say is suspended: MHD then does not look
- * at it until http_resume(), which also has MHD run in the loop's next round, never from within the
- * caller.
+ * loop; connections are accepted here and given to it, so that one MHD has the connections of all
+ * listeners, and it is known here who is at the other end of each. A request is suspended while its
+ * answer is not there yet, while its upload is not wanted, or while its stream has nothing to send.
+ * MHD does not look at a suspended request until http_resume(), which also lets MHD run in the
+ * loop's next round, never from within the caller.
  *
- * Patience is ours, not MHD's, which measures only silence: each connection has a deadline by which
- * its request must have come, its upload have got on, its answer have gone. One that is late is
- * shut down, which MHD sees as a hang-up. Suspended ones wait for us and are not late.
+ * Deadlines are kept here, because MHD measures only silence. Each connection has a deadline by
+ * which its request must have come, its upload must have made progress, or its answer must have
+ * been sent. A connection that is late is shut down, which MHD sees as a hang-up. A suspended
+ * connection waits for the daemon, and is not late.
  *
- * Requests outlive their connection where they must: request.c.
+ * A request may outlive its connection; request.c says when.
  */
 #include <fcntl.h>
 #include <netinet/in.h>

@@ -152,7 +152,7 @@ struct http_request {
 	struct loop_timer *tell; /* writable() is to be called */
 };
 
-/* http.c: MHD_run() in the next round (or once more, from within it). */
+/* http.c: call MHD_run() in the loop's next round (or once more, where it is running). */
 void http_kick(struct http_server *s);
 void http_suspend(struct http_request *rq);
 /* End a connection: MHD sees a hang-up. */
@@ -165,40 +165,49 @@ void http_server_most(struct http_server *s, unsigned connections, size_t bodies
 /* request.c. @uri is taken. 0, or the status of what is wrong with it, said in *@ret_why. */
 struct http_request *http_request_new(struct http_conn *conn, struct MHD_Connection *mhd,
 	const char *method, char *uri, unsigned *ret_status, const char **ret_why);
-/* MHD is done with it. */
+/* MHD is done with @rq. @sent: all of the answer was sent. */
 void http_request_over(struct http_request *rq, bool sent);
 void http_request_free(struct http_request *rq);
 
 /* upload.c: *@len of @bytes came; *@len becomes what was not taken. false: end the
  * connection. */
 bool http_body_data(struct http_request *rq, const char *bytes, size_t *len);
-/* All has come, and what is held may go on. */
+/* All of the body has come, and what is held may be passed on. */
 void http_body_end(struct http_request *rq);
 void http_body_free(struct http_request *rq);
 
-/* hangup.c: watch a connection for its client's end; before it is closed stop to. */
+/* hangup.c: watch a connection for its client's end; stop watching before it is closed. */
 void http_hangup_watch(struct http_conn *c);
 void http_hangup_forget(struct http_conn *c);
-/* MHD has had its turn: of clients that have hung up, end the connections that nothing can come of. */
+/*
+ * MHD has had its turn: end the connections of clients that have hung up, where nothing more can
+ * come of them.
+ */
 void http_hangup_settle(struct http_server *s);
 
-/* share.c: @c comes from @from (TCP) or is of a user of this host. False: he has his share already. */
+/*
+ * share.c: @c comes from the address @from (TCP), or from a user of this host. False: that holder
+ * has its full share already.
+ */
 bool http_share_enter(struct http_conn *c, const struct sockaddr *from);
 void http_share_leave(struct http_conn *c);
-/* @bytes more are collected for @rq; false: that is beyond the share of whose it is. */
+/* @bytes more are to be collected for @rq; false: that is beyond the share of its holder. */
 bool http_share_collect(struct http_request *rq, size_t bytes);
-void http_share_collected(struct http_request *rq); /* none any more */
+void http_share_collected(struct http_request *rq); /* no bytes are collected for @rq any more */
 
-/* upgrade.c: the answer that begins it; the server stops. */
+/* upgrade.c: the answer that begins an upgrade; and its end, where the server stops. */
 struct MHD_Response *http_upgrade_response(struct http_request *rq);
 void http_upgrade_cut(struct http_request *rq);
 
 /* answer.c */
 void http_answer_error(struct http_request *rq, unsigned status, const char *why);
 enum MHD_Result http_answer_queue(struct http_request *rq);
-/* The connection ends in the midst of a body: what has been answered goes out past MHD, as far as it may. */
+/*
+ * The connection ends in the middle of a body: send what has been answered past MHD, as far as the
+ * socket takes it.
+ */
 void http_answer_rest(struct http_request *rq);
-/* writable() is called in the next round. */
+/* Call writable() in the loop's next round. */
 void http_answer_tell(struct http_request *rq);
 void http_answer_free(struct http_request *rq);
 

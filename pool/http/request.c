@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One request: what stands in it, and how long it lives.
+ * One request: its parsed head, and how long it lives.
  *
- * It lives until MHD is done with it and its handler owes no answer any more. Where the client goes
- * first, a handler that asked for it (http_on_end()) is told and the request is gone; one that did
- * not will answer some time, without looking: until then the request stays, without a connection.
+ * A request lives until MHD is done with it and its handler owes no answer any more. Where the
+ * client goes first, a handler that asked for it (http_on_end()) is told, and the request is freed.
+ * A handler that did not ask will answer some time, without checking: until then the request stays,
+ * without a connection.
  */
 #include <ctype.h>
 #include <errno.h>

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whose connections they are, and how many each may have.
+ * Shares of connections: to whom a connection belongs, and how many each holder may have.
  *
- * A connection belongs to its address (of IPv6, the 64 bits that a site gets), or to its user at the unix
- * socket, from when it is accepted; and to its key, from when a request on it was found to hold one. Of
- * each of them there may be as many as common/share.h says, so that whoever takes all that he can
- * leaves room for others. Who has his share gets a new connection all the same where an older one of
- * his has not said who it is, or waits for nothing: the older one goes. So a client behind the address
- * of one who floods us (they share a proxy, say) is heard. Those that have not said who they are may be
- * half of all together.
+ * A connection belongs to its address (of IPv6, the 64 bits that a site gets), or to its user at
+ * the unix socket, from when it is accepted. It also belongs to its key, from when a request on it
+ * was found to have one. Each holder may have as many as common/share.h says, so that a holder who
+ * takes all that he can leaves room for others. A holder who has his full share gets a new
+ * connection all the same where one of his older connections has not shown a key yet, or waits for
+ * nothing: the older one is closed. So a client is heard even where another client floods the
+ * server from the same address (they share a proxy, say). Connections whose client has not been
+ * identified may be half of all, together.
  */
 #include <netinet/in.h>
 #include <stdio.h>

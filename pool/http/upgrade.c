@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connections that go over to another protocol. MHD hands out the socket with what it has read too far; for it the
- * connection is still there, suspended, until it is told that it is closed, which has to be before MHD stops.
+ * Connections that go over to another protocol. MHD hands out the socket, and the bytes that it has
+ * read too far. For MHD the connection stays there, suspended, until MHD is told that it is closed;
+ * that has to happen before MHD stops.
  */
 #include "common/clock.h"
 #include "pool/http/http_private.h"

@@ -2,13 +2,13 @@
 /*
  * Bodies of requests: thrown away, collected, or passed on as they come.
  *
- * Whoever takes an upload may take less than came. The connection is then suspended, what was not
- * taken stays in MHD's buffer, and that buffer is all there is: the client waits in its send(2). A
- * form has one more: MHD's parser takes all it is given, so it is given little at a time, and
- * nothing while the last piece is not taken.
+ * A handler that takes an upload may take fewer bytes than came. The connection is then suspended,
+ * and the other bytes stay in MHD's buffer. There is no other buffer: the client waits in its
+ * send(2). A form has one buffer more, because MHD's parser takes all that it is given. So the
+ * parser is given little at a time, and nothing while the last piece is not taken.
  *
- * What is too much, or no form, is answered here; what still comes of it is thrown away, up to a
- * bound.
+ * A body that is too long, or that is not a form where one is wanted, is answered here with an
+ * error; what still comes of it is thrown away, up to a bound.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -2,12 +2,14 @@
 /*
  * The end of a keeper, as the daemon brings it about or sees it come.
  *
- *     OPEN ──its word, its end, a kill──► ENDING ──both processes are gone──► GONE
+ *     OPEN ──"ended", its end, a kill──► ENDING ──both processes are gone──► GONE
  *
- * Whatever ends a keeper, ENDING is the same: SIGKILL by pidfd to it and to its machine, which does no harm
- * to who is gone already and ends who is stopped; wait for both pidfds; clear the name that a killed one
- * left. Only then is anybody told, so who is told may count on it. The pidfds come with the keeper's
- * greeting; of one that is adopted and silent the socket tells the process, and the kernel its child.
+ * Whatever ends a keeper, ENDING is the same. SIGKILL goes by pidfd to the keeper and to its
+ * machine; that does no harm to a process that is gone already, and ends one that is stopped. Both
+ * pidfds are waited for. The name (the socket) that a killed keeper left is removed. Only then is
+ * the keeper's owner told, so the owner may count on all of it. The pidfds come with the keeper's
+ * greeting. Of an adopted keeper that is silent, the socket tells the process, and the kernel its
+ * child.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -151,7 +153,7 @@ void keeper_end(struct keeper *k, int error, const char *text)
 	k->end_text = str_dup(text);
 	keeper_disconnect(k);
 	find_children(k);
-	/* the machine first: it is nobody's to restart */
+	/* the machine first: no process restarts it */
 	for (int i = KEEPER_PROCS - 1; i >= 0; i--) {
 		struct keeper_proc *p = &k->procs[i];
 

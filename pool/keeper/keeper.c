@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The daemon's end of a keeper: who it is, what it is asked, what it says.
+ * The daemon's end of a keeper: its requests, the keeper's answers, and its events.
  *
- * Requests go out in order and are answered in order, so an answer belongs to the oldest open one. What goes
- * wrong before a request is sent is answered as all else is: later, from the loop.
+ * Requests go out in order and are answered in order, so an answer belongs to the oldest open
+ * request. A request that fails before it is sent is answered as all others are: later, from the
+ * loop.
  */
 #include <fcntl.h>
 #include <poll.h>

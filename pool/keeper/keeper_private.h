@@ -11,8 +11,8 @@
 #include "restore/sandbox.h"
 
 /*
- * Between a daemon, its zygotes and their keepers. What each op has and answers stands in keeper.h; the
- * fields by name:
+ * Messages between a daemon, its zygotes and their keepers. keeper.h says what each request does
+ * and what its answer has. The fields by name:
  *
  *     daemon → zygote   {"op":"make", "capture":DIR?, "same_identity":bool} + the keeper's end of its connection
  *     zygote → daemon   {"event":"ended", "errno":N, "text":…}: the template cannot be opened; then it ends
@@ -41,7 +41,7 @@ enum keeper_op {
 };
 const char *keeper_op_name(enum keeper_op op);
 
-#define KEEPER_FDS 2 /* of a message, at most */
+#define KEEPER_FDS 2 /* that a message has at most */
 #define KEEPER_ID 63 /* bytes of an id */
 
 /* A request, checked. Its strings are borrowed from @obj. */
@@ -54,7 +54,10 @@ struct keeper_request {
 	uint64_t lease_ms;
 	bool stop;
 };
-/* @ret->n is set as soon as it is known, else 0: to answer with what is wrong. */
+/*
+ * On failure @ret->n is the number of the request where it could be read, else 0, so that the
+ * failure can be answered.
+ */
 int keeper_request_parse(const char *text, size_t len, struct keeper_request *ret, struct err *err);
 void keeper_request_clear(struct keeper_request *rq);
 #define cleanup_keeper_request __attribute__((__cleanup__(keeper_request_clear)))
@@ -73,12 +76,15 @@ void keeper_answer_clear(struct keeper_answer *a);
 #define cleanup_keeper_answer __attribute__((__cleanup__(keeper_answer_clear)))
 
 bool keeper_id_valid(const char *id);
-/* The event that a machine is gone, or that its template cannot be opened. New reference. */
+/*
+ * The event {"event":"ended"}: the machine is gone, or the template cannot be opened. New
+ * reference.
+ */
 json_t *keeper_ended(int error, const char *text);
 
 /* ---- between a zygote and its forks -------------------------------------------------------- */
 
-/* What a keeper begins with, all of it its own. */
+/* What a keeper begins with. All of it belongs to the keeper. */
 struct keeper_start {
 	struct template *t;
 	int conn; /* the daemon */
@@ -86,7 +92,7 @@ struct keeper_start {
 	const char *capture; /* NULL: none */
 	bool same_identity;
 };
-/* In the fork: the keeper's whole life. */
+/* Called in the fork: the whole run of the keeper. */
 _Noreturn void keeper_run(const struct keeper_start *start);
 
 /* ---- between keeper.c and zygote.c ---------------------------------------------------------- */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages between daemon, zygote and keeper: made, checked, sent, received. Both ends run as one user and
- * trust each other, but not each other's bugs, nor versions: a keeper may be older than the daemon that
- * adopts it. So what is not known is refused by name, and what is too much is ignored.
+ * Messages between daemon, zygote and keeper: made, checked, sent and received. All ends run as one
+ * user and trust each other's intentions, but not that the other is free of bugs or of the same
+ * version: a keeper may be older than the daemon that adopts it. So a request that is not known is
+ * refused by name, and a field that is not known is ignored.
  */
 #include <assert.h>
 #include <errno.h>

@@ -2,13 +2,15 @@
 /*
  * A keeper's process, from its zygote's fork to its end.
  *
- * It owns one sandbox and does one thing at a time: while it waits for its monitor it hears nothing else,
- * since whoever waits is waiting for just that. What must not wait (a kill) does not go through it but
- * through pidfds; what it hears late (a lease that ended while a checkpoint was written) it does then.
+ * It owns one sandbox and does one thing at a time. While it waits for its monitor it reads no
+ * other request, since the daemon waits for just that. What must not wait (a kill) does not go
+ * through the keeper but through pidfds. What the keeper notices late (a lease that ended while a
+ * checkpoint was written) it acts on then.
  *
- * It ends in one place, keeper_process_end(): the machine first, then the name, then the word to the daemon, so that
- * who hears of the end finds nothing left. Should it be killed, the machine dies with it (machine_start()),
- * the overlay has no name, and the socket's name, which nobody answers any more, is cleared by the daemon.
+ * The process ends in one place, keeper_process_end(): first the machine, then the name, then the
+ * event to the daemon, so that a daemon that is told of the end finds nothing left. Where the
+ * keeper is killed, the machine dies with it (machine_start()), the overlay has no name, and the
+ * daemon removes the socket, which nobody answers any more.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -61,7 +63,7 @@ _Noreturn void keeper_process_end(struct keeper_process *k, int error, const cha
 
 static int say_hello(struct keeper_process *k, struct err *err);
 
-/* Once; a daemon that comes later is told when it is greeted. */
+/* Sent once; a later daemon learns it from the greeting. */
 static void tell_disk_error(struct keeper_process *k)
 {
 	if (k->disk_error_told || !machine_disk_error(sandbox_machine(k->sb)))
@@ -357,7 +359,7 @@ _Noreturn void keeper_run(const struct keeper_start *start)
 	become(start);
 	k.t = start->t;
 	k.sockets = start->sockets;
-	k.conn = start->conn; /* should there be no loop, it is told so all the same */
+	k.conn = start->conn; /* set first, so that the daemon is told even where the loop cannot be made */
 	r = fault_point("keeper.begin");
 	r = r < 0 ? err_sys(&err, -r, "begin") : loop_new(&k.l, &err);
 	if (r == 0)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a keeper is asked. A request that fails leaves the sandbox as it was, or, where its machine is no
- * longer fit for anything (a restore is tried once), ends it: the answer first, with what went wrong, then
- * the end.
+ * The requests that a keeper serves. A request that fails leaves the sandbox as it was, or ends it
+ * where its machine is no longer fit for anything (a restore is tried once). In that case the
+ * answer comes first, with what went wrong, and then the end.
  */
 #include <fcntl.h>
 #include <malloc.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The daemon's end of a zygote. A request for a keeper carries the keeper's end of a connection, and is
- * all there is to it: whatever becomes of the request, the other end of that connection tells (a greeting,
- * why there is no keeper, or nothing, where the zygote ended with the request unread).
+ * The daemon's end of a zygote. A request for a keeper carries the keeper's end of a new
+ * connection, and has no answer of its own. The other end of that connection shows what became of
+ * the request: a greeting, an error that says why there is no keeper, or just its end, where the
+ * zygote ended with the request unread.
  */
 #include <fcntl.h>
 #include <poll.h>

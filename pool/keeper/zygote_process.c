@@ -3,13 +3,13 @@
  * The zygote's process: `parbake zygote STORE DIGEST NAME TAG`, started by zygote_start() with its
  * descriptors in place (keeper_private.h).
  *
- * It opens the template, and then does nothing but fork. It has one thread, so a fork has all there is;
- * it waits for nobody, and is asked for nothing that takes time, so many creates at once wait for their
- * monitors and not for each other here. What its forks leave behind when they are killed becomes its own
- * (PR_SET_CHILD_SUBREAPER) and is reaped here, whatever this host's first process does.
+ * It opens the template, and then does nothing but fork. It has one thread, so a fork is complete.
+ * It waits for nobody and does nothing that takes time: many creates at once wait for their
+ * monitors, and not for each other here. The children of a keeper that is killed become the
+ * zygote's (PR_SET_CHILD_SUBREAPER) and are reaped here, whatever the host's first process does.
  *
- * It ends with the daemon's end of its socket. Its forks do not: they hold nothing of it but what they read
- * of its memory.
+ * The zygote ends when the daemon's end of its socket closes. Its keepers do not: all that they
+ * still share with the zygote is memory that they read.
  */
 #include <dirent.h>
 #include <errno.h>

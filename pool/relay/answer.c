@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bodies in chunks (RFC 9112, 7.1): taken apart, their extensions and trailers left out. */
+/*
+ * Bodies in chunks (RFC 9112, 7.1): their content is taken out, and chunk extensions and trailers
+ * are dropped.
+ */
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Heads, both ways. What a header says of the connection alone (RFC 9110, 7.6.1) stays where it is: those that are
- * known for it, and those that Connection names. The server is asked to close behind its answer, since the connection
- * is for this request alone.
+ * Heads, in both directions. Headers that concern one connection alone (RFC 9110, 7.6.1) are not
+ * passed on: those that are known for it, and those that Connection names. The server is asked to
+ * close the connection behind its answer, since the connection is for this request alone.
  */
 #include <ctype.h>
 #include <stdio.h>

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One request's life: its head and its body go to the server as there is credit for them; the server's head is
- * gathered until it is whole, and then its body goes to the client as there is room for it. Whichever side ends first
- * ends the other. After an upgrade the client's socket is ours, and bytes go both ways as they come.
+ * One request's life: its head and its body go to the server as there is credit for them; the
+ * server's head is gathered until it is whole, and then its body goes to the client as there is
+ * room for it. Whichever side ends first ends the other. After an upgrade the relay has the
+ * client's socket, and bytes go both ways as they come.
  *
- * What ends it: the answer has been read to its end; the client has gone (over()); the guest's stream is done. The
- * relay is freed when both the request and the stream are over.
+ * A request ends in one of three ways: the answer has been read to its end; the client has gone
+ * (over()); the guest's stream is done. The relay is freed when both the request and the stream are
+ * over.
  */
 #include <errno.h>
 #include <poll.h>

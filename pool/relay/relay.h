@@ -9,12 +9,14 @@
 #include "vmm/guest/guest.h"
 
 /*
- * HTTP to the servers that run in sandboxes: a request for a port is carried to that port of the guest's loopback, and
- * what its server answers is carried back, as it comes: long answers, events, and after an upgrade (websockets) bytes
- * both ways. Each request has a connection of its own to the server. All in the loop's thread.
+ * The relay: HTTP to the servers that run in sandboxes. A request for a port is carried to that
+ * port of the guest's loopback, and what the server there answers is carried back as it comes: long
+ * answers, events, and after an upgrade (websockets) bytes both ways. Each request has a connection
+ * of its own to the server. All functions belong to the loop's thread.
  *
- * Both sides are strangers to the daemon. A server's head is read and written anew, never passed on as bytes, so that
- * one answer cannot pose as two; what a client sent to be let in here (API keys, tokens) does not reach the server.
+ * Both sides are strangers to the daemon. A server's head is read and written anew, never passed on
+ * as bytes, so that one answer cannot pose as two; what a client sent to be admitted by the daemon
+ * (API keys, tokens) does not reach the server.
  */
 struct relays;
 
@@ -30,7 +32,9 @@ struct relay_target {
 struct relay_ops {
 	/* Something was queued for the guest of the sandbox @id. */
 	void (*kick)(void *user, const char *id);
-	/* Is @value, that of a header Authorization, meant for this daemon, so that no server may see it? */
+	/*
+	 * Is @value, of a header Authorization, meant for this daemon? Then no server may see it.
+	 */
 	bool (*is_ours)(void *user, const char *value);
 };
 

@@ -2,7 +2,10 @@
 #ifndef PARBAKE_POOL_RELAY_RELAY_PRIVATE_H
 #define PARBAKE_POOL_RELAY_RELAY_PRIVATE_H
 
-/* What the parts of the relay share: relay.c has a request's life, head.c heads, answer.c what the server says. */
+/*
+ * The relay: what its parts share. relay.c carries a request, head.c reads and writes heads,
+ * answer.c reads the server's body.
+ */
 
 #include <stdint.h>
 
@@ -45,7 +48,7 @@ struct relay_head {
 	size_t n_headers;
 	struct {
 		const char *name,
-			*value; /* into the text that was parsed; those that are for the next hop are left out */
+			*value; /* into the text that was parsed; headers that concern one connection alone are left out */
 	} headers[LIMIT_RELAY_HEADERS];
 };
 /*
@@ -72,8 +75,9 @@ struct relay_chunks {
 	unsigned digits, line; /* of the size; bytes of the line at hand */
 };
 /*
- * Read of @text what belongs to one piece: *@ret_data of *@ret_len bytes is content (0: none was at hand). Returns how
- * many bytes of @text are done with; the content is among them. -EPROTO: they are no chunks.
+ * Read of @text what belongs to one piece: *@ret_data of *@ret_len bytes is content (0: none was at
+ * hand). Returns how many bytes of @text are done with; the content is among them. -EPROTO: the
+ * text is not in chunks.
  */
 ssize_t relay_chunks_read(struct relay_chunks *c, const char *text, size_t len,
 	const char **ret_data, size_t *ret_len);

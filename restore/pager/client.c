@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A client of a pager's process.
+ * A client's connection to a pager's process.
  *
- * Its socket lies in PATHS_RUN/pager under a name that is the digest of all that makes two pagers
- * differ. Whoever connects holds the directory's lock for that moment; where nobody listens (no
- * socket, or one that a killed pager left) it makes the listening socket itself, starts the process
- * with it and connects at once: the connection waits in the queue while the process comes up. The
- * process takes the same lock to leave, so nobody connects to one that is leaving.
+ * The pager's socket lies in PATHS_RUN/pager under a name that is the digest of all that makes two
+ * pagers differ. A client that connects holds the directory's lock for that moment. Where nobody
+ * listens (there is no socket, or a killed pager left one), the client makes the listening socket
+ * itself, starts the process with it and connects at once: the connection waits in the queue while
+ * the process comes up. The process takes the same lock to leave, so nobody connects to one that is
+ * leaving.
  */
 #include <fcntl.h>
 #include <poll.h>

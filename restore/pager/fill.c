@@ -2,12 +2,13 @@
 /*
  * A template's memory on this host: one memfd, filled frame by frame, each once.
  *
- * The pager maps it shared and writable and then seals it, so that nobody else ever can: machines
- * map it privately. A frame goes EMPTY → FILLING → FILLED, or DAMAGED for ever; whoever finds it
- * FILLING waits. Only pages that hold data are touched: a hole of the image stays a hole of the
- * memfd, also inside a frame (a read through the mapping would allocate it, so nothing here reads).
- * Pages are populated by madvise before they are written, because that reports the end of memory
- * where a store would be SIGBUS, and because it costs one call instead of a fault a page.
+ * The pager maps the memfd shared and writable and then seals it, so that nobody else can ever map
+ * it so: machines map it privately. A frame goes EMPTY → FILLING → FILLED, or becomes DAMAGED for
+ * ever; a thread that finds it FILLING waits. Only pages that hold data are touched: a hole of the
+ * image stays a hole of the memfd, also inside a frame (a read through the mapping would allocate
+ * it, so nothing here reads). Pages are populated by madvise before they are written, because that
+ * reports the end of memory where a store would be SIGBUS, and because it costs one call instead of
+ * a fault a page.
  */
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One machine at the pager: handshake, working set, faults, removed pages.
+ * One machine as the pager serves it: handshake, working set, faults, removed pages.
  *
  * What a page holds is decided, and answered, in one turn: only the holder of `turn` reads the
  * machine's userfaultfd and answers on it. The kernel lets a thread in madvise(MADV_DONTNEED) go on
@@ -9,9 +9,9 @@
  * back what was removed. A removed page reads as zero for ever after. An answer refused with EAGAIN
  * means that an event waits: it is read, and the decision is made anew.
  *
- * Fail closed: a machine that cannot be given what its snapshot holds gets nothing. Our end of its
- * socket is shut, whose other end is watched by the machine itself (it kills itself), and the
- * userfaultfd stays open until that end is closed. The faulting thread is never woken.
+ * Fail closed: a machine that cannot be given what its snapshot holds gets nothing. The pager shuts
+ * its end of the machine's socket. The machine watches the other end, and kills itself. The
+ * userfaultfd stays open until that other end is closed. The faulting thread is never woken.
  */
 #include <fcntl.h>
 #include <inttypes.h>

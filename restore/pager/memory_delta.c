@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A memory delta. Each frame of its image is decompressed once in a walk, and its bytes are handed
- * out in the runs that pieces, frames and holes cut it into.
+ * Reading a memory delta. Each frame of its image is decompressed once in a walk, and its bytes are
+ * handed out in the runs that pieces, frames and holes cut it into.
  */
 #include "restore/pager/memory_delta.h"
 

@@ -11,9 +11,10 @@
 #include "store/snapshot.h"
 
 /*
- * What makes one machine's memory differ from its template's: pages in rising order, one behind the
- * other in an image; a hole of that image is pages of zeros, whatever the template has there. The memory of a
- * capture (docs/format.md). Looking is thread-safe.
+ * Memory deltas: what one machine's memory differs in from its template's. The pages are in rising
+ * order, one behind the other in an image. A hole of that image is pages of zeros, whatever the
+ * template has there. A checkpoint's file "memory" is one (docs/format.md). memory_delta_find() may
+ * be called from any thread.
  */
 struct memory_delta_piece {
 	uint64_t start, end; /* of the memory */
@@ -28,8 +29,8 @@ struct memory_delta {
 };
 
 /*
- * Open it: @image_fd (dup'ed; -1 allowed where there are no ranges) with @ranges, checked against each other and
- * @memory_bytes. -EBADMSG.
+ * Open a delta: the image @image_fd (dup'ed; -1 is allowed where there are no ranges) with @ranges,
+ * which are checked against each other and @memory_bytes. -EBADMSG: they do not fit.
  */
 int memory_delta_open(int image_fd, const struct snapshot_ranges *ranges, uint64_t memory_bytes,
 	struct memory_delta **ret, struct err *err);
@@ -40,13 +41,14 @@ DEFINE_CLEANUP(struct memory_delta *, memory_delta_free)
 /* Where in the image is the page at @offset of the memory? False: it is the template's. */
 bool memory_delta_find(const struct memory_delta *d, uint64_t offset, uint64_t *ret_at);
 /*
- * All of it in rising order, frame by frame: @fn gets runs of whole pages, @bytes NULL where they are zeros (then
- * @len may be anything). What it returns, if not 0, ends the walk. -EBADMSG: a frame is damaged.
+ * Walk through the delta in rising order, frame by frame: @fn gets runs of whole pages, @bytes NULL
+ * where they are zeros (then @len may be anything). What it returns, if not 0, ends the walk.
+ * -EBADMSG: a frame is damaged.
  */
 int memory_delta_walk(struct memory_delta *d,
 	int (*fn)(void *user, uint64_t offset, uint64_t len, const uint8_t *bytes), void *user,
 	struct err *err);
-/* Write it over @fd, a file that holds the template's memory. */
+/* Write the delta's pages over @fd, a file that holds the template's memory. */
 int memory_delta_apply(struct memory_delta *d, int fd, struct err *err);
 
 #endif

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pages that one machine has for itself: the delta that it was captured with.
+ * A machine's own pages: the memory delta of the checkpoint that it was restored from.
  *
- * They are given to it when it attaches, before its "ok" and before anything of the working set, as pages of
- * its own (UFFDIO_COPY, or zero pages). It may touch its memory meanwhile, so a fault in one
- * of these pages is answered from the delta, too: what a page holds is decided by the same
- * function for all answers (kind_of()), so no window and no run of the working set brings the template's
- * page to where the delta has one. Removed pages stay removed here as there.
+ * The pages are given to the machine when it attaches, before the "ok" and before anything of the
+ * working set, as pages that it shares with nobody (UFFDIO_COPY, or zero pages). The machine may
+ * touch its memory meanwhile, so a fault in one of these pages is answered from the delta too. One
+ * function, kind_of(), decides for all answers what a page holds, so no window and no run of the
+ * working set maps the template's page where the delta has one. Removed pages stay removed here as
+ * elsewhere.
  *
- * A page of its own does not go away again but by removal, so when all are given the delta is let
- * go; the map of these pages stays, and a fault in one that was on its way is woken. Whoever made the machine is
- * told then (own_in): until that moment its memory is not all there, and the checkpoint it came from is still
- * needed.
+ * A page that was given to the machine goes away only by removal. So when all pages are given, the
+ * delta is freed. The map that says which pages these are stays, and a fault that was on its way to
+ * one of them is woken. The process that made the machine is then told (own_in): until that moment
+ * the machine's memory is not complete, and its checkpoint is still needed.
  *
  * Where the host has no memory for a page just now, that may pass: it is tried again for a while.
  */

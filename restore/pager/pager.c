@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pager's engine: threads, and the machines they serve.
+ * The pager's engine: its threads, and the machines that they serve.
  *
- * Each machine has two descriptors in one epoll, its socket and its userfaultfd, both one-shot:
- * whoever gets the event has that descriptor to himself until he arms it again. So one machine
- * never holds more than one thread with faults (a monitor that a guest has taken over can make its
- * own answers slow, but not its siblings'), and within a machine order is plain. To give a machine the pages of
- * its own may take long, so such attaches have threads of their own, and where there are many they wait for one.
- * Idle workers fill the working set's
- * frames. Frames are filled once, whoever needs them first (fill.c).
+ * Each machine has two descriptors in one epoll, its socket and its userfaultfd, both one-shot: the
+ * thread that gets an event has that descriptor to itself until it arms the descriptor again. So
+ * one machine never occupies more than one thread with faults (a monitor that a guest has taken
+ * over can make its own answers slow, but not those of other machines), and within a machine the
+ * order is plain. To give a machine its own pages may take long, so such attaches have threads of
+ * their own; where there are too many of them, they wait for a thread. Idle workers fill the
+ * working set's frames. Each frame is filled once, by whichever thread needs it first (fill.c).
  *
  * A machine leaves when its end of the socket closes: only then is its userfaultfd closed here.
  */

@@ -11,11 +11,11 @@
 #include "store/snapshot.h"
 
 /*
- * The pager: serves one template's memory to many machines (DESIGN: the restore).
+ * The pager: serves one template's memory to many machines.
  *
  * The engine (pager_new … pager_free) runs in the calling process with threads of its own;
- * pagerd_… puts it in a process per template and host, found by a socket in PATHS_RUN, started on
- * demand, gone when its last client is.
+ * pager_client_… talks to an engine in a process of its own, one a template and host, found by a
+ * socket in PATHS_RUN, started on demand, and gone when its last client is gone.
  */
 struct pager;
 
@@ -75,8 +75,8 @@ int pager_probe(const char **ret_how, struct err *err);
 /* @img is borrowed until pager_free(); @wset may be NULL. */
 int pager_new(struct image *img, const struct snapshot_ranges *wset, enum pager_way way,
 	const struct pager_options *opt, struct pager **ret, struct err *err);
-/* Close all machines' userfaultfds: only when they are gone, else they are killed by their own
- * watch. */
+/* Close the userfaultfds of all machines. Call it when the machines are gone: a machine that is
+ * not is killed by its own watch on the pager. */
 void pager_free(struct pager *p);
 DEFINE_CLEANUP(struct pager *, pager_free)
 #define cleanup_pager cleanup_with(pager_free_p_)
@@ -85,13 +85,14 @@ DEFINE_CLEANUP(struct pager *, pager_free)
  * returns. */
 int pager_memory_fd(const struct pager *p);
 /*
- * Serve the machine at the other end of @sock (taken): waits there for the handshake (one message:
- * the userfaultfd by SCM_RIGHTS, and JSON [{"base_host_virt_addr","size","offset","page_size"},…]),
- * gives it the pages of its own, maps the working set, answers "ok\n" and then serves faults until the
- * machine's end closes. @own (taken; NULL: none): what its memory differs in from the template's.
- * @own_in (taken; -1: nobody asks): a socket; a byte is sent there when the machine has all pages of @own, and it is
- * closed then; closed without one, the machine did not get them all and must not be relied on. Returns at
- * once; any thread.
+ * Serve the machine at the other end of @sock (taken): the engine waits there for the handshake
+ * (one message: the userfaultfd by SCM_RIGHTS, and JSON
+ * [{"base_host_virt_addr","size","offset","page_size"},…]), gives the machine its own pages, maps
+ * the working set, answers "ok\n" and then serves faults until the machine's end closes. @own
+ * (taken; NULL: none): what the machine's memory differs in from the template's. @own_in (taken;
+ * -1: none): a socket. When the machine has all pages of @own, a byte is sent there and the socket
+ * is closed. Where it is closed without a byte, the machine did not get all of its pages and must
+ * not be relied on. Returns at once; any thread.
  */
 struct memory_delta;
 int pager_attach(struct pager *p, int sock, struct memory_delta *own, int own_in, struct err *err);
@@ -112,7 +113,7 @@ struct pager_client_spec {
 	int image_fd; /* the memory blob */
 	const struct snapshot_ranges *wset; /* may be NULL */
 	struct pager_options options;
-	bool own; /* a process for this client alone (to record, to measure first use) */
+	bool own; /* start a process for this client alone (to record, to measure first use) */
 	bool no_uffd; /* PAGER_PRIVATE, whatever the host allows */
 };
 
@@ -120,20 +121,24 @@ struct pager_client_spec {
 int pager_client_connect(
 	const struct pager_client_spec *spec, struct pager_client **ret, struct err *err);
 void pager_client_free(struct pager_client *d);
-/* In a fork of the process that connected: let go of what was inherited; the other's stays as it is. */
+/*
+ * In a fork of the process that connected: close what was inherited; the connection of the other
+ * process stays as it is.
+ */
 void pager_client_forget(struct pager_client *d);
 DEFINE_CLEANUP(struct pager_client *, pager_client_free)
 #define cleanup_pager_client cleanup_with(pager_client_free_p_)
-/* The memfd (borrowed) and the way it works here. */
+/* The memfd of the template's memory (borrowed), and the way it is served on this host. */
 int pager_client_memory_fd(const struct pager_client *d);
 enum pager_way pager_client_way(const struct pager_client *d);
 int pager_client_pid(const struct pager_client *d);
 /* Readable when the pager is gone. Borrowed. */
 int pager_client_fd(const struct pager_client *d);
-/* A fresh socket whose other end the pager has attached: for machine_spec.pager_fd. Caller closes.
- * @own_fd, @own: the image and the ranges of its delta (restore/pager/memory_delta.h); -1, NULL: none.
- * *@ret_own_in: where there is a delta, a socket: a byte comes when the machine has all
- * of its pages, its end without one when it does not get them (else -1). Caller closes. */
+/* A fresh socket whose other end the pager has attached: for machine_spec.pager_fd. Caller
+ * closes. @own_fd, @own: the image and the ranges of its delta (restore/pager/memory_delta.h);
+ * -1, NULL: none. *@ret_own_in: where there is a delta, a socket, else -1. A byte comes there
+ * when the machine has all of its own pages; the socket's end comes without a byte where the
+ * machine does not get them. Caller closes. */
 int pager_client_attach(struct pager_client *d, int own_fd, const struct snapshot_ranges *own,
 	int *ret_fd, int *ret_own_in, struct err *err);
 int pager_client_get_stats(struct pager_client *d, struct pager_stats *ret, struct err *err);

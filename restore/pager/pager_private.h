@@ -141,7 +141,7 @@ static inline void bit_set(uint64_t *map, uint64_t i)
 	map[i / 64] |= 1ULL << (i % 64);
 }
 
-/* Bits [@from, @to) of it become @value. */
+/* Bits [@from, @to) of @map become @value. */
 void bits_fill(uint64_t *map, uint64_t from, uint64_t to, bool value);
 
 static inline void bit_clear(uint64_t *map, uint64_t i)
@@ -154,10 +154,10 @@ int pager_memory_make(struct pager *p, struct err *err);
 int pager_memory_seal(struct pager *p, struct err *err);
 /* Is the frame that holds the data page at @offset filled? */
 bool pager_filled(struct pager *p, uint64_t offset);
-/* Fill the frame that holds the data page at @offset, or wait for who does. -EBADMSG: damaged, for
- * ever. */
+/* Fill the frame that holds the data page at @offset, or wait for the thread that does.
+ * -EBADMSG: damaged, for ever. */
 int pager_fill(struct pager *p, struct pager_worker *w, uint64_t offset, struct err *err);
-/* Every frame with data, with @threads threads. */
+/* Fill every frame that has data, with @threads threads. */
 int pager_fill_all(struct pager *p, unsigned threads, struct err *err);
 int pager_worker_init(struct pager_worker *w, struct pager *p, struct err *err);
 
@@ -170,7 +170,7 @@ void pager_record(struct pager *p, uint64_t page);
 /* trace.c */
 /* 0 where nothing is traced, so that a moment costs nothing then. */
 int64_t pager_trace_now(const struct pager *p);
-/* Keep @e, ended now. Only with opt.trace. */
+/* Keep the entry @e, which ends now. Only with opt.trace. */
 void pager_trace_add(struct pager *p, struct pager_trace_entry e);
 json_t *pager_trace_to_json(const struct pager_trace *t);
 int pager_trace_from_json(const json_t *obj, struct pager_trace *ret, struct err *err);
@@ -183,24 +183,29 @@ void pager_machine_free(struct pager_machine *m);
 bool pager_machine_socket(struct pager *p, struct pager_worker *w, struct pager_machine *m);
 /* The userfaultfd is readable. True: wait for it again. */
 bool pager_machine_faults(struct pager *p, struct pager_worker *w, struct pager_machine *m);
-/* Read what waits: removals are applied at once, faults are queued. How many messages came, or
- * -errno. In its turn, as what follows. */
+/* Read the messages that wait: removals are applied at once, faults are queued. Returns how many
+ * messages came, or -errno. The caller holds the machine's turn, as for the next function. */
 ssize_t pager_machine_read(struct pager_machine *m);
-/* Take in what waits and answer it, between two steps of an attach. False: the machine has ended. */
+/*
+ * Read the messages that wait and answer them, between two steps of an attach. False: the machine
+ * has ended.
+ */
 bool pager_machine_between(struct pager *p, struct pager_worker *w, struct pager_machine *m);
 /* A handshake's JSON; checked against @memory_bytes. */
 int pager_regions_parse(const void *text, size_t len, uint64_t memory_bytes,
 	struct pager_region ret[static LIMIT_REGIONS], unsigned *ret_n, struct err *err);
 
 /* own.c */
-/* Before it attaches. @d is taken, also on failure. */
+/* Set the memory delta of @m before it attaches. @d is taken, also on failure. */
 int pager_own_set(
 	struct pager *p, struct pager_machine *m, struct memory_delta *d, struct err *err);
 void pager_own_clear(struct pager_machine *m);
-/* Give it all of them. -ECONNRESET: it is gone; whatever else: it must not run. */
+/*
+ * Give the machine all of its own pages. -ECONNRESET: it is gone; any other error: it must not run.
+ */
 int pager_own_install(
 	struct pager *p, struct pager_worker *w, struct pager_machine *m, struct err *err);
-/* The answer to a fault in one of them. -EBADMSG: damaged. */
+/* Answer a fault in one of the machine's own pages. -EBADMSG: the delta is damaged. */
 int pager_own_answer(struct pager *p, struct pager_machine *m, uint64_t addr, uint64_t offset,
 	enum uffd_result *ret, struct err *err);
 

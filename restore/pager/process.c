@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pager's process: `parbake pager OPTIONS DIRECTORY NAME`, started by restore/pager/client.c with its
- * descriptors in place (process_private.h). One thread talks to clients; the engine has its own.
+ * The pager's process: `parbake pager OPTIONS DIRECTORY NAME`, started by restore/pager/client.c
+ * with its descriptors in place (process_private.h). One thread talks to clients; the engine has
+ * its own.
  *
- * It stays while a client is connected or a machine attached. To leave it takes the directory's
- * lock, looks once more whether someone waits to be accepted, and ends with the lock held.
+ * The process stays while a client is connected or a machine is attached. To leave, it takes the
+ * directory's lock, looks once more whether someone waits to be accepted, and ends with the lock
+ * held.
  *
  * It is confined (common/confine.h): as root it runs as a user of its own, and it can open nothing
  * by name. So a monitor that a guest has taken over can reach it only through the handshake and its
- * own userfaultfd, and would gain next to nothing by it. What needs the directory is done by its
- * watchdog, the process between it and its starter: it waits for the pager's end, however that comes,
- * and then removes the socket, under the lock, which is one for both since they share its open file.
+ * own userfaultfd, and would gain next to nothing by it. What needs the directory is done by the
+ * watchdog, the process between the pager and its starter. The watchdog waits for the pager's end,
+ * however that comes, and then removes the socket under the lock. Both hold the lock as one, since
+ * they share its open file.
  */
 #include <fcntl.h>
 #include <poll.h>

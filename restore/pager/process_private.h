@@ -3,9 +3,10 @@
 #define PARBAKE_RESTORE_PAGER_PROCESS_PRIVATE_H
 
 /*
- * Between a pager's process and its clients (common/rpc.h). A client waits for the answer before its next
- * request. Each request names the protocol, so that a process of another version refuses it; a name of its socket
- * has the protocol in its digest, so that this is hardly ever met.
+ * The messages between a pager's process and its clients (common/rpc.h). A client waits for the
+ * answer before its next request. Each request names the protocol, so that a process of another
+ * version refuses it. The name of the process's socket has the protocol in its digest, so that this
+ * hardly ever happens.
  *
  *     {"op":"hello"}                {"way":"uffd","pid":N,"memory_bytes":N} + the memfd
  *     {"op":"attach"} + a socket    {}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a pager did when, for whoever takes a create apart: each handshake with its working set
- * and each fault, kept until they are fetched. Only a pager that was asked to does this; another
- * reads no clock for it.
+ * The pager's trace: what it did and when, for measuring the parts of a create. Each handshake with
+ * its working set and each fault is kept until the trace is fetched. Only a pager that was started
+ * with the option does this; any other pager does not even read the clock.
  *
  * As JSON a trace is {"lost":N,"entries":[[begin,end,offset,pages,machine,kind,flags],…]}.
  */

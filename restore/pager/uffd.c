@@ -2,8 +2,8 @@
 /*
  * The userfaultfd calls, and the one place that knows what their errors mean.
  *
- * An answer that maps part of its range says so in a field the kernel writes last, and
- * returns EAGAIN; why it stopped is what the next call over the rest returns. A call that is
+ * An answer that maps only part of its range says so in a field that the kernel writes last, and
+ * returns EAGAIN. The next call, over the rest of the range, returns why it stopped. A call that is
  * refused before it begins leaves that field alone, so it is set to 0 first. The kernel refuses
  * every answer with EAGAIN from the moment a thread enters madvise(MADV_DONTNEED) until the event
  * it sent was read and that thread has run on: reading is what ends the wait.

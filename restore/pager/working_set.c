@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The working set, coming and going. Coming: from the recorded ranges a list of frames in the order
- * they will be needed (filled by idle workers from the first moment, before any machine attaches)
- * and a plan of what to map at attach, sorted, so that neighbours become one call. Going:
- * the order in which pages were first faulted, when the pager records.
+ * The working set, used and recorded. Used: the recorded ranges become a list of frames in the
+ * order they will be needed (idle workers fill them from the first moment, before any machine
+ * attaches), and a plan of what to map when a machine attaches, sorted, so that neighbours are
+ * mapped by one call. Recorded: a pager that records keeps the order in which pages were first
+ * faulted.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls that wait: one request from its beginning to its REPLY, in guest_wait()'s loop.
+ * Calls that wait: each carries one request from its beginning to its REPLY, in guest_wait()'s
+ * loop.
  *
  * The state of a call lives on the stack of the function that waits. So when waiting fails (a
  * deadline, the machine's end) the stream is abandoned before the function returns: CANCEL goes

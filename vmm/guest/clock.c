@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The guest's wall clock beside the host's. A machine that wakes is told the time; by the time it reads that, it is
- * late. So it is asked what its clock says, and told how far that is off: an offset, unlike a time, does not age on its
- * way. What a round trip tells is right to within half of its length (the principle of NTP, RFC 5905), so of some the
- * shortest counts; what is smaller than that is left alone.
+ * The guest's wall clock beside the host's. A machine that wakes is told the time, but when it
+ * reads that message the time in it is already old. So the guest is asked what its clock says, and
+ * told how far that is off: an offset, unlike a time, stays right on its way. What a round trip
+ * shows is right to within half of the trip's length (the principle of NTP, RFC 5905), so of
+ * several trips the shortest counts. An offset that is smaller than that error is left alone.
  *
- * Asking is left to whoever uses the guest anyway, at most every CLOCK_EVERY_NS: a guest that sleeps is not woken.
+ * The guest is asked only when it is used for something else anyway, and at most every
+ * CLOCK_EVERY_NS: so a guest that sleeps is not woken.
  */
 #include <stdlib.h>
 

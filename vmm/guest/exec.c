@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Running a command, and code in an interpreter, to the end: input carried, output collected or
- * passed on, the reply's fields read. The agent enforces the timeout and the limits; as it is
- * not trusted, they are held here too: output past a limit is dropped and counts as cut, and a
+ * passed on, the reply's fields read. The agent enforces the timeout and the limits; as it is not
+ * trusted, they are enforced here too: output past a limit is dropped and counts as cut, and a
  * command that outlives its timeout by GRACE_MS ends the call.
  */
 #include "common/buffer.h"

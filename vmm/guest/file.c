@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files to and from a guest. Nothing is gathered: what is read here goes out as the agent gives
- * credit, and what comes is taken as the local descriptor takes it.
+ * Copying files to and from a guest. Nothing is collected in memory: what is read here is sent as
+ * the agent gives credit, and what comes is taken as fast as the local descriptor takes it.
  */
 #include "vmm/guest/guest_private.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What comes on streams: each frame held against its stream's state, then handed to whoever
- * listens. guest.c has checked the header by then: type, lengths, channel.
+ * Frames that come on streams: each is checked against its stream's state, then handed to the
+ * stream's listener. guest.c has checked the header by then: type, lengths, channel.
  *
- * Data that a listener does not take stays in the channel's queue, within the credit we gave;
- * its EOF and the stream's REPLY wait behind it. A frame for a stream of ours that is not open
- * is a breach (the agent, as its server, ended it itself); for one of the agent's it may have
- * been on its way when our REPLY went out.
+ * Data that a listener does not take stays in the channel's queue, within the credit we gave; its
+ * EOF and the stream's REPLY wait behind it. A frame for a stream of ours that is not open is a
+ * breach of the protocol (the agent, as the stream's server, has ended it itself). A frame for a
+ * stream of the agent's that is not open may have been on its way when our REPLY went out.
  */
 #include "common/buffer.h"
 #include "vmm/guest/guest_private.h"
@@ -250,7 +250,7 @@ static void open_frame(struct guest *g, const struct proto_header *h, const uint
 	guest_stream_release(s);
 }
 
-/* CANCEL of an agent's stream: whoever serves it is told, and the REPLY goes out. */
+/* CANCEL of an agent's stream: its listener is told, and the REPLY is sent. */
 static void cancel_frame(struct guest_stream *s)
 {
 	const struct guest_reply reply = {.error = ECANCELED, .text = "the agent cancelled it"};

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The connection to an agent: bytes in, bytes out, synchronising, and what it means to be dead.
+ * The connection to an agent: input, output, synchronising, and what makes it dead.
  *
- * Output. Frames wait in two places: `out`, one flat buffer that leaves by one send(2), and
- * the streams' own queues (stream.c). guest_fill() moves frames from the streams into
- * `out` in turns, and only while `out` holds less than GUEST_OUT_HIGH: so a SYNC, an IDENTITY
- * and the first request leave in one write, while an agent that does not read cannot make
- * `out` grow past GUEST_OUT_HIGH and one stream's frames.
+ * Output. Frames wait in two places: `out`, one flat buffer that leaves by one send(2), and the
+ * streams' own queues (stream.c). guest_fill() moves frames from the streams into `out` in turns,
+ * and only while `out` holds less than GUEST_OUT_HIGH: so a SYNC, an IDENTITY and the first request
+ * leave in one write, while an agent that does not read cannot make `out` grow past GUEST_OUT_HIGH
+ * and one stream's frames.
  *
  * Input. A frame is looked at as soon as its header is there, so that nothing is gathered for a
- * frame that will be refused, and handled when all of it is. Every rule of agent/proto.h is
- * checked here (for the frame) or in frame.c (for its stream); the first one broken makes
- * the guest dead, with a text that names it. There is no way back.
+ * frame that will be refused, and handled when all of it is. Every rule of agent/proto.h is checked
+ * here (for the frame) or in frame.c (for its stream); the first one broken makes the guest dead,
+ * with a text that names it. There is no way back.
  *
- * Synchronising. All SYNCs between two calls of guest_sync_send() carry the same nonce: an
- * agent that takes longer than the time between two of them (a busy host) still answers one
- * that counts. HELLOs to an older nonce are dropped with everything else that comes before
- * ours; those to our further SYNCs come later and are expected, one for each. A SYNC ends every
- * stream, so while another one may have to be sent (`hold`), requests wait for HELLO; without
- * it they leave right behind SYNC.
+ * Synchronising. All SYNCs between two calls of guest_sync_send() carry the same nonce: an agent
+ * that takes longer than the time between two of them (a busy host) still answers one that counts.
+ * HELLOs to an older nonce are dropped with everything else that comes before ours; those to our
+ * further SYNCs come later and are expected, one for each. A SYNC ends every stream, so while
+ * another one may have to be sent (`hold`), requests wait for HELLO; without it they leave right
+ * behind SYNC.
  */
 #include "common/buffer.h"
 #include "vmm/guest/guest_private.h"

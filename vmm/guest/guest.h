@@ -38,7 +38,7 @@ struct guest_stream_ops {
 	void (*eof)(void *user, enum proto_channel channel);
 	/* there is credit to send again after guest_stream_send() took less. May be NULL. */
 	void (*writable)(void *user, enum proto_channel channel);
-	/* the end; the stream is freed after this returns. Called exactly once. */
+	/* the stream has ended; it is freed after this returns. Called exactly once. */
 	void (*done)(void *user, const struct guest_reply *reply);
 };
 
@@ -52,7 +52,7 @@ DEFINE_CLEANUP(struct guest *, guest_free)
 
 int guest_fd(const struct guest *g);
 short guest_events(const struct guest *g); /* POLLIN | POLLOUT as wanted now */
-/* Read and write what is possible without blocking; runs callbacks. -errno: it is dead. */
+/* Read and write what is possible without blocking; runs callbacks. -errno: the guest is dead. */
 int guest_dispatch(struct guest *g, struct err *err);
 /* Poll and dispatch until *@flag is true, the guest dies (-ECONNRESET …) or -ETIMEDOUT at
  * @deadline (clock.h). @also_fd (or -1), e.g. a pidfd: readable means -ECONNABORTED. */
@@ -117,8 +117,8 @@ void guest_stream_resume(struct guest_stream *s);
  * ended), writable() will be called. */
 size_t guest_stream_room(struct guest_stream *s, enum proto_channel channel);
 
-/* Called for each PROXY_OPEN. Returns the ops for the new stream and sets *@ret_user, or
- * NULL to refuse. As its server the host ends it with guest_stream_reply(). */
+/* Called for each PROXY_OPEN. Returns the ops for the new stream and sets *@ret_user, or NULL to
+ * refuse. As the server of the new stream, the host ends it with guest_stream_reply(). */
 /* (When the agent cancels such a stream, done() gets ECANCELED, and the REPLY is sent.) */
 typedef const struct guest_stream_ops *guest_open_fn(
 	void *user, struct guest_stream *s, void **ret_user);
@@ -157,7 +157,7 @@ struct guest_exec_spec {
 	int resize_fd;
 };
 
-/* What running ended with; for EXEC and CODE. Free with guest_result_free(). */
+/* How a command or a piece of code ended; for EXEC and CODE. Free with guest_result_free(). */
 struct guest_result {
 	int exit_code; /* ≥ 0, or -1 where a signal ended it */
 	int exit_signal; /* 0 or the signal */
@@ -195,7 +195,7 @@ int guest_put_file(struct guest *g, int fd, const char *path, uint32_t mode, con
 int guest_get_file(struct guest *g, const char *path, int fd, uint64_t max, int64_t deadline,
 	int also_fd, struct err *err);
 
-/* What INFO tells. */
+/* What the agent says of its machine (INFO). */
 struct guest_info {
 	uint8_t nonce[PROTO_NONCE_LEN]; /* the agent's own, made at boot, only in memory */
 	uint64_t counter; /* SYNCs answered since boot */
@@ -205,7 +205,7 @@ struct guest_info {
 	char kernel[65]; /* uname -r, printable */
 };
 
-/* Ask for it. -EPROTO where the answer lacks a field; otherwise as guest_call(). */
+/* Ask the agent for it. -EPROTO where the answer lacks a field; otherwise as guest_call(). */
 int guest_info(
 	struct guest *g, int64_t deadline, int also_fd, struct guest_info *ret, struct err *err);
 
@@ -217,19 +217,19 @@ void guest_clock_check(struct guest *g);
 /* Its machine has stood still: the next guest_clock_check() asks, however short ago the last was. */
 void guest_clock_doubt(struct guest *g);
 
-/* What a clone must be told before anything else (DESIGN: identity). */
+/* The identity: what a clone must be told before anything else. */
 struct guest_identity {
-	bool named_only; /* it is itself already: no entropy and no machine id go to it */
+	bool named_only; /* the clone has its own identity already: it gets neither entropy nor a machine id */
 	int64_t realtime_ns;
 	uint8_t entropy[64];
 	char machine_id[33];
 	char hostname[64];
 };
 
-/* Fill it: time now, entropy from getrandom(2), a random machine id, @hostname (NULL:
- * "parbake-" and 8 digits of the machine id). */
+/* Make an identity: the time now, entropy from getrandom(2), a random machine id, @hostname
+ * (NULL: "parbake-" and 8 digits of the machine id). */
 int guest_identity_make(const char *hostname, struct guest_identity *ret, struct err *err);
-/* The request's fields. */
+/* Write the identity as the fields of an IDENTITY request. */
 void guest_identity_body(const struct guest_identity *id, struct proto_out *o);
 
 #endif

@@ -5,18 +5,18 @@
 #include "common/buffer.h"
 #include "vmm/guest/guest.h"
 
-/* What guest.c (the connection), stream.c and frame.c (streams), loop.c and
- * call.c and its like (calls that wait) share. Nobody else includes this. */
+/* The guest's client from inside: what guest.c (the connection), stream.c and frame.c (streams),
+ * loop.c, and call.c and its like (calls that wait) share. Nobody else includes this. */
 
 struct guest_rx {
-	struct buffer queue; /* came, not consumed yet: ≤ PROTO_WINDOW */
-	uint32_t credit; /* the agent may still send */
-	uint32_t owed; /* consumed, credit not given back yet */
+	struct buffer queue; /* bytes that came and are not consumed yet: ≤ PROTO_WINDOW */
+	uint32_t credit; /* bytes that the agent may still send */
+	uint32_t owed; /* bytes consumed, whose credit was not given back yet */
 	bool eof, eof_told;
 };
 
 struct guest_tx {
-	struct buffer queue; /* taken, not framed yet; credit is spent already */
+	struct buffer queue; /* bytes taken and not framed yet; their credit is spent already */
 	uint32_t credit;
 	bool eof_wanted, eof_sent;
 	bool blocked; /* somebody waits for writable() */
@@ -32,7 +32,7 @@ struct guest_stream {
 	struct guest_tx tx[PROTO_CHANNELS];
 
 	struct buffer request; /* the whole frame, until it is in the output */
-	uint64_t request_end; /* where it ends, counted as guest.sent is; 0: not there yet */
+	uint64_t request_end; /* its end in the output, counted as guest.sent is; 0: not there yet */
 	uint64_t signals; /* bit n - 1: signal n is to be sent */
 	bool cancel_wanted, cancel_sent, resize_wanted;
 	uint16_t rows, cols;
@@ -45,8 +45,8 @@ struct guest_stream {
 	int finish_error;
 	char *finish_text;
 
-	unsigned busy; /* callbacks running: freed when they are through */
-	bool gone; /* out of the table */
+	unsigned busy; /* callbacks running: freed when the last one returns */
+	bool gone; /* it was taken out of the table */
 	bool in_data;
 
 	bool listed; /* has something to send */
@@ -92,7 +92,7 @@ struct guest {
 	unsigned n_theirs;
 	uint32_t closed[PROTO_STREAMS_MAX];
 	unsigned closed_next;
-	struct guest_stream *ready, **ready_tail; /* take turns */
+	struct guest_stream *ready, **ready_tail; /* those with something to send take turns */
 
 	guest_open_fn *on_open;
 	void *open_user;
@@ -118,20 +118,20 @@ void guest_frame(struct guest *g, enum proto_type type, uint16_t flags, uint32_t
 	const void *body, uint32_t len);
 /* Move what streams have to send into the output, in turns, until it holds a good write's worth. */
 void guest_fill(struct guest *g);
-/* A checked header's frame for a stream. */
+/* Handle a frame for a stream, whose header has been checked. */
 void guest_stream_frame(struct guest *g, const struct proto_header *h, const uint8_t *body);
-/* End every stream: done() with @error and @text. */
+/* End every stream: call done() with @error and @text. */
 void guest_streams_end(struct guest *g, int error, const char *text);
-/* A new one, in no table yet. */
+/* Make a new stream, in no table yet. */
 struct guest_stream *guest_stream_new(struct guest *g, enum proto_type type);
 /* Around callbacks: a stream that ends meanwhile is freed by the last release. */
 void guest_stream_hold(struct guest_stream *s);
 void guest_stream_release(struct guest_stream *s);
-/* It has something to send. */
+/* Put @s on the list of streams that have something to send. */
 void guest_stream_list(struct guest_stream *s);
-/* Out of the tables, then done(). The caller holds it. */
+/* Take @s out of the tables, then call done(). The caller holds @s. */
 void guest_stream_end(struct guest_stream *s, const struct guest_reply *reply);
-/* What is queued for sending is not wanted any more. */
+/* Drop what is queued for sending on @s. */
 void guest_stream_drop_tx(struct guest_stream *s);
 struct guest_stream *guest_stream_find(struct guest *g, uint32_t number);
 /*
@@ -143,7 +143,7 @@ bool guest_lately_closed(const struct guest *g, uint32_t number);
 #define GUEST_OUT_HIGH (128u << 10) /* a write's worth */
 #define GUEST_CREDIT_STEP (PROTO_WINDOW / 4) /* credit goes back in pieces of this size */
 
-/* Nobody listens to it from now on: CANCEL, and what still comes is dropped. */
+/* Nobody listens to @s from now on: send CANCEL, and drop what still comes. */
 void guest_stream_abandon(struct guest_stream *s);
 
 /* ---- for calls that wait ---------------------------------------------------------------- */
@@ -162,7 +162,7 @@ struct guest_pump {
 
 void guest_pump_start(struct guest_pump *p, struct guest *g, struct guest_stream *s, int fd);
 void guest_pump_writable(struct guest_pump *p);
-/* No more is wanted: stop reading. Harmless twice. */
+/* Stop reading. Calling it twice does no harm. */
 void guest_pump_stop(struct guest_pump *p);
 
 /* -errno of a reply's error, with its text behind @what. */
@@ -176,7 +176,7 @@ int guest_check_text(const char *what, const char *text, size_t max, struct err 
 
 /* What a request is called in an error: "running a command in the guest". */
 const char *guest_type_name(enum proto_type type);
-/* Why guest_request() gave nothing for a body of @len bytes. */
+/* Set @err to why guest_request() returned NULL for a body of @len bytes. */
 int guest_request_error(struct guest *g, enum proto_type type, uint32_t len, struct err *err);
 
 /*

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a clone is told before anything else runs in it. All clones of a template wake with the
- * same memory, the kernel's random pool included; what is made here tells them apart.
+ * The identity that a clone is given before anything else runs in it. All clones of a template wake
+ * with the same memory, the kernel's random pool included; the identity makes them differ.
  */
 #include "vmm/guest/guest.h"
 

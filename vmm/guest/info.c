@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* INFO: what an agent tells of its machine. It proves a restore: the nonce lives only in memory. */
+/*
+ * INFO: what an agent says of its machine. The nonce in it proves a restore, because it lives only
+ * in memory.
+ */
 #include "vmm/guest/guest.h"
 
 /* A kernel's release is shown to people: printable characters, at most what the struct holds. */

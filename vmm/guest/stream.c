@@ -3,17 +3,17 @@
  * Streams: requests of our own and connections the agent opens, with credit both ways.
  *
  * What a stream has to send (its request, data, credit, signals, its end) stays with it until
- * guest_fill() moves it into the output, one DATA frame a turn, so that no stream starves
- * another. The stream's memory is bounded by its credit: we take no more from our caller than
- * the agent gave, and the agent may send no more than we gave. Credit is counted as given only
- * when its frame is in the output, which is bounded: an agent that never reads runs out of it.
+ * guest_fill() moves it into the output, one DATA frame a turn, so that no stream starves another.
+ * The stream's memory is bounded by its credit: we take no more from our caller than the agent
+ * gave, and the agent may send no more than we gave. Credit is counted as given only when its frame
+ * is in the output, which is bounded: an agent that never reads runs out of it.
  *
- * The end of a stream of our own is the agent's REPLY. It is kept back until the caller has read
- * the data before it, unless the caller cancelled. The end of an agent's stream is our REPLY,
- * behind the data queued before it; until it is out the number counts as open, and what the
- * agent sends on it is dropped.
+ * The end of a stream of our own is the agent's REPLY. The REPLY is kept back until the caller has
+ * read the data before it, unless the caller cancelled. The end of an agent's stream is our REPLY,
+ * behind the data queued before it; until that REPLY is sent the stream's number counts as open,
+ * and what the agent sends on it is dropped.
  *
- * Callbacks may end the stream they run for. So a stream is taken out of the tables at once
+ * A callback may end the stream that it runs for. So a stream is taken out of the tables at once
  * (`gone`) and freed when no callback of it runs any more (`busy`).
  */
 #include "common/buffer.h"

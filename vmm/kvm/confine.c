@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a parbake-vmm gives up before it starts (common/confine.h does it). It opens nothing by name, so the one file
- * that it may open is its own program, which is to be started. The rest of what it gives up is its own to do once it
- * has set itself up (program/filter.c).
+ * What a parbake-vmm gives up before it starts (common/confine.h does it). It opens nothing by
+ * name, so the one file that it may open is its own program, which is to be started. The monitor
+ * gives up the rest by itself, once it has set itself up (program/filter.c).
  */
 #include <pthread.h>
 #include <string.h>

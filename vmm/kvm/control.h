@@ -5,9 +5,10 @@
 #include <stdint.h>
 
 /*
- * What parbake and its KVM monitor say to each other over a pair of SOCK_SEQPACKET sockets. Both are of one build,
- * so numbers are as the processor has them. The first message is the setup; the monitor answers it as it answers each
- * request after it, in order. Requests may be sent ahead of the answers.
+ * The messages between parbake and its KVM monitor, over a pair of SOCK_SEQPACKET sockets. Both are
+ * of one build, so numbers are in the processor's byte order. The first message is the setup; the
+ * monitor answers it as it answers each request after it, in order. Requests may be sent ahead of
+ * the answers.
  */
 
 /* Descriptors in the monitor's process. */
@@ -41,7 +42,10 @@ struct kvm_setup {
 };
 
 #define KVM_CONTROL_VERSION 1u
-/* Of state records and of all that a snapshot's guest sees of its machine: a change of either is another. */
+/*
+ * The version of state records and of all that a snapshot's guest sees of its machine: it is raised
+ * when either changes.
+ */
 #define KVM_STATE_VERSION 1
 
 enum kvm_command {
@@ -51,7 +55,7 @@ enum kvm_command {
 	KVM_PAUSE,
 	KVM_CAPTURE, /* with a descriptor: a regular file, empty, for the state record */
 	KVM_READ_MEMORY, /* with a descriptor: a memfd, emptied first */
-	KVM_DISK_ERROR, /* no request: the monitor says, once, that its disk fails on the host's side */
+	KVM_DISK_ERROR, /* not a request: the monitor sends it by itself, once, when its disk fails on the host's side */
 };
 
 struct kvm_request {
@@ -67,10 +71,10 @@ struct kvm_reply {
 	int32_t error; /* 0 or a positive errno */
 	/* KVM_READY, KVM_RESTORE: what the steps took, ns (enum kvm_step) */
 	uint32_t steps[16];
-	char text[KVM_REPLY_TEXT]; /* sent as far as it goes; NUL-terminated */
+	char text[KVM_REPLY_TEXT]; /* only its used part is sent; NUL-terminated */
 };
 
-/* What a start and a restore are made of. */
+/* The steps of a start and of a restore. */
 enum kvm_step {
 	KVM_STEP_MEMORY, /* mapped, registered, handed over */
 	KVM_STEP_VM,

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kvm driver: a machine is one process of parbake-vmm (program/), which hosts with KVM have beside QEMU because it
- * has nothing in it but what a sandbox's machine needs. It is given all it needs as descriptors and told the rest over
- * a pair of sockets (control.h), a request and its answer at a time.
+ * The kvm driver: a machine is one process of parbake-vmm (program/), which hosts with KVM have
+ * beside QEMU because it has nothing in it but what a sandbox's machine needs. The process gets all
+ * that it needs as descriptors. Everything else goes over a pair of sockets (control.h), a request
+ * and its answer at a time.
  *
- * The setup is sent before the process has started; what comes back first says that it is ready, or its end does that
- * it is not. The monitor hands its memory to the pager by itself, before it says so.
+ * The setup is sent before the process has started. The first message that comes back says that the
+ * monitor is ready; where it is not, its end says so. The monitor hands its memory to the pager by
+ * itself, before it says that it is ready.
  */
 #include "vmm/kvm/kvm.h"
 

@@ -7,9 +7,12 @@
 #include "vmm/kvm/control.h"
 #include "vmm/monitor.h"
 
-/* What the kvm driver tells of its machines beyond struct monitor_ops; for benchmarks. */
+/* What the kvm driver says of its machines beyond struct monitor_ops; for benchmarks. */
 
-/* What each step of the start and of the newest restore took, ns (0: not yet). @m is a machine of this driver. */
+/*
+ * The time that each step of the start and of the newest restore took, ns (0: not done yet). @m is
+ * a machine of this driver.
+ */
 void kvm_get_steps(const struct machine *m, uint32_t ret[static KVM_STEPS]);
 /* Their names, for people. */
 extern const char *const kvm_step_names[KVM_STEPS];

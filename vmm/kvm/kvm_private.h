@@ -2,7 +2,7 @@
 #ifndef PARBAKE_VMM_KVM_KVM_PRIVATE_H
 #define PARBAKE_VMM_KVM_KVM_PRIVATE_H
 
-/* The parts of the kvm driver among themselves. */
+/* The kvm driver: what its parts share. */
 
 #include "common/confine.h"
 #include "vmm/monitor.h"
@@ -10,8 +10,9 @@
 #define KVM_NAME "kvm"
 
 /*
- * What a monitor of @program gives up before it starts: with @disk_bytes of disk, and with the call userfaultfd(2)
- * where @uffd_call. It borrows a descriptor that stays.
+ * What a monitor of @program gives up before it starts: with @disk_bytes of disk, and with the call
+ * userfaultfd(2) where @uffd_call. *@ret borrows a descriptor that stays open for the life of this
+ * process.
  */
 int kvm_confine_make(const char *program, const struct machine_shape *shape, uint64_t disk_bytes,
 	bool uffd_call, struct confine *ret, struct err *err);

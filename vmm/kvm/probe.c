@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Is parbake-vmm here, and would it work? Its version is that of parbake, with which it is built, and of the state
- * records that it writes: whoever reads those restores what it has captured.
+ * Probing: is parbake-vmm here, and would it work? Its version is that of parbake, with which it is
+ * built, and of the state records that it writes: whoever can read those can restore what it has
+ * captured.
  *
- * KVM's device is tried each time; whether KVM runs kernel mode, and our kernel with this monitor (vmm/kvm_try.h), once
- * for a host's kernel and processor and this very version.
+ * KVM's device is tried each time; whether KVM runs kernel mode, and our kernel with this monitor
+ * (vmm/kvm_try.h), once for a host's kernel and processor and this very version.
  */
 #include <fcntl.h>
 #include <stdlib.h>

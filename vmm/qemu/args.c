@@ -5,9 +5,10 @@
  *
  * Memory is memory-backend-file over /proc/self/fd: a memfd backend would make a memfd of its own.
  * The disk comes by fdset, so that no name of a file is in reach of the monitor, and so does the
- * console: the monitor's user could not open either again. Kernel and initramfs are copies whose
- * mode lets it. No locking (a clone's base is shared, immutable), no flush to the host (an overlay
- * lives as long as its machine, and the bake reads it through the page cache).
+ * console, because the monitor's user could not open either of them again. Kernel and initramfs are
+ * copies that the monitor's user may open. No locking (a clone's base is shared, immutable), no
+ * flush to the host (an overlay lives as long as its machine, and the bake reads it through the
+ * page cache).
  *
  * No balloon: discarding a page would punch a hole into the memfd that all clones share, which its
  * seal refuses. An RTC, though nothing uses it: without one a booting kernel waits a second for it.

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which QEMUs there are and what they can do: the trimmed one of `make monitor`, told by its version
- * (vmm/qemu/trimmed/build.sh), before the distribution's. Asking it costs as much as starting a machine, so its
- * answers are kept in the cache directory, named by what identifies the program file (path, device,
- * inode, size, times of change) and, where it was tried with KVM (vmm/kvm_try.h), the host's kernel and
- * processor. The device /dev/kvm itself is tried each time: that takes microseconds and changes with
- * permissions. An answer about KVM that may be a moment's (no memory, no time) is not kept.
+ * Probing: which QEMUs there are and what they can do. The trimmed one of `make monitor`, which is
+ * known by its version (vmm/qemu/trimmed/build.sh), comes before the distribution's. Asking a QEMU
+ * costs as much as starting a machine, so its answers are kept in the cache directory, named by
+ * what identifies the program file (path, device, inode, size, times of change) and, where it was
+ * tried with KVM (vmm/kvm_try.h), the host's kernel and processor. The device /dev/kvm itself is
+ * tried each time: that takes microseconds and changes with permissions. An answer about KVM that
+ * may be true only for a moment (no memory, no time) is not kept.
  */
 #include <fcntl.h>
 #include <inttypes.h>

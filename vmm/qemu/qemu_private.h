@@ -2,7 +2,7 @@
 #ifndef PARBAKE_VMM_QEMU_QEMU_PRIVATE_H
 #define PARBAKE_VMM_QEMU_QEMU_PRIVATE_H
 
-/* The parts of the qemu driver among themselves. */
+/* The qemu driver: what its parts share. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,11 +22,11 @@ enum qemu_fd {
 	QEMU_FD_CHANNEL,
 	QEMU_FD_CONSOLE,
 	QEMU_FD_PRELOAD, /* where it is not linked in */
-	QEMU_FD_PAGER, /* with a pager alone, as the next two */
+	QEMU_FD_PAGER, /* only with a pager, as the next two */
 	QEMU_FD_ACK,
 	QEMU_FD_UFFD_DEV, /* where it may be opened */
-	QEMU_FD_KVM, /* with KVM alone */
-	QEMU_FD_KERNEL, /* at a boot alone, as the next */
+	QEMU_FD_KVM, /* only with KVM */
+	QEMU_FD_KERNEL, /* only for a boot, as the next */
 	QEMU_FD_INITRD,
 	QEMU_FD_FIRMWARE, /* where it comes with the program */
 	QEMU_FD_TRANSLATIONS, /* where there are some */
@@ -63,13 +63,13 @@ int qemu_copy_file(const char *path, struct err *err);
 /*
  * What a monitor of @program gives up: with @disk_bytes of disk, and with the call userfaultfd(2)
  * where @uffd_call. *@ret_firmware: the firmware that lies beside the program, or -1. Both borrow
- * descriptors that stay.
+ * descriptors that stay open for the life of this process.
  */
 int qemu_confine_make(const char *program, const struct machine_shape *shape, uint64_t disk_bytes,
 	bool uffd_call, struct confine *ret, int *ret_firmware, struct err *err);
-/* monitor_ops.prepare: all of these are kept. */
+/* monitor_ops.prepare: make all of these once, and keep them. */
 int qemu_prepare(const struct monitor_facts *facts, struct err *err);
-/* monitor_ops.confined: does QEMU start at all with that given up? */
+/* monitor_ops.confined: does QEMU start at all when it is confined so? */
 int qemu_confined(const struct monitor_facts *facts, struct err *err);
 /* monitor_ops.cpu_model */
 const char *qemu_cpu_model(enum machine_accel accel);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The monitor answers commands in the order they were sent (out-of-band execution is never asked
- * for), so an id is a running number and the only id an answer may have is the next one. Whatever
- * else comes is an event, the greeting, or a breach; a breach is remembered and every later call
- * fails.
+ * The QMP client. The monitor answers commands in the order they were sent (out-of-band execution
+ * is never asked for), so an id is a running number and the only id an answer may have is the next
+ * one. Anything else that comes is an event, the greeting, or a breach of the protocol. A breach is
+ * remembered, and every later call fails.
  *
- * A refused command that nobody waited for yet is remembered too, the first one: whoever waits for
- * it or for a later command gets its reason. That is what makes a pipeline safe.
+ * A refused command that nobody waited for yet is remembered too, the first one: a caller that
+ * waits for that command or for a later one gets the reason. That is what makes a pipeline safe.
  *
  * Lines end with a newline. The buffer grows up to LIMIT_QMP_LINE and shrinks back.
  */

@@ -21,9 +21,9 @@ struct qmp;
 typedef void qmp_event_fn(void *user, const char *name, const json_t *data);
 
 /*
- * Take over @fd (on success). @pidfd (borrowed until qmp_free(), or -1) is the monitor's: when it
- * ends, whoever waits is told at once. Nothing is waited for; commands may be sent before the
- * greeting.
+ * Take over @fd (on success). @pidfd (borrowed until qmp_free(), or -1) is the monitor's: when the
+ * monitor ends, a call that waits returns at once. Nothing is waited for; commands may be sent
+ * before the greeting.
  */
 int qmp_new(int fd, int pidfd, qmp_event_fn *fn, void *user, struct qmp **ret, struct err *err);
 void qmp_free(struct qmp *q);
@@ -32,8 +32,8 @@ DEFINE_CLEANUP(struct qmp *, qmp_free)
 
 /*
  * Send a command. @args (NULL: none) is taken, also on failure. @fd (or -1) is passed along, for
- * getfd; one that was passed before must have been answered by then. *@ret_id (may be NULL) is for
- * qmp_wait().
+ * getfd; a descriptor that was passed before must have been answered by then. *@ret_id (may be
+ * NULL) is for qmp_wait().
  */
 int qmp_send(struct qmp *q, const char *command, json_t *args, int fd, uint64_t *ret_id,
 	struct err *err);

@@ -2,21 +2,22 @@
 /*
  * The device state of a machine that was itself restored.
  *
- * A migration would write all of its memory: x-ignore-shared leaves out what is shared, and a restored
- * machine's memory is private. QEMU has one command that saves devices alone, xen-save-devices-state
- * (QEMU: migration/savevm.c; it is there without Xen too). What it writes is not a stream that
- * migrate-incoming takes: the configuration section is missing, and so is the memory section, which
- * holds the firmware. Both are the same for every state of one template, as they depend on the
- * machine's shape, and neither can be changed by a guest (a machine's firmware is read-only). So a state is put
- * together of the beginning of the one that the machine was restored from and of the devices saved now:
+ * A migration would write all of its memory: x-ignore-shared leaves out what is shared, and a
+ * restored machine's memory is private. QEMU has one command that saves devices alone,
+ * xen-save-devices-state (QEMU: migration/savevm.c; it is there without Xen too). What it writes is
+ * not a stream that migrate-incoming takes: the configuration section is missing, and so is the
+ * memory section, which holds the firmware. Both are the same for every state of one template, as
+ * they depend on the machine's shape, and neither can be changed by a guest (a machine's firmware
+ * is read-only). So a state is put together of the beginning of the one that the machine was
+ * restored from and of the devices saved now:
  *
  *     header  configuration  memory sections │ devices (FULL sections)  end  description
  *     from the state it was restored from    │ saved now                     empty
  *
  * The beginning is parsed strictly (it has no lengths: to find its end is to understand it). The
- * devices are what the monitor says. It writes them to a file without a name in the cache (on disk, like the
- * overlay, and as long as its limits let it), of which what a state may have at most is copied: so it keeps
- * no way to change them later.
+ * devices are as the monitor writes them. It writes them to a file without a name in the cache (on
+ * disk, like the overlay, and as long as its limits let it), and at most as much as a state may
+ * have is copied from there. So the monitor keeps no way to change them later.
  */
 #include "vmm/qemu/state_private.h"
 

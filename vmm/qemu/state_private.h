@@ -8,14 +8,18 @@
 #include "common/err.h"
 #include "vmm/qemu/qmp.h"
 
-/* The device state of a restored machine; state.c says how. */
+/* Saving the device state of a machine that was itself restored; state.c says how it is done. */
 
 /*
- * A device state's beginning, all that lies before its first device: header, configuration, memory that
- * is not the guest's. *@ret_len: its length. -EBADMSG: not what QEMU writes with x-ignore-shared.
+ * Find the beginning of a device state, which is all that lies before its first device: header,
+ * configuration, memory that is not the guest's. *@ret_len: its length. -EBADMSG: not what QEMU
+ * writes with x-ignore-shared.
  */
 int qemu_state_prefix(const uint8_t *state, size_t len, size_t *ret_len, struct err *err);
-/* The same of what xen-save-devices-state wrote: where the devices begin. It has an end, too. */
+/*
+ * The same for what xen-save-devices-state wrote: find where the devices begin. That its end is
+ * there is checked, too.
+ */
 int qemu_state_devices(const uint8_t *state, size_t len, size_t *ret_start, struct err *err);
 /*
  * Write the paused machine's device state to @state_fd (emptied, at its beginning), to be loaded as

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * virtio 1.2, 5.5: the memory balloon. Nobody here asks a guest to inflate it (its size stays zero); what it is for is
- * free page reporting: the guest tells which of its pages are free, and they go back to the host.
+ * virtio 1.2, 5.5: the memory balloon. Nobody here asks a guest to inflate it (its size stays
+ * zero); the device is there for free page reporting: the guest tells which of its pages are free,
+ * and they go back to the host.
  */
 #include "vmm/kvm/program/virtio.h"
 

@@ -2,12 +2,13 @@
 /*
  * virtio 1.2, 5.3: the agent's channel, the one port of a multiport console.
  *
- * Flow control is the queues' own. What comes from the host stays in the socket until the guest has room for it; what
- * the guest sends stays in its queue until the socket takes it, and how much of a chain it took already is part of the
- * device's state. So the device itself holds no byte, and a snapshot loses none that was given to it.
+ * Flow control is the queues' own. What comes from the host stays in the socket until the guest has
+ * room for it; what the guest sends stays in its queue until the socket takes it, and how much of a
+ * chain the socket took already is part of the device's state. So the device itself holds no byte,
+ * and a snapshot loses none that was given to it.
  *
- * Control messages to the guest are of three kinds, each of which is owed at most once: a guest that asks for them
- * without end gets no more memory of ours than a bit.
+ * Control messages to the guest are of three kinds, each of which is owed at most once: a guest
+ * that asks for them without end gets no more memory of ours than a bit.
  */
 #include <errno.h>
 #include <string.h>

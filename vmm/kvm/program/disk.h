@@ -37,15 +37,18 @@ struct disk {
 	uint8_t bounce[DISK_CLUSTER];
 };
 
-/* The descriptors are borrowed. -EBADMSG: not such an overlay. */
+/* Open a disk. The descriptors are borrowed. -EBADMSG: the overlay is not of that form. */
 int disk_open(struct disk *d, int base_fd, int overlay_fd, bool detect_zeros, struct err *err);
 /*
- * Read or write the bytes from @at on, as many as @iov has, all within the disk. 0 or -errno; of what failed, any part
- * may have been done. @iov is changed.
+ * Read or write the bytes from @at on, as many as @iov has, all within the disk. 0 or -errno; a
+ * call that failed may have done any part of its work. @iov is changed.
  */
 int disk_read(struct disk *d, uint64_t at, struct iovec *iov, unsigned n);
 int disk_write(struct disk *d, uint64_t at, struct iovec *iov, unsigned n);
-/* These bytes read as zeros from now on. Where @hint, it is enough that whole clusters of them do. */
+/*
+ * Make these bytes read as zeros from now on. Where @hint, it is enough that the whole clusters
+ * among them do.
+ */
 int disk_zero(struct disk *d, uint64_t at, uint64_t len, bool hint);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* virtio 1.2, 5.4: random numbers of the host's. */
+/* virtio 1.2, 5.4: the entropy device, with random numbers of the host's. */
 #include <sys/random.h>
 
 #include "vmm/kvm/program/virtio.h"

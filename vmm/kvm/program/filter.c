@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The system calls that the monitor makes once it serves a guest: these and no others, with the numbers of ioctl(2) and
- * the kinds of madvise(2) that it uses, and signals to itself alone. Whatever else is tried ends the process. What is
- * listed here stands in docs/security.md too; a test holds them together.
+ * The seccomp filter: the system calls that the monitor makes once it serves a guest: these and no
+ * others, with the numbers of ioctl(2) and the kinds of madvise(2) that it uses, and signals to
+ * itself alone. Whatever else is tried ends the process. What is listed here stands in
+ * docs/security.md too; a test holds them together.
  */
 #include <errno.h>
 #include <linux/audit.h>

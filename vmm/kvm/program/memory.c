@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A guest's address is checked where it is used, each time: the guest may change any number in its memory between two
- * looks at it.
+ * Access to guest memory. A guest's address is checked where it is used, each time: the guest may
+ * change any number in its memory between two looks at it.
  *
- * What is discarded goes by MADV_REMOVE where the memory is shared (a booting machine's: its file gets a hole, which
- * keeps the snapshot small) and by MADV_DONTNEED where it is private; there the kernel waits until the pager has read
- * that the pages are removed, so that it never gives what the snapshot held in their place.
+ * Memory is discarded by MADV_REMOVE where the memory is shared (a booting machine's: its file gets
+ * a hole, which keeps the snapshot small) and by MADV_DONTNEED where it is private; there the
+ * kernel waits until the pager has read that the pages are removed, so that it never gives what the
+ * snapshot held in their place.
  */
 #include "vmm/kvm/program/memory.h"
 

@@ -18,20 +18,23 @@
 struct memory {
 	uint8_t *base;
 	uint64_t bytes;
-	bool shared; /* with the owner of its file: a machine that boots */
+	bool shared; /* its file is shared with the owner: the machine boots */
 };
 
 /* Map @bytes of @fd; @shared or privately. */
 int memory_map(struct memory *m, int fd, uint64_t bytes, bool shared, struct err *err);
 /*
- * Hand it to the pager at the socket @pager_fd: a userfaultfd, made by @dev_fd (taken; -1: by the system call), with
- * missing and minor faults. From then on whoever touches a page waits for the pager; where that ends, this process is
- * killed. Never undone.
+ * Hand the memory to the pager at the socket @pager_fd: a userfaultfd, made by @dev_fd (taken; -1:
+ * by the system call), with missing and minor faults. From then on a thread that touches a page
+ * waits for the pager; where the pager ends, this process is killed. This is never undone.
  */
 int memory_hand_over(struct memory *m, int pager_fd, int dev_fd, struct err *err);
 /* Where [@at, @at + @len) of the guest's addresses lies; NULL where not all of it is memory. Any thread. */
 void *memory_at(const struct memory *m, uint64_t at, uint64_t len);
-/* The guest has no more use for these bytes: whole pages of them read as zeros from now on. Any thread. */
+/*
+ * Discard bytes that the guest has no more use for: the whole pages among them read as zeros from
+ * now on. Any thread.
+ */
 void memory_discard(const struct memory *m, uint64_t at, uint64_t len);
 
 /* The bytes of the lower piece. */

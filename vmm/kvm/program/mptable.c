@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Processors, one ISA bus, one IO-APIC whose pins are the ISA interrupts, and each processor's two local ones: Intel,
- * MultiProcessor Specification 1.4, chapter 4.
+ * The MP table: processors, one ISA bus, one IO-APIC whose pins are the ISA interrupts, and each
+ * processor's two local ones: Intel, MultiProcessor Specification 1.4, chapter 4.
  */
 #include "vmm/kvm/program/mptable.h"
 

@@ -6,7 +6,10 @@
 
 #define MPTABLE_BYTES 1024u
 
-/* Write an MP table for @vcpus (1 … 8) processors to @to, MPTABLE_BYTES of room, which the guest sees at @at. */
+/*
+ * The MP table of a booting machine. Write an MP table for @vcpus (1 … 8) processors to @to,
+ * MPTABLE_BYTES of room, which the guest sees at @at.
+ */
 void mptable_write(uint8_t *to, uint64_t at, unsigned vcpus);
 
 #endif

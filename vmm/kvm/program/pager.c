@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Handing guest memory to a pager: the handshake that restore/pager.h describes, as vmm/preload_uffd.c does it in
- * other monitors. What always holds is the same: the machine never reads a page that the pager did not give. The
- * userfaultfd stays open here, so without a pager a fault waits and finds no zeros; and a thread of its own, which
- * touches no guest memory, watches the pager's socket and kills the process when the other end closes.
+ * Handing guest memory to a pager: the handshake that restore/pager/pager.h describes, as
+ * vmm/qemu/preload_uffd.c does it in other monitors. What always holds is the same: the machine
+ * never reads a page that the pager did not give. The userfaultfd stays open here, so without a
+ * pager a fault waits and finds no zeros; and a thread of its own, which touches no guest memory,
+ * watches the pager's socket and kills the process when the other end closes.
  */
 #include <fcntl.h>
 #include <linux/userfaultfd.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rings lie in guest memory, which the guest's processors write while we read. So a descriptor is copied before it
- * is checked, indices are loaded once, and a chain is followed for as many steps as it may have segments and no more.
+ * Virtqueues. The rings lie in guest memory, which the guest's processors write while we read. So a
+ * descriptor is copied before it is checked, indices are loaded once, and a chain is followed for
+ * as many steps as it may have segments and no more.
  */
 #include "vmm/kvm/program/queue.h"
 

@@ -30,7 +30,7 @@ struct queue {
 	const struct memory *memory;
 	struct queue_state s;
 	bool event_idx; /* negotiated */
-	bool broken; /* by the guest: it gets no further */
+	bool broken; /* the guest has broken the rules: the queue is not served any more */
 };
 
 struct chain {
@@ -43,11 +43,15 @@ struct chain {
 /* The next chain: 1 with it in @c, 0 where there is none, -EPROTO where what is there breaks the rules. */
 int queue_peek(struct queue *q, struct chain *c);
 /*
- * Give the chain back, of which @written bytes were written. True: the guest wants to be interrupted.
+ * Give the chain back to the guest, after @written bytes were written into it. True: the guest
+ * wants to be interrupted.
  */
 bool queue_give(struct queue *q, const struct chain *c, uint32_t written);
 
-/* Copy between @buf and a chain's segments from byte @skip on; how much there was. */
+/*
+ * Copy between @buf and a chain's segments, from byte @skip of the segments on. Return how many
+ * bytes there were.
+ */
 size_t chain_read(const struct chain *c, uint64_t skip, void *buf, size_t len);
 size_t chain_write(const struct chain *c, uint64_t skip, const void *buf, size_t len);
 /*

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The form of a state record; save.c has what is in one. */
+/* The form of a state record; save.c has its content. */
 #include "vmm/kvm/program/record.h"
 
 #include <string.h>

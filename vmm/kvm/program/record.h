@@ -14,8 +14,8 @@
  *
  *     struct record_head, then sections: struct record_section and its bytes, padded to 8
  *
- * It is read as hostile: lengths and numbers are checked before anything is believed. The digest finds damage; who may
- * have written the record is its owner's to know (docs/format.md).
+ * A record is read as hostile: lengths and numbers are checked before they are used. The digest
+ * finds damage, and does not say who wrote the record; its owner has to know that (docs/format.md).
  */
 #define RECORD_MAGIC "PBKVMREC"
 #define RECORD_VERSION ((uint32_t)KVM_STATE_VERSION)

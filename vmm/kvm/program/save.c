@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a machine's state is made of, and the order in which it is put back: what a processor is (CPUID), its
- * segments and the base of its interrupt controller before that controller, the controller before the deadline of its
- * timer, which is therefore the last of the registers.
+ * Saving and loading: what a machine's state is made of, and the order in which it is put back:
+ * what a processor is (CPUID), its segments and the base of its interrupt controller before that
+ * controller, the controller before the deadline of its timer, which is therefore the last of the
+ * registers.
  *
- * The list of registers is the host's own. One that a host lacks is no loss where it was zero; else the record is
- * refused, by the register's number. The same holds for the parts of XSAVE.
+ * The list of registers is the host's own. One that a host lacks is no loss where it was zero; else
+ * the record is refused, by the register's number. The same holds for the parts of XSAVE.
  */
 #include <fcntl.h>
 #include <stdio.h>

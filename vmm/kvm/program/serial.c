@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * As much of a 16550A as Linux' driver wants to see: registers that keep what was written, a modem status that loops
- * back, and a transmitter that is always empty, with its interrupt.
+ * A serial port: as much of a 16550A as Linux' driver wants to see: registers that keep what was
+ * written, a modem status that loops back, and a transmitter that is always empty, with its
+ * interrupt.
  */
 #include "vmm/kvm/program/serial.h"
 

@@ -6,8 +6,9 @@
 #include <stdint.h>
 
 /*
- * A serial port of the 8250 kind, at which the guest can write and nothing can be typed. What it writes goes to a pipe;
- * while that is full, it is lost: a guest's console makes nobody wait.
+ * A serial port of the 8250 kind, at which the guest can write and nothing can be typed. What the
+ * guest writes goes to a pipe. While the pipe is full it is lost: a guest's console makes nobody
+ * wait.
  */
 #define SERIAL_PORT 0x3f8
 #define SERIAL_PORTS 8

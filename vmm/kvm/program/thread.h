@@ -6,7 +6,10 @@
 
 #include "common/err.h"
 
-/* Start a thread with a small stack, which takes no signal but @sig (0: none). */
+/*
+ * Threads of the monitor. Start a thread with a small stack, which takes no signal but @sig (0:
+ * none).
+ */
 int thread_start(void *(*fn)(void *), void *arg, int sig, struct err *err);
 
 #endif

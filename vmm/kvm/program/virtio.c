@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The registers of a virtio device. The driver is the guest's and may be anything: a number that it writes is kept as
- * it is and checked where it is used (queue.c), a register that it may not write now is left alone.
+ * The registers of a virtio device. The driver belongs to the guest and may do anything: a number
+ * that it writes is kept as it is and checked where it is used (queue.c), a register that it may
+ * not write now is left alone.
  */
 #include "vmm/kvm/program/virtio.h"
 

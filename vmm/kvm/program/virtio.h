@@ -10,8 +10,9 @@
 #include "vmm/kvm/program/queue.h"
 
 /*
- * A virtio device behind memory-mapped registers (virtio 1.2, 4.2.2), version 2, split queues. Its registers are
- * written by processors' threads, its other end is served by the main thread: whoever enters holds its lock.
+ * A virtio device behind memory-mapped registers (virtio 1.2, 4.2.2), version 2, split queues. Its
+ * registers are written by processors' threads, and the main thread serves its other end: each
+ * holds the device's lock while it does.
  */
 #define VIRTIO_QUEUES_MAX 4
 #define VIRTIO_EXTRA_MAX 64 /* bytes of state that a device has beside its queues */
@@ -71,14 +72,17 @@ void virtio_read(struct virtio *v, uint32_t at, uint8_t *buf, uint32_t len);
 void virtio_write(struct virtio *v, uint32_t at, const uint8_t *buf, uint32_t len);
 /* The driver has rung for queue @n. Takes the lock. */
 void virtio_ring(struct virtio *v, unsigned n);
-/* A chain is done with: give it back, and interrupt where that is wanted. With the lock. */
+/*
+ * The device is done with a chain: give it back, and interrupt the guest where it wants that. The
+ * caller holds the lock.
+ */
 void virtio_give(struct virtio *v, unsigned n, const struct chain *c, uint32_t written);
 /* As queue_peek(); a breach makes the device ask for a reset. With the lock. */
 bool virtio_peek(struct virtio *v, unsigned n, struct chain *c);
 /* While its processors stand still. Load: -EBADMSG. */
 void virtio_save(struct virtio *v, struct virtio_state *ret, uint8_t *extra);
 int virtio_load(struct virtio *v, const struct virtio_state *s, const uint8_t *extra);
-/* After a load: what may have been on its way, rings and interrupts, comes once more. Takes the lock. */
+/* After a load: repeat the rings and interrupts that may have been on their way. Takes the lock. */
 void virtio_wake(struct virtio *v);
 
 /* ---- the devices ---- */
@@ -87,13 +91,16 @@ struct disk;
 struct blk {
 	struct virtio v;
 	struct disk *disk;
-	/* the host cannot read or write (a positive errno); called once, by any thread. NULL: nobody cares */
+	/*
+	 * called when the host cannot read or write (a positive errno): once, by any thread. May be
+	 * NULL
+	 */
 	void (*failed)(int error);
 	bool told;
 };
 extern const struct virtio_ops blk_ops;
 
-/* The agent's channel: a console with one port that is none. */
+/* The agent's channel: a virtio console with one port, which is not a console port. */
 struct console {
 	struct virtio v;
 	int fd; /* the socket, non-blocking; -1: its other end is gone */
@@ -102,7 +109,7 @@ struct console {
 	void *watch_user;
 	uint32_t watched;
 	bool guest_open; /* a program has the port open */
-	uint8_t owed; /* control messages that wait for a buffer of the guest's */
+	uint8_t owed; /* control messages that wait until the guest offers a buffer */
 	uint64_t sent; /* bytes of the next chain that are on their way already */
 };
 extern const struct virtio_ops console_ops;

@@ -14,13 +14,13 @@
 #include "vmm/kvm/program/serial.h"
 #include "vmm/kvm/program/virtio.h"
 
-/* The one machine of this process. */
+/* The machine of this process, which has just one. */
 
 #define VM_VCPUS_MAX 8
 #define VM_CPUID_MAX 160 /* entries of a processor's CPUID */
 #define VM_MSRS_MAX 512
 
-/* Where its devices are; what a boot tells its guest (boot.c). */
+/* Where the machine's devices are; a boot tells the guest so (boot.c). */
 #define VM_MMIO 0xd0000000ull
 enum vm_device { VM_BLK, VM_CONSOLE, VM_ENTROPY, VM_BALLOON, VM_DEVICES };
 extern const unsigned vm_irqs[VM_DEVICES];
@@ -68,7 +68,10 @@ struct vm {
 
 /* ---- vm.c ---- */
 
-/* Everything up to processors that could run, with @setup's memory and devices. @steps: enum kvm_step, ns. */
+/*
+ * Make the machine, up to processors that could run, with @setup's memory and devices. @steps: enum
+ * kvm_step, ns.
+ */
 int vm_make(struct vm *vm, const struct kvm_setup *setup, uint32_t *steps, struct err *err);
 uint64_t vm_now_ns(void);
 /* Add what has passed since *@since to @steps[@step], and set *@since to now. */
@@ -78,7 +81,10 @@ void vm_raise(void *user, unsigned irq);
 
 /* ---- vcpu.c ---- */
 
-/* Processors' threads, which stand still. They may not have begun when this returns. */
+/*
+ * Start the processors' threads, which stand still at first. They may not have begun when this
+ * returns.
+ */
 int vm_start_threads(struct vm *vm, struct err *err);
 /* Returns when all stand still, with the clock in vm->clock. */
 int vm_pause(struct vm *vm, struct err *err);
@@ -86,28 +92,36 @@ int vm_resume(struct vm *vm, struct err *err);
 
 /* ---- cpuid.c ---- */
 
-/* What guests get of what this host has. */
+/* Make the CPUID that guests get, from what this host has. */
 int vm_cpuid_make(struct vm *vm, struct err *err);
-/* Processor @n's own, with its number in it. */
+/* Give processor @n its CPUID, with its number in it. */
 int vm_cpuid_set(struct vm *vm, unsigned n, struct err *err);
 /* Can this host's processors do all that @saved promises? -ENOTSUP with what is missing. */
 int vm_cpuid_fits(const struct vm_cpuid *host, const struct vm_cpuid *saved, struct err *err);
 
 /* ---- boot.c ---- */
 
-/* Kernel, initramfs, command line and tables into memory; the first processor at the kernel's entry. */
+/*
+ * Load kernel, initramfs, command line and tables into memory, and set the first processor to the
+ * kernel's entry.
+ */
 int vm_boot(struct vm *vm, int kernel_fd, int initrd_fd, const char *cmdline, struct err *err);
 
 /* ---- save.c ---- */
 
-/* While all processors stand still. */
+/* Write a state record to @fd. All processors stand still. */
 int vm_save(struct vm *vm, int fd, struct err *err);
-/* Once, before they run for the first time. -EBADMSG: not such a record, or damaged; -ENOTSUP: not for this host. */
+/*
+ * Load the state record in @fd, once, before the processors run for the first time. -EBADMSG: not
+ * such a record, or damaged; -ENOTSUP: not for this host.
+ */
 int vm_load(struct vm *vm, int fd, uint32_t *steps, struct err *err);
 
 /* ---- filter.c ---- */
 
-/* From now on this process makes the system calls that its list has, and dies of any other. */
+/*
+ * From now on this process may make only the system calls of the filter's list; any other ends it.
+ */
 int filter_install(struct err *err);
 
 #endif

@@ -2,8 +2,8 @@
 /*
  * Linked into the trimmed QEMU: memory for its start. Building a machine takes about two megabytes
  * of small allocations, and every one of those pages would be a fault, every 132 KiB a call of brk
- * and every thread a new arena. So the heap is one, made and mapped at once before main(). A kernel
- * without MADV_POPULATE_WRITE (before 5.14) refuses that, and pages come one by one as ever.
+ * and every thread a new arena. So there is one heap, made and mapped at once before main(). A
+ * kernel without MADV_POPULATE_WRITE (before 5.14) refuses that, and pages come one by one as ever.
  */
 #include <malloc.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  *
  * Most of what a restored machine does up to its first answer is to translate code that every one
  * of its siblings has translated before. So the translations of one are written into an image
- * (x-save-translations), which later machines restored from the same snapshot map, privately, at the
- * very address they were made at: the program is not relocatable, the buffer's address is the
+ * (x-save-translations), which later machines restored from the same snapshot map, privately, at
+ * the very address they were made at: the program is not relocatable, the buffer's address is the
  * image's, so whatever translated code points to (helpers, blocks, itself) is where it was.
  *
  * What always holds:
@@ -15,7 +15,7 @@
  *   pages are marked as having code, and a write to them invalidates.
  * - An image is used by the same program, on a processor with the same features, with a buffer of
  *   the same address and size, for a memory block of the same place and size; else it is not used.
- *   That it belongs to the snapshot, and is whole, is for whoever passes it.
+ *   Whoever passes the image to the program makes sure that it belongs to the snapshot and is whole.
  * - Nothing is written at attach: blocks are found through a hash table in the image, and a page's
  *   list of blocks is taken from it when that part of the page table is first looked at. So the image's
  *   pages are shared by all machines, until a chain is changed.

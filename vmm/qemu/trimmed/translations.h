@@ -17,18 +17,18 @@ extern struct translations {
 	uint32_t n_leaves;
 } translations;
 
-/* Of the accelerator: the descriptor of an image to start with; 0: none. */
+/* A property of the accelerator: the descriptor of an image to start with; 0: none. */
 extern uint32_t translations_fd;
 
 /* The buffer for translated code: where its image says, or else low. MAP_FAILED: no room. */
 void *translations_map_buffer(size_t size, int prot, int flags);
 /* The prologue, up to @s->code_gen_ptr, is made: what follows comes from the image. */
 void translations_attach(TCGContext *s);
-/* The machine stands, its memory too: use the image where it fits. */
+/* The machine and its memory are set up: use the image where it fits. */
 void translations_ready(void);
-/* All translations are being thrown away. */
+/* QEMU throws all translations away: stop using the image. */
 void translations_drop(void);
-/* Is it the image's memory that the machine has? */
+/* Is the image in use, because the machine's memory is the one that it was made from? */
 bool translations_used(void);
 
 TranslationBlock *translations_find(
@@ -36,7 +36,7 @@ TranslationBlock *translations_find(
 TranslationBlock *translations_find_code(uintptr_t pc);
 void translations_fill_leaf(struct PageDesc *leaf, tb_page_addr_t first);
 
-/* Is it one of the image's? */
+/* Does @at lie in the image's code? */
 static inline bool translations_own(const void *at)
 {
 	return (uintptr_t)at - translations.base < translations.code_end - translations.base;
