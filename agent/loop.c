@@ -32,8 +32,8 @@ struct watch {
 #define LOOP_BATCH 64
 #define LOOP_REFUSED_MS 10 /* between two looks at what epoll refuses */
 
-static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI && EPOLLERR == POLLERR &&
-		EPOLLHUP == POLLHUP,
+static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI &&
+		EPOLLERR == POLLERR && EPOLLHUP == POLLHUP,
 	"both speak of events alike");
 
 static int loop_fd = -1;

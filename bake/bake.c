@@ -254,7 +254,8 @@ int bake_run(struct store *s, const struct recipe *r, const struct bake_options 
 int bake_root(const struct recipe *r, const struct bake_options *opt, struct err *err)
 {
 	/* the keys of these stages depend on none of what is empty here */
-	struct plan_facts facts = {.kernel_digest = "", .agent_digest = "", .monitor = "", .accel = ""};
+	struct plan_facts facts = {
+		.kernel_digest = "", .agent_digest = "", .monitor = "", .accel = ""};
 	struct root_disk root = {.fd = -1};
 	struct plan plan;
 	int rc = plan_epoch(&facts.epoch, err);

@@ -53,8 +53,8 @@ static char *describe(const struct guest_result *res)
 		/* an exception's text may have many lines: the first says what it is */
 		size_t len = strcspn(res->evalue ?: "", "\r\n");
 
-		return str_printf("%s%s%.*s", res->ename, len ? ": " : "", (int)len,
-			res->evalue ?: "");
+		return str_printf(
+			"%s%s%.*s", res->ename, len ? ": " : "", (int)len, res->evalue ?: "");
 	}
 	if (!said)
 		said = last_line(res->out);
@@ -149,10 +149,11 @@ static int wait(struct oven *o, const struct recipe *r, struct said *s, struct e
 			return rc;
 		same = tell(o, s, line);
 		if (verdict == READY_NEVER && same)
-			return err_set(err, EIO, "it will not pass, however long one waits: %s", line);
+			return err_set(
+				err, EIO, "it will not pass, however long one waits: %s", line);
 		if (!clock_left_ms(give_up))
-			return err_set(err, ETIMEDOUT, "not ready within %d s: %s", READY_MS / 1000,
-				line);
+			return err_set(
+				err, ETIMEDOUT, "not ready within %d s: %s", READY_MS / 1000, line);
 		rc = guest_wait(o->guest, &never, clock_deadline(POLL_MS), o->alive_fd, err);
 		if (rc != -ETIMEDOUT)
 			return rc;

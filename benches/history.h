@@ -20,7 +20,8 @@
  */
 #define HISTORY_ENTRIES_MAX 4096
 #define HISTORY_SERIES_MAX 64
-#define HISTORY_BASELINE 10 /* entries that a new one is compared with, at most; of few, the first two thirds */
+#define HISTORY_BASELINE                                                                           \
+	10 /* entries that a new one is compared with, at most; of few, the first two thirds */
 #define HISTORY_BASELINE_LEAST 5
 #define HISTORY_RECENT 3 /* the newest entries whose mean is looked at beside the newest alone */
 

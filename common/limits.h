@@ -123,7 +123,8 @@
 #define LIMIT_HTTP_ANSWER_HEADERS 68 /* that a handler adds */
 #define LIMIT_RELAY_HEADERS 64 /* of the answer of a server in a sandbox */
 #define LIMIT_RELAY_HEAD (64 * KIB) /* of its head */
-#define LIMIT_RELAY_SANDBOX 64 /* requests at once for one sandbox's servers; its agent has 128 streams */
+#define LIMIT_RELAY_SANDBOX                                                                        \
+	64 /* requests at once for one sandbox's servers; its agent has 128 streams */
 #define LIMIT_HTTP_IDLE_S                                                                          \
 	60 /* for a request to come, its body included; an upload to get on, an answer to go */
 #define LIMIT_HTTP_STALL_S                                                                         \
@@ -147,10 +148,12 @@
 #define LIMIT_ENVD_RESULT (9 * MIB) /* of one result of code: the driver's own bound, and some */
 #define LIMIT_ENVD_HEALTH_MS 5000 /* from asking whether a sandbox is well to calling it not */
 #define LIMIT_ENVD_CALL_MS 60000 /* a file operation without data */
-#define LIMIT_ENVD_CONTEXT_MS 180000 /* the start of an interpreter, in an emulated machine of a busy host */
+#define LIMIT_ENVD_CONTEXT_MS                                                                      \
+	180000 /* the start of an interpreter, in an emulated machine of a busy host */
 #define LIMIT_ENVD_STALL_MS 60000 /* a transfer in which no byte moves */
 #define LIMIT_ENVD_GRACE_MS 10000 /* a command that outlives its timeout by so much is given up */
-#define LIMIT_ENVD_CODE_GRACE_MS 40000 /* the same of code: more than the agent gives an interpreter to stop */
+#define LIMIT_ENVD_CODE_GRACE_MS                                                                   \
+	40000 /* the same of code: more than the agent gives an interpreter to stop */
 
 /* measuring */
 #define LIMIT_SAMPLES 1000000 /* of one series */

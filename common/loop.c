@@ -360,7 +360,8 @@ int loop_once(struct loop *l, int64_t deadline, struct err *err)
 
 	assert(!l->in_round);
 	do {
-		int64_t until = l->now.n && l->now.at[0]->at < deadline ? l->now.at[0]->at : deadline;
+		int64_t until =
+			l->now.n && l->now.at[0]->at < deadline ? l->now.at[0]->at : deadline;
 
 		if (set_boot(l) < 0) {
 			int64_t left = l->boot.at[0]->at - clock_boot_ns();

@@ -220,8 +220,8 @@ static void connected(struct conn *c)
 
 	/* now, as the answer to CONNECT comes where its head lies; in a tunnel it is as to the server itself */
 	if (!c->h.connect)
-		c->request = proxy_head_rewrite(c->head, c->request_len, &c->h, c->via && !c->checked,
-			auth, &c->request_out);
+		c->request = proxy_head_rewrite(c->head, c->request_len, &c->h,
+			c->via && !c->checked, auth, &c->request_out);
 	if (!c->via || (!c->h.connect && !c->checked)) {
 		conn_open(c, NULL, 0);
 		return;

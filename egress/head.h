@@ -79,8 +79,8 @@ const struct proxy_upstream *proxy_env_for(
 struct proxy_lookup;
 
 /* Begin a lookup. -EAGAIN: too many run already, of all, of @who's key or of @who's sandbox. */
-int proxy_lookup_start(const char *host, uint16_t port, const struct proxy_asker *who,
-	struct proxy_lookup **ret);
+int proxy_lookup_start(
+	const char *host, uint16_t port, const struct proxy_asker *who, struct proxy_lookup **ret);
 /* Readable when it is done. Borrowed. */
 int proxy_lookup_fd(const struct proxy_lookup *l);
 /*

@@ -161,8 +161,8 @@ static int lookup_spawn(struct proxy_lookup *l)
 	return rc;
 }
 
-int proxy_lookup_start(const char *host, uint16_t port, const struct proxy_asker *who,
-	struct proxy_lookup **ret)
+int proxy_lookup_start(
+	const char *host, uint16_t port, const struct proxy_asker *who, struct proxy_lookup **ret)
 {
 	struct proxy_lookup *l = calloc(1, sizeof(*l));
 	char name[256];

@@ -85,13 +85,13 @@ struct proxy_spec {
 	/* no upstream proxy is given a name that private_ok is not said of: it is looked up here, its
 	 * address is checked, and that is what the upstream is asked for */
 	bool resolve_here;
-	void (*note)(void *user, const char *text); /* a sentence, the first time a host is refused; or NULL */
+	void (*note)(void *user,
+		const char *text); /* a sentence, the first time a host is refused; or NULL */
 	void *user;
 };
 
 /* Serve @g's proxy connections from now on. Takes guest_on_open(). Same thread as @g. */
-int proxy_new(
-	struct guest *g, const struct proxy_spec *spec, struct proxy **ret, struct err *err);
+int proxy_new(struct guest *g, const struct proxy_spec *spec, struct proxy **ret, struct err *err);
 /* End the proxy's connections and free it. Call it before guest_free(). NULL is allowed. */
 void proxy_free(struct proxy *p);
 DEFINE_CLEANUP(struct proxy *, proxy_free)

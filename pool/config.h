@@ -29,7 +29,8 @@ struct config_key {
 	char name[LIMIT_NAME_SIZE]; /* for logs and metrics */
 	char digest[DIGEST_TEXT_SIZE]; /* of the key, "sha256:…": the key itself is nowhere */
 	uint32_t max_sandboxes; /* at once; 0: no limit */
-	uint32_t max_snapshots; /* that it keeps, templates that it published included; default 64 */
+	uint32_t
+		max_snapshots; /* that it keeps, templates that it published included; default 64 */
 	double creates_per_s; /* a token bucket of at least one; 0: no limit */
 	uint64_t max_memory; /* of all its sandboxes' guests, bytes; 0: no limit */
 };
@@ -47,7 +48,8 @@ struct config {
 	uint32_t max_templates; /* with a zygote at once; default LIMIT_POOL_TEMPLATES, the most */
 	/* bytes of host memory for spares and sandboxes; 0: 3/4 of the host's */
 	uint64_t memory_budget;
-	uint64_t memory_reserve; /* bytes of the host's that stay free; 0: a sixteenth, 128 MiB at least */
+	uint64_t
+		memory_reserve; /* bytes of the host's that stay free; 0: a sixteenth, 128 MiB at least */
 	bool memory_reserved; /* guests count with all they may use, not with what they use */
 	uint32_t refill_per_s; /* shells and spares made a second at most; default 20 */
 	/* below which each machine gets a cgroup; NULL: the daemon's own, where delegated */

@@ -287,19 +287,22 @@ static int key_share(struct pool *p, const struct config_key *c, const struct po
 				: pool_version_cost(sb->version);
 	}
 	if (!c->max_sandboxes &&
-		!share_may_take(sandboxes + n - 1, running + n - 1, p->config->max_sandboxes,
-			SHARE_LEAST))
+		!share_may_take(
+			sandboxes + n - 1, running + n - 1, p->config->max_sandboxes, SHARE_LEAST))
 		return err_set(err, EDQUOT,
-			"the key \"%s\" has %lu sandboxes, and the pool has room for no more than that "
+			"the key \"%s\" has %lu sandboxes, and the pool has room for no more than "
+			"that "
 			"besides: end or pause one",
 			c->name, sandboxes);
 	if (!c->max_memory && cost + more > SHARE_LEAST_BYTES &&
 		(used + more > budget || cost + more > budget - used))
 		return err_set(err, EDQUOT,
-			"the sandboxes of the key \"%s\" take %lu MiB, and of the memory budget no more "
+			"the sandboxes of the key \"%s\" take %lu MiB, and of the memory budget no "
+			"more "
 			"than that is free: end or pause one",
 			c->name, cost / MIB);
-	if (!share_may_take(kept + n - 1, p->n_sandboxes + n - 1, LIMIT_POOL_SANDBOXES, SHARE_LEAST))
+	if (!share_may_take(
+		    kept + n - 1, p->n_sandboxes + n - 1, LIMIT_POOL_SANDBOXES, SHARE_LEAST))
 		return err_set(err, EDQUOT,
 			"the key \"%s\" has %zu sandboxes with those that are paused: remove some",
 			c->name, kept);
@@ -352,7 +355,8 @@ int pool_limits_snapshots(struct pool *p, const char *key, struct err *err)
 
 	if (c && n >= c->max_snapshots)
 		return err_set(err, EDQUOT,
-			"the key \"%s\" has %u snapshots and templates of its own, as many as it may: "
+			"the key \"%s\" has %u snapshots and templates of its own, as many as it "
+			"may: "
 			"remove one",
 			key, n);
 	return 0;

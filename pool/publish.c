@@ -124,8 +124,8 @@ int pool_publish_start(struct pool *p, const char *dir, const char *name, bool o
 int pool_publish_gc(struct pool *p, void (*done)(void *user, int error, const char *text),
 	void *user, struct pool_publish **ret, struct err *err)
 {
-	const char *const argv[] = {"/proc/self/exe", "gc", p->store_dir ? "--store" : NULL,
-		p->store_dir, NULL};
+	const char *const argv[] = {
+		"/proc/self/exe", "gc", p->store_dir ? "--store" : NULL, p->store_dir, NULL};
 
 	return start(p, argv, done, user, ret, err);
 }

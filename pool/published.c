@@ -90,8 +90,7 @@ unsigned pool_published_count(struct pool *p, const char *key)
 	while (dir && (e = readdir(dir))) {
 		cleanup_json json_t *note = NULL;
 
-		if (e->d_name[0] != '.' &&
-			json_read_file(dirfd(dir), e->d_name, &note, NULL) == 0)
+		if (e->d_name[0] != '.' && json_read_file(dirfd(dir), e->d_name, &note, NULL) == 0)
 			n += !strcmp(text_of(note, "key"), key);
 	}
 	/* and those on their way */
@@ -120,8 +119,8 @@ static int template_remove(struct pool *p, const char *ref, const char *key, str
 		const struct config_template *t = &p->config->templates[i];
 
 		if (!strcmp(t->name, tag.name) && !strcmp(t->tag[0] ? t->tag : "latest", tag.tag))
-			return err_set(err, EPERM, "template \"%.64s\" is one of the configuration's",
-				ref);
+			return err_set(err, EPERM,
+				"template \"%.64s\" is one of the configuration's", ref);
 	}
 	r = store_remove(p->store, ref, err);
 	if (r < 0)
@@ -132,8 +131,7 @@ static int template_remove(struct pool *p, const char *ref, const char *key, str
 	return pool_store_refresh(p, err);
 }
 
-void pool_template_remove(
-	struct pool *p, const char *ref, const char *key, pool_fn *fn, void *user)
+void pool_template_remove(struct pool *p, const char *ref, const char *key, pool_fn *fn, void *user)
 {
 	struct err err;
 	int r = template_remove(p, ref, key, &err);

@@ -254,8 +254,9 @@ json_t *pool_record_write(const struct pool_record *n)
 		"output_bytes", (json_int_t)n->output_bytes, "exec_memory_bytes",
 		(json_int_t)n->exec_memory_bytes, "exec_pids", (json_int_t)n->exec_pids, "context",
 		n->context, "env", copy_or(n->template_env, json_array()));
-	json_t *record = json_pack("{s:i, s:s, s:s, s:s, s:s, s:I, s:I, s:b, s:b, s:b, s:s, s:I, s:o, s:o, "
-				   "s:o, s:o}",
+	json_t *record = json_pack(
+		"{s:i, s:s, s:s, s:s, s:s, s:I, s:I, s:b, s:b, s:b, s:s, s:I, s:o, s:o, "
+		"s:o, s:o}",
 		"version", RECORD_VERSION, "id", n->id, "key", n->key, "mode", n->mode, "source",
 		n->source ? n->source : "", "started_ms", (json_int_t)n->started_ms, "generation",
 		(json_int_t)n->generation, "auto_pause", n->auto_pause, "auto_resume",

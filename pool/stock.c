@@ -238,7 +238,8 @@ static void measured(
 		m->sb->cost_bytes = bytes;
 	/* what the next will take is what those before it took, the newest most */
 	if (v)
-		v->cost_bytes = v->cost_bytes ? v->cost_bytes - v->cost_bytes / 8 + bytes / 8 : bytes;
+		v->cost_bytes =
+			v->cost_bytes ? v->cost_bytes - v->cost_bytes / 8 + bytes / 8 : bytes;
 }
 
 static void measure(struct pool_machine *m, int64_t now)
@@ -308,8 +309,8 @@ static bool make_one(struct pool_version *v, enum pool_kind kind)
 	struct pool_machine *m;
 	struct err err;
 
-	if (pool_machine_make(v, "", NULL, false, spare ? POOL_USE_MAKING_SPARE : POOL_USE_MAKING_SHELL,
-		    &m, &err) < 0) {
+	if (pool_machine_make(v, "", NULL, false,
+		    spare ? POOL_USE_MAKING_SPARE : POOL_USE_MAKING_SHELL, &m, &err) < 0) {
 		stock_failed(v, err.text);
 		return false;
 	}

@@ -75,8 +75,14 @@ is "$(grep -LE 'SPDX-License-Identifier: Apache-2.0' $(git ls-files '*.c' '*.h' 
 	"every source file names its licence"
 is "$(sh tests/kvm/rig-init >/dev/null 2>&1; echo $?)" 2 "the rig's init refuses to run on a host"
 is "$(git ls-files -z | xargs -0 grep -lIv -e '^' --null 2>/dev/null | tr '\0' ' ')" "" "no empty files"
-is "$(git ls-files '*.c' '*.h' | xargs wc -l | awk '$1 > 700 && $2 != "total" { print $2 }')" "" \
-	"no source file is longer than 700 lines"
+too_long() { # LINES PATTERN…: the files of these that are longer
+	local lines=$1
+	shift
+	git ls-files -- "$@" | xargs wc -l | awk -v max="$lines" '$1 > max && $2 != "total" { print $2 }'
+}
+is "$(too_long 600 '*.c' ':!tests')" "" "no source file of the product is longer than 600 lines"
+is "$(too_long 250 '*.h' ':!tests')" "" "no header of the product is longer than 250 lines"
+is "$(too_long 700 'tests/*.c' 'tests/*.h')" "" "no test is longer than 700 lines"
 is "$(git grep -nE '\b(TODO|FIXME|XXX)\b' -- '*.c' '*.h' '*.sh' '*.py' | grep -v '^tests/rules.sh' | head -n 3)" "" \
 	"nothing is left for later in the sources"
 is "$(git ls-files | while read -r f; do

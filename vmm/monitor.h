@@ -86,8 +86,7 @@ int monitor_candidate(unsigned i, const struct monitor_facts **ret, struct err *
  * The first monitor that works with @accel; and the first that works with the default accelerator,
  * which is the one that bakes.
  */
-int monitor_probe_for(
-	enum machine_accel accel, const struct monitor_facts **ret, struct err *err);
+int monitor_probe_for(enum machine_accel accel, const struct monitor_facts **ret, struct err *err);
 int monitor_probe(const struct monitor_facts **ret, struct err *err);
 /*
  * The monitor @name in version @version. -ENOENT: there is none; the error says which monitors

@@ -195,7 +195,8 @@ static int mask_parse(const json_t *network, const char **ret, struct err *err)
 		json_string_length(value) > LIMIT_POOL_HOST_MASK ||
 		text[strspn(text, HOST_LETTERS)])
 		return err_set(err, EINVAL,
-			"network.maskRequestHost: not a host (\"example.org\", \"localhost:${PORT}\")");
+			"network.maskRequestHost: not a host (\"example.org\", "
+			"\"localhost:${PORT}\")");
 	*ret = *text ? text : NULL;
 	return 0;
 }

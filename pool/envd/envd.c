@@ -182,7 +182,8 @@ static bool call_target(struct envd_call *c, struct envd_target *t)
 	if (!t->guest && !strcmp(t->state, "running")) {
 		/* until its keeper has said why, or has been given up */
 		envd_fail(c, ENVD_UNAVAILABLE,
-			"the sandbox %s is ending: its machine has ended, or its channel broke", c->id);
+			"the sandbox %s is ending: its machine has ended, or its channel broke",
+			c->id);
 		return false;
 	}
 	if (!t->guest) {

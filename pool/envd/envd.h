@@ -49,7 +49,7 @@ DEFINE_CLEANUP(struct envd *, envd_free)
 /* Answer @rq, a request for @path in the sandbox @id. @routed: it came by the sandbox's own host
  * name or a header, so that the answer for a sandbox that does not run is in E2B's words. false:
  * no such route; nothing was done. */
-bool envd_handle(struct envd *w, const char *id, struct http_request *rq, const char *path,
-	bool routed);
+bool envd_handle(
+	struct envd *w, const char *id, struct http_request *rq, const char *path, bool routed);
 
 #endif

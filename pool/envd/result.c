@@ -46,7 +46,8 @@ json_t *envd_result(const json_t *data, bool main_result)
 		if (!text || i == sizeof(fields) / sizeof(fields[0])) {
 			json_object_set(extra, mime, value);
 		} else if (fields[i].object) {
-			json_t *parsed = json_loadb(text, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+			json_t *parsed =
+				json_loadb(text, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
 
 			json_object_set_new(
 				r, fields[i].field, parsed ? parsed : json_incref(value));

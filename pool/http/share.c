@@ -161,8 +161,8 @@ bool http_admit(struct http_request *rq, const char *key)
 		h = holder_get(c->s, name);
 		/* it is among all of them already */
 		if (c->key != h &&
-			!share_may_take(h->n, c->s->n_conns - 1, c->s->max_conns,
-				LIMIT_HTTP_SHARE) &&
+			!share_may_take(
+				h->n, c->s->n_conns - 1, c->s->max_conns, LIMIT_HTTP_SHARE) &&
 			!evict(c->s, h, true)) {
 			holder_put(c->s, h);
 			http_add_header(rq, "Connection", "close");

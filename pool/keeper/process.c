@@ -359,7 +359,8 @@ _Noreturn void keeper_run(const struct keeper_start *start)
 	become(start);
 	k.t = start->t;
 	k.sockets = start->sockets;
-	k.conn = start->conn; /* set first, so that the daemon is told even where the loop cannot be made */
+	k.conn =
+		start->conn; /* set first, so that the daemon is told even where the loop cannot be made */
 	r = fault_point("keeper.begin");
 	r = r < 0 ? err_sys(&err, -r, "begin") : loop_new(&k.l, &err);
 	if (r == 0)

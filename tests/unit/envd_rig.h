@@ -74,7 +74,8 @@ static void rig_kick(void *user, const char *id)
 static void rig_handle(void *user, struct http_request *rq)
 {
 	(void)user;
-	if (!envd_handle(rig.wire, "sb", rq, http_path(rq), http_header(rq, "E2b-Sandbox-Id") != NULL))
+	if (!envd_handle(
+		    rig.wire, "sb", rq, http_path(rq), http_header(rq, "E2b-Sandbox-Id") != NULL))
 		http_reply(rq, 404, json_pack("{s:s}", "message", "no route"));
 }
 

@@ -231,7 +231,8 @@ static int proxy_for(struct guest *g, const char *const *allow, size_t n, bool p
 			peer_die(err.text);
 		rules[i].private_ok = private_ok || rules[i].literal;
 	}
-	return proxy_new(g, &(struct proxy_spec){.rules = rules, .n_rules = n, .note = note}, ret, &err);
+	return proxy_new(
+		g, &(struct proxy_spec){.rules = rules, .n_rules = n, .note = note}, ret, &err);
 }
 
 #endif

@@ -24,7 +24,8 @@ static void test_sync(void)
 	ok(do_sync(77, 78), "no version in common is answered");
 	is_int(hello.version, 0, "with version 0");
 	send_frame(PROTO_PING, 0, 0, "x", 1);
-	ok(do_sync(PROTO_VERSION, PROTO_VERSION), "and it stays unsynchronised until the next SYNC");
+	ok(do_sync(PROTO_VERSION, PROTO_VERSION),
+		"and it stays unsynchronised until the next SYNC");
 	is_int(pongs, 0, "the PING between was dropped");
 	send_frame(PROTO_PING, 0, 0, "0123456789", 10);
 	ok(wait_for(&pongs, WAIT_MS), "PONG");
@@ -41,7 +42,8 @@ static void breach(const char *what, unsigned type, unsigned flags, uint32_t id,
 	has_str(last_fault, says, "%s: it says why", what);
 	pongs = 0;
 	send_frame(PROTO_PING, 0, 0, NULL, 0);
-	ok(do_sync(PROTO_VERSION, PROTO_VERSION) && pongs == 0, "%s: unsynchronised until SYNC", what);
+	ok(do_sync(PROTO_VERSION, PROTO_VERSION) && pongs == 0, "%s: unsynchronised until SYNC",
+		what);
 }
 
 static void test_breaches(void)

@@ -154,7 +154,8 @@ static void test_escapes(void)
 	s = file(PROTO_FILE_GET, "/link");
 	is_int(field(s, PROTO_T_ERROR), ENOENT, "an absolute link too");
 	s = file(PROTO_FILE_STAT, "/link");
-	is_str(text(s, PROTO_T_LINK, 0), "/link", "STAT of one that leads out tells nothing of what is there");
+	is_str(text(s, PROTO_T_LINK, 0), "/link",
+		"STAT of one that leads out tells nothing of what is there");
 	snprintf(path, sizeof(path), "%s/up", root_dir);
 	ok(symlink("../../../../../../../../../tmp", path) == 0, "a relative link that leads out");
 	s = put("/up/parbake-escaped", "x", 0);

@@ -59,7 +59,8 @@ static void test_input(void)
 		send_frame(PROTO_DATA, 0, s->id, zeros, sizeof(zeros));
 	send_frame(PROTO_EOF, 0, s->id, NULL, 0);
 	finish(s);
-	is_int(atoi(out(s, PROTO_OUT)), n * (int)sizeof(zeros), "what it is given, to the last byte");
+	is_int(atoi(out(s, PROTO_OUT)), n * (int)sizeof(zeros),
+		"what it is given, to the last byte");
 	seen_free(s);
 }
 

@@ -59,8 +59,10 @@ static void test_values(void)
 		"# a comment\n"
 		"[pool]\n"
 		"socket = /run/x/y.sock\nlisten = [::1]:3000\nstate = /var/s\nstore = /var/t\n"
-		"domain = sb.example.org\ntimeout = 1m\nmax_timeout = 2h\nmax_sandboxes = 7\nmax_templates = 9\n"
-		"memory_budget = 12G\nmemory_reserve = 1G\nmemory_count = reserved\nrefill_per_s = 3\ncgroup = "
+		"domain = sb.example.org\ntimeout = 1m\nmax_timeout = 2h\nmax_sandboxes = "
+		"7\nmax_templates = 9\n"
+		"memory_budget = 12G\nmemory_reserve = 1G\nmemory_count = reserved\nrefill_per_s = "
+		"3\ncgroup = "
 		"/parbake\nmachine_pids = 99\n"
 		"[template base]\nshells = 2\nspares = auto\nmax_spares = 20\n"
 		"[template web:v2]\n"
@@ -78,7 +80,9 @@ static void test_values(void)
 	is_str(c->domain, "sb.example.org", "domain");
 	is_str(c->cgroup, "/parbake", "cgroup");
 	ok(c->timeout_ms == 60000 && c->max_timeout_ms == 7200000, "timeouts");
-	ok(c->max_sandboxes == 7 && c->max_templates == 9 && c->refill_per_s == 3 && c->machine_pids == 99, "counts");
+	ok(c->max_sandboxes == 7 && c->max_templates == 9 && c->refill_per_s == 3 &&
+			c->machine_pids == 99,
+		"counts");
 	ok(c->memory_budget == 12 * GIB && c->memory_reserve == GIB, "sizes");
 	ok(c->memory_reserved, "memory is reserved, not measured");
 	is_int(c->n_templates, 2, "templates");

@@ -44,20 +44,24 @@ static void test_hangups(void)
 		{"half of a head", "POST /collect HTTP/1.1\r\nHos", 0},
 		{"a head, and none of its body", POST("/collect") "Content-Length: 50\r\n\r\n", 0},
 		{"a part of a body", POST("/collect") "Content-Length: 50\r\n\r\nabc", 0},
-		{"a part of a body that nobody wants", POST("/text") "Content-Length: 50\r\n\r\nabc", 0},
+		{"a part of a body that nobody wants",
+			POST("/text") "Content-Length: 50\r\n\r\nabc", 0},
 		{"a part of a body that is refused",
 			POST("/collect") "Content-Length: 500\r\n\r\nabc", 0},
-		{"a part of a chunk", POST("/collect") "Transfer-Encoding: chunked\r\n\r\n9\r\nabc", 0},
+		{"a part of a chunk", POST("/collect") "Transfer-Encoding: chunked\r\n\r\n9\r\nabc",
+			0},
 		{"a chunk, and not the last",
 			POST("/collect") "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", 0},
 		{"a part of an upload", POST("/upload") "Content-Length: 50\r\n\r\nabc", SIZE_MAX},
 		{"a part of an upload that is not taken",
 			POST("/upload") "Content-Length: 900000\r\n\r\nabcdef", 3},
 		{"a part of a form",
-			FORM_HEAD "Content-Length: 900\r\n\r\n--BOUND\r\nContent-Disposition: form-data; "
-				  "name=\"f\"; filename=\"x\"\r\n\r\nbytesbytesbytes",
+			FORM_HEAD
+			"Content-Length: 900\r\n\r\n--BOUND\r\nContent-Disposition: form-data; "
+			"name=\"f\"; filename=\"x\"\r\n\r\nbytesbytesbytes",
 			SIZE_MAX},
-		{"a request that waits for its answer", "GET /later HTTP/1.1\r\nHost: x\r\n\r\n", 0},
+		{"a request that waits for its answer", "GET /later HTTP/1.1\r\nHost: x\r\n\r\n",
+			0},
 		{"a whole body that waits for its answer",
 			POST("/later") "Content-Length: 3\r\n\r\nabc", 0},
 		{"a silent stream", "GET /stream/told HTTP/1.1\r\nHost: x\r\n\r\n", 0},
@@ -75,8 +79,9 @@ static void test_hangups(void)
 			for (int n = 0; n < 5; n++)
 				turn(&c);
 			leave(&c);
-			ok(until(NULL, server->n_conns == 0), "%s: the connection ends with its client (%s)",
-				t[i].what, tcp ? "TCP" : "unix");
+			ok(until(NULL, server->n_conns == 0),
+				"%s: the connection ends with its client (%s)", t[i].what,
+				tcp ? "TCP" : "unix");
 			is_int(http_server_awaited(server), 0, "nobody waits for it");
 			if (at.waiting)
 				http_reply_text(at.waiting, 200, "text/plain", "nobody");
@@ -95,7 +100,8 @@ static void test_half_closed(void)
 	c = enter_from(1);
 	say(&c, POST("/collect") "Content-Length: 3\r\n\r\nabc");
 	shutdown(c.fd, SHUT_WR);
-	ok(until(&c, says(&c, "\"abc\"")), "what was sent before the end of a client's stream is answered");
+	ok(until(&c, says(&c, "\"abc\"")),
+		"what was sent before the end of a client's stream is answered");
 	leave(&c);
 	ok(until(NULL, server->n_conns == 0), "and the connection ends");
 }
@@ -159,11 +165,12 @@ static void test_unknown(void)
 		many[i] = enter_from(2 + i);
 		say(&many[i], "GET /n");
 	}
-	ok(until(NULL, server->n_unknown <= 33), "half of all are the most that may be unknown (%u)",
-		server->n_unknown);
+	ok(until(NULL, server->n_unknown <= 33),
+		"half of all are the most that may be unknown (%u)", server->n_unknown);
 	forget(&known);
 	say(&known, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-	ok(until(&known, says(&known, "\"now\"")), "one who has said who he is keeps his connection");
+	ok(until(&known, says(&known, "\"now\"")),
+		"one who has said who he is keeps his connection");
 	c = enter_from(201);
 	say(&c, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
 	ok(until(&c, says(&c, "\"now\"")), "and others are answered");
@@ -238,7 +245,8 @@ static void test_quiesce_partial(void)
 	listen_tcp();
 	for (int i = 0; i < 4; i++) {
 		c[i] = enter_from(1);
-		say(&c[i], i == 0 ? "GET /n"
+		say(&c[i],
+			i == 0           ? "GET /n"
 				: i == 1 ? POST("/collect") "Content-Length: 50\r\n\r\nabc"
 				: i == 2 ? POST("/text") "Content-Length: 50\r\n\r\nabc"
 					 : "GET /later HTTP/1.1\r\nHost: x\r\n\r\n");

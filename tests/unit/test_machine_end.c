@@ -82,7 +82,8 @@ static void begin(void)
 		_exit(0);
 	}
 	if (!strcmp(scenario, "full") || !strcmp(scenario, "broken"))
-		sayf("{\"event\":\"BLOCK_IO_ERROR\",\"data\":{\"device\":\"\",\"operation\":\"write\","
+		sayf("{\"event\":\"BLOCK_IO_ERROR\",\"data\":{\"device\":\"\",\"operation\":"
+		     "\"write\","
 		     "\"action\":\"report\",\"nospace\":false,\"reason\":\"%s\"}}\n",
 			strerror(strcmp(scenario, "full") ? EIO : ENOSPC));
 	else if (strcmp(scenario, "slow") != 0 && strcmp(scenario, "well") != 0)

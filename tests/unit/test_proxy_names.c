@@ -19,8 +19,9 @@ int getaddrinfo(
 	static const struct {
 		const char *name, *addresses[2];
 	} known[] = {{"localhost", {"127.0.0.1"}}, {"inside.example", {"10.0.0.1"}},
-		{"both.example", {"169.254.169.254", "203.0.114.9"}}, {"a.example", {"203.0.114.7"}},
-		{"refuse.example", {"203.0.114.8"}}, {"fast.example", {"10.0.0.2"}}};
+		{"both.example", {"169.254.169.254", "203.0.114.9"}},
+		{"a.example", {"203.0.114.7"}}, {"refuse.example", {"203.0.114.8"}},
+		{"fast.example", {"10.0.0.2"}}};
 	const char *addresses[2] = {host};
 	struct addrinfo **at = ret;
 
@@ -135,7 +136,8 @@ static void test_slow_names(void)
 		ask_slow(g[i], fd[i], 20);
 		if (i)
 			continue;
-		ok(await_hanging(LIMIT_PROXY_LOOKUPS_EACH), "a sandbox looks up its share of names that hang");
+		ok(await_hanging(LIMIT_PROXY_LOOKUPS_EACH),
+			"a sandbox looks up its share of names that hang");
 		q = sandbox_of(other, "other", "greedy");
 		a = ask(other, other_fd, "CONNECT fast.example:443 HTTP/1.1\r\n\r\n");
 		has_str(a, "has an address that is private", "another of its key looks up another");
@@ -153,7 +155,8 @@ static void test_slow_names(void)
 		guest_free(g[i]);
 		close(fd[i]);
 	}
-	ok(await_hanging(LIMIT_PROXY_LOOKUPS / 2), "what nobody waits for any more is counted until it ends");
+	ok(await_hanging(LIMIT_PROXY_LOOKUPS / 2),
+		"what nobody waits for any more is counted until it ends");
 	names.released = true;
 	pthread_cond_broadcast(&names.changed);
 	ok(await_hanging(0), "then all end");
@@ -182,14 +185,16 @@ static void test_upstream_checked(struct server *up)
 	p = sandbox_of(g, "one", "a");
 	memset(up->head, 0, sizeof(up->head));
 	a = ask(g, fd, "CONNECT inside.example:443 HTTP/1.1\r\n\r\n");
-	has_str(a, "HTTP/1.1 403 ", "a name that leads inside is refused before the upstream is asked");
+	has_str(a, "HTTP/1.1 403 ",
+		"a name that leads inside is refused before the upstream is asked");
 	free(a);
 	a = ask(g, fd, "GET http://inside.example/ HTTP/1.1\r\n\r\n");
 	has_str(a, "HTTP/1.1 403 ", "a plain request for it, too");
 	free(a);
 	is_str(up->head, "", "the upstream has heard of neither");
 	a = ask_bytes(g, fd, "CONNECT both.example:443 HTTP/1.1\r\n\r\n", 40, true, NULL);
-	has_str(a, "HTTP/1.1 200 Connection established\r\n\r\nfirst!", "one with a public address is reached");
+	has_str(a, "HTTP/1.1 200 Connection established\r\n\r\nfirst!",
+		"one with a public address is reached");
 	has_str(up->head, "CONNECT 203.0.114.9:443 HTTP/1.1\r\n", "by that address");
 	free(a);
 	a = ask(g, fd, "GET http://both.example/z HTTP/1.1\r\n\r\n");

@@ -63,7 +63,8 @@ static void test_hostile(void)
 static void test_meaning(void)
 {
 	struct recipe *r =
-		parse("\xef\xbb\xbf; comment\n[template]\nname = two\ndescription = d; e # f\naliases = two-v1\n  zwei\n"
+		parse("\xef\xbb\xbf; comment\n[template]\nname = two\ndescription = d; e # "
+		      "f\naliases = two-v1\n  zwei\n"
 		      "[machine]\r\nmemory = 64M\nvcpus = 8\ndisk = 1G\n" ROOT
 		      "packages = curl\n\tgit curl\n  bash\n"
 		      "[files]\n/etc/a = sub/a 0755\n/b c = /abs/b\n"
@@ -223,7 +224,8 @@ static void test_chain(void)
 	mkdir(other, 0700);
 	dirs[0] = other;
 	put(other, "base.ini",
-		"[template]\nname = base\ndescription = from base\naliases = ground\n[machine]\nmemory = 128M\n" ROOT
+		"[template]\nname = base\ndescription = from base\naliases = "
+		"ground\n[machine]\nmemory = 128M\n" ROOT
 		"packages = curl git\n[env]\nA = 1\nB = 2\n[install]\n5 = five\n");
 	put(dir, "mid.ini",
 		"[template]\nfrom = base\n[root]\npackages = git zip\n[env]\nB = 3\n"

@@ -345,8 +345,7 @@ static void test_bad_faults(void)
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
 		is_int(run_child("bake", dir, wrong[i], NULL, 0), 2, "PARBAKE_FAULT=%s is refused",
 			wrong[i]);
-	is_int(run_child("bake", dir, "keeper.begin", NULL, 0), 0,
-		"a point that is never reached");
+	is_int(run_child("bake", dir, "keeper.begin", NULL, 0), 0, "a point that is never reached");
 }
 
 int main(int argc, char **argv)

@@ -32,7 +32,8 @@ struct guest_stream {
 	struct guest_tx tx[PROTO_CHANNELS];
 
 	struct buffer request; /* the whole frame, until it is in the output */
-	uint64_t request_end; /* its end in the output, counted as guest.sent is; 0: not there yet */
+	uint64_t
+		request_end; /* its end in the output, counted as guest.sent is; 0: not there yet */
 	uint64_t signals; /* bit n - 1: signal n is to be sent */
 	bool cancel_wanted, cancel_sent, resize_wanted;
 	uint16_t rows, cols;
