@@ -377,8 +377,7 @@ static bool answered(struct keeper *k, const struct keeper_answer *a, int *fds, 
 {
 	struct keeper_call *c = keeper_call_take(k);
 
-	/* the name is another keeper's; after any other failure it may be this one's until its end clears it */
-	if (a->error == EEXIST && c->names)
+	if (a->error && c->names) /* what it had of that name it has cleared */
 		forget_name(k);
 	keeper_hold(k);
 	if (c->fn)

@@ -33,6 +33,8 @@ static _Noreturn void give_up(
 	struct keeper_process *k, const struct keeper_request *rq, int r, struct err *err)
 {
 	sandbox_explain(k->sb, err);
+	/* first: who is answered takes the machine, and its name, for gone */
+	keeper_process_clear(k);
 	refuse(k, rq, r, err);
 	keeper_process_end(k, -r, err->text);
 }
