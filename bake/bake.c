@@ -120,6 +120,7 @@ static int boot(struct baking *b, const struct root_disk *root, struct oven *ove
 		.shape = {.memory_bytes = b->r->memory_bytes,
 			.vcpus = b->r->vcpus,
 			.accel = b->opt->accel},
+		.settled = recipe_settles_addresses(b->r, b->opt->accel == MACHINE_TCG),
 		.monitor = b->monitor,
 		.kernel = b->kernel,
 		.initrd = b->initrd,

@@ -143,16 +143,16 @@ static void copy_text(char *to, size_t size, const char *from)
 	snprintf(to, size, "%s", from ? from : "");
 }
 
-static json_t *free_facts(const struct capture_spec *spec)
+static json_t *free_facts(const struct oven *o, const struct capture_spec *spec)
 {
 	json_t *packages = json_array(), *facts;
 
 	for (size_t i = 0; i < spec->recipe->packages.n; i++)
 		json_array_append_new(packages, json_string(spec->recipe->packages.items[i]));
-	facts = json_pack("{s:s, s:s, s:s, s:s, s:I, s:o}", "parbake", PARBAKE_VERSION, "key",
+	facts = json_pack("{s:s, s:s, s:s, s:s, s:I, s:b, s:o}", "parbake", PARBAKE_VERSION, "key",
 		spec->plan->key[PLAN_GUEST], "root_key", spec->plan->key[PLAN_ROOT], "source_key",
-		spec->plan->key[PLAN_SOURCE], "epoch", (json_int_t)spec->epoch, "packages",
-		packages);
+		spec->plan->key[PLAN_SOURCE], "epoch", (json_int_t)spec->epoch,
+		"settled_addresses", o->settled, "packages", packages);
 	if (!facts)
 		abort();
 	snapshot_aliases_set(facts, spec->recipe->aliases.items, spec->recipe->aliases.n);
@@ -194,7 +194,7 @@ static void describe(
 	c->context = recipe_uses_python(r);
 	copy_text(c->recipe_digest, sizeof(c->recipe_digest), spec->plan->recipe_digest);
 	c->recipe = recipe_text(r);
-	c->extra = free_facts(spec);
+	c->extra = free_facts(o, spec);
 }
 
 int capture_machine(

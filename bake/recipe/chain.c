@@ -352,3 +352,10 @@ bool recipe_uses_python(const struct recipe *r)
 		python |= r->warm.items[i].python;
 	return python;
 }
+
+bool recipe_settles_addresses(const struct recipe *r, bool emulated)
+{
+	if (r->addresses != RECIPE_ADDRESSES_UNSAID)
+		return r->addresses == RECIPE_ADDRESSES_SETTLED;
+	return emulated;
+}

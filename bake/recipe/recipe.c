@@ -162,6 +162,16 @@ static int read_vcpus(struct recipe_reader *rd)
 	return rc;
 }
 
+static int read_randomize(struct recipe_reader *rd)
+{
+	bool yes = !strcmp(rd->e->value, "yes");
+
+	if (!yes && strcmp(rd->e->value, "no"))
+		return bad(rd, "must be yes or no");
+	rd->r->addresses = yes ? RECIPE_ADDRESSES_RANDOM : RECIPE_ADDRESSES_SETTLED;
+	return 0;
+}
+
 static int read_timeout(struct recipe_reader *rd)
 {
 	uint64_t v;
@@ -506,6 +516,7 @@ const struct recipe_key recipe_keys[] = {
 	{"machine", "memory", read_memory},
 	{"machine", "vcpus", read_vcpus},
 	{"machine", "disk", read_disk},
+	{"machine", "randomize_addresses", read_randomize},
 	{"root", "source", read_source},
 	{"root", "suite", read_suite},
 	{"root", "packages", read_packages},

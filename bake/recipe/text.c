@@ -161,6 +161,9 @@ char *recipe_text(const struct recipe *r)
 	put_u64(&t, "machine", "memory", r->memory_bytes >> 20, "M");
 	put_u64(&t, "machine", "vcpus", r->vcpus, "");
 	put_u64(&t, "machine", "disk", r->disk_bytes >> 20, "M");
+	if (r->addresses != RECIPE_ADDRESSES_UNSAID)
+		put(&t, "machine", "randomize_addresses",
+			r->addresses == RECIPE_ADDRESSES_RANDOM ? "yes" : "no");
 	put_root(&t, r);
 	put_pairs(&t, r);
 	put_rules(&t, "network", "allow", &r->allow);
