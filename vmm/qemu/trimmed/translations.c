@@ -20,11 +20,7 @@
  *   list of blocks is taken from it when that part of the page table is first looked at. So the image's
  *   pages are shared by all machines, until a chain is changed.
  *
- * With more than one virtual processor code is made for parallel execution, by each processor's
- * thread in regions of the buffer that are its own. An image then has all regions that were in use,
- * with holes where nothing was made, and a machine that starts with it makes code in the regions
- * behind them. The image's blocks are locked, chained and invalidated as any others; its index is
- * only read.
+ * One virtual processor alone: with more, code is made for parallel execution in several regions.
  */
 #include "qemu/osdep.h"
 #include "qemu/error-report.h"
@@ -57,11 +53,10 @@
 #define MADV_POPULATE_READ 22
 #endif
 
-#define MAGIC "parbake-tb 2"
+#define MAGIC "parbake-tb 1"
 #define MEMORY_ID "mem" /* the memory backend's */
 #define PAGE ((size_t)4096)
 #define TABLE_MAX (1u << 24)
-#define HOT_MAX 64
 /* calls of helpers reach from here, and a heap has a gigabyte before it */
 #define LOWEST ((uintptr_t)0x50000000)
 #define LOWEST_SPREAD 256
@@ -69,11 +64,6 @@
 
 struct translations_slot {
 	uint32_t hash, block; /* 0: empty */
-};
-
-/* Offsets from the buffer's start. */
-struct range {
-	uint64_t from, to;
 };
 
 struct page {
@@ -87,11 +77,10 @@ struct header {
 	uint32_t cpu[12];
 	uint64_t program[3];
 	uint64_t base, size; /* of the buffer */
-	uint64_t prologue, code; /* bytes from the base on */
-	struct range hot[HOT_MAX]; /* mapped at start; one for each processor's thread */
+	uint64_t prologue, hot, code; /* bytes from the base on; hot: mapped at start, for all is */
 	uint64_t memory_offset, memory_bytes;
 	uint64_t code_at, tables_at, file_bytes;
-	uint32_t n_blocks, index_bits, n_pages, n_leaves, processors;
+	uint32_t n_blocks, index_bits, n_pages, n_leaves;
 };
 
 extern char etext[], end[]; /* the linker's */
@@ -103,8 +92,7 @@ static struct header head;
 static const char *tables;
 static bool attached;
 static uintptr_t buffer;
-static size_t buffer_bytes, prologue_bytes;
-static struct range hot[HOT_MAX];
+static size_t buffer_bytes, prologue_bytes, hot_bytes;
 
 /* ---- an image's parts ----------------------------------------------------------------- */
 
@@ -131,12 +119,6 @@ static void program_places(uint64_t ret[3])
 	ret[0] = (uintptr_t)etext;
 	ret[1] = (uintptr_t)end;
 	ret[2] = (uintptr_t)helper_lookup_tb_ptr;
-}
-
-/* Code for one processor is not code for several that run at once. */
-static uint32_t processors(void)
-{
-	return qemu_tcg_mttcg_enabled() ? tcg_max_ctxs : 1;
 }
 
 static const uint32_t *table_blocks(void)
@@ -168,15 +150,6 @@ static size_t most_code(size_t buffer_size)
 	return buffer_size / 4 * 3;
 }
 
-static bool hot_good(const struct header *h)
-{
-	for (size_t i = 0; i < HOT_MAX; i++)
-		if (h->hot[i].from % PAGE || h->hot[i].from > h->hot[i].to ||
-			h->hot[i].to > h->code)
-			return false;
-	return true;
-}
-
 static bool head_good(const struct header *h, size_t size)
 {
 	uint64_t program[3];
@@ -190,9 +163,8 @@ static bool head_good(const struct header *h, size_t size)
 		!memcmp(h->cpu, cpu, sizeof(cpu)) &&
 		!memcmp(h->program, program, sizeof(program)) && h->size == size &&
 		h->base % PAGE == 0 && h->base >= LOWEST &&
-		h->base < LOWEST + LOWEST_SPREAD * LOWEST_STEP && h->prologue <= h->code &&
-		hot_good(h) && h->processors == processors() && h->code <= most_code(size) &&
-		h->code_at % PAGE == 0 &&
+		h->base < LOWEST + LOWEST_SPREAD * LOWEST_STEP && h->prologue <= h->hot &&
+		h->hot <= h->code && h->code <= most_code(size) && h->code_at % PAGE == 0 &&
 		h->tables_at % PAGE == 0 && h->code_at + h->code <= h->tables_at &&
 		h->n_blocks <= TABLE_MAX && h->index_bits <= 24 && h->n_pages <= TABLE_MAX &&
 		h->n_leaves <= TABLE_MAX && h->tables_at < h->file_bytes &&
@@ -261,9 +233,7 @@ void translations_attach(TCGContext *s)
 		munmap(map, tables_bytes(&head));
 		return;
 	}
-	for (size_t i = 0; i < HOT_MAX && head.hot[i].to; i++)
-		(void)madvise((char *)start + head.hot[i].from,
-			ROUND_UP(head.hot[i].to, PAGE) - head.hot[i].from, MADV_POPULATE_READ);
+	(void)madvise(start, ROUND_UP(head.hot, PAGE), MADV_POPULATE_READ);
 	(void)madvise(map, tables_bytes(&head), MADV_POPULATE_READ);
 	tables = map;
 	s->code_gen_ptr = (void *)(buffer + head.code);
@@ -519,22 +489,6 @@ static bool put(int fd, const void *bytes, size_t len, uint64_t at, Error **errp
 	return true;
 }
 
-/* The code, with holes where none was made; guard pages between regions cannot be read. */
-static bool put_code(const struct writer *w, int fd, const struct header *h, Error **errp)
-{
-	size_t stride = tcg_region_stride();
-
-	for (size_t at = 0; at < h->code; at += PAGE) {
-		const char *page = (const char *)w->base + at;
-
-		if ((processors() > 1 && (at + PAGE) % stride == 0) || buffer_is_zero(page, PAGE))
-			continue;
-		if (!put(fd, page, PAGE, h->code_at + at, errp))
-			return false;
-	}
-	return true;
-}
-
 static void write_image(struct writer *w, int fd, struct header *h, Error **errp)
 {
 	g_autoptr(GArray) pages = make_pages(w);
@@ -560,36 +514,13 @@ static void write_image(struct writer *w, int fd, struct header *h, Error **errp
 		(sizeof(struct translations_slot) << h->index_bits));
 	memcpy(to, pages->data, h->n_pages * sizeof(*to));
 	make_leaves(h, to, (uint32_t *)(to + h->n_pages));
-	if (put(fd, h, sizeof(*h), 0, errp) && put_code(w, fd, h, errp))
+	if (put(fd, h, sizeof(*h), 0, errp) && put(fd, (void *)w->base, h->code, h->code_at, errp))
 		put(fd, made, tables_bytes(h), h->tables_at, errp);
 }
 
-/* What each thread has made by now is what later machines need at once. */
-static void mark_hot(void)
+static size_t code_bytes(void)
 {
-	unsigned n = MIN(qatomic_read(&tcg_cur_ctxs), HOT_MAX);
-
-	for (unsigned i = 0; i < n; i++) {
-		const TCGContext *s = qatomic_read(&tcg_ctxs[i]);
-		uintptr_t from = (uintptr_t)s->code_gen_buffer;
-
-		hot[i] = (struct range){.from = ROUND_DOWN(from - buffer, PAGE),
-			.to = (uintptr_t)qatomic_read(&s->code_gen_ptr) - buffer};
-	}
-}
-
-TranslationsInfo *qmp_x_query_translations(Error **errp)
-{
-	TranslationsInfo *info;
-
-	if (!tcg_enabled()) {
-		error_setg(errp, "nothing is translated");
-		return NULL;
-	}
-	info = g_new0(TranslationsInfo, 1);
-	info->bytes = tcg_code_size();
-	info->blocks = tcg_nb_tbs();
-	return info;
+	return (uintptr_t)qatomic_read(&tcg_ctxs[0]->code_gen_ptr) - buffer;
 }
 
 void qmp_x_save_translations(bool has_fdname, const char *fdname, Error **errp)
@@ -599,27 +530,26 @@ void qmp_x_save_translations(bool has_fdname, const char *fdname, Error **errp)
 	int fd;
 
 	if (!has_fdname) {
-		if (tcg_enabled())
-			mark_hot();
+		if (tcg_enabled() && tcg_max_ctxs == 1)
+			hot_bytes = code_bytes();
 		return;
 	}
 	fd = monitor_get_fd(monitor_cur(), fdname, errp);
 	if (fd < 0)
 		return;
-	if (!tcg_enabled() || runstate_is_running() || !w.memory || w.memory->fd < 0) {
+	if (!tcg_enabled() || tcg_max_ctxs != 1 || runstate_is_running() || !w.memory ||
+		w.memory->fd < 0) {
 		error_setg(errp,
-			"translations can be saved of a paused machine with a memory file");
+			"translations can be saved of a paused machine with one processor and a "
+			"memory file");
 		close(fd);
 		return;
 	}
 	h.base = w.base = buffer;
 	h.size = buffer_bytes;
 	h.prologue = prologue_bytes;
-	h.code = tcg_region_span();
-	h.processors = processors();
-	for (size_t i = 0; i < HOT_MAX; i++)
-		if (hot[i].to <= h.code)
-			h.hot[i] = hot[i];
+	h.code = code_bytes();
+	h.hot = MIN(MAX(hot_bytes, h.prologue), h.code);
 	h.memory_offset = w.memory->offset;
 	h.memory_bytes = w.memory->used_length;
 	cpu_features(h.cpu);
