@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "bake/recipe/recipe.h"
+#include "bake/scan/lent.h"
 #include "common/progress.h"
 #include "vmm/guest/guest.h"
 #include "vmm/monitor.h"
@@ -26,6 +27,7 @@ struct oven {
 	bool settled; /* of its oven_spec */
 	bool bash; /* the guest has /bin/bash */
 	struct progress *progress; /* borrowed; may be NULL */
+	const struct lent *lent; /* borrowed; what is never shown; may be NULL */
 };
 
 struct oven_spec {

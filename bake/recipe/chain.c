@@ -335,6 +335,7 @@ void recipe_free(struct recipe *r)
 	strings_clear(&r->aliases);
 	strings_clear(&r->packages);
 	strings_clear(&r->env);
+	strings_clear(&r->secrets);
 	free(r->allow.items);
 	strings_clear(&r->pip);
 	free_steps(&r->install);

@@ -24,6 +24,7 @@
  *     [files]    /path/in/guest = path/next/to/recipe [mode]
  *     [env]      KEY = value
  *     [network]  allow = host[:port] [private] … (at bake time)
+ *     [secrets]  NAME = env:VARIABLE | file:path (lent to install steps as variables)
  *     [install]  N = shell line …; pip = requirement …
  *     [start]    command = …; ready = shell line | python: code
  *     [warm]     N = shell line | python: code; caches = drop | keep
@@ -77,6 +78,8 @@ struct recipe {
 	size_t n_files;
 	struct strings env; /* "K=V", a later one wins */
 	struct recipe_rules allow; /* sorted, without duplicates */
+	/* "NAME=env:VARIABLE" or "NAME=file:PATH", the path resolved; a later one wins */
+	struct strings secrets;
 	struct recipe_steps install;
 	struct strings pip;
 	char *start_command, *ready;
