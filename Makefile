@@ -40,7 +40,7 @@ LIBS := -larchive -lext2fs -lcom_err -lzstd -lcurl -linih -ljansson -lcrypto -lm
 LDFLAGS += $(if $(SAN),-fsanitize=$(SAN))
 
 LIB_PARTS := common store vmm vmm/guest vmm/qemu vmm/kvm egress restore restore/pager bake bake/plan bake/ext4 bake/fetch bake/recipe \
-	bake/source pool pool/http pool/relay pool/envd pool/api pool/keeper pool/daemon benches
+	bake/scan bake/source pool pool/http pool/relay pool/envd pool/api pool/keeper pool/daemon benches
 LIB_SRC := $(filter-out vmm/qemu/preload_%.c,$(wildcard $(LIB_PARTS:%=%/*.c)))
 CLI_SRC := $(wildcard cli/*.c)
 AGENT_SRC := $(wildcard agent/*.c)

@@ -15,6 +15,7 @@
 #include "bake/guest_install.h"
 #include "bake/oven.h"
 #include "bake/root.h"
+#include "bake/scan/lent.h"
 #include "bake/plan/stage.h"
 #include "bake/trial.h"
 #include "bake/warm.h"
@@ -120,6 +121,7 @@ static int boot(struct baking *b, const struct root_disk *root, struct oven *ove
 		.shape = {.memory_bytes = b->r->memory_bytes,
 			.vcpus = b->r->vcpus,
 			.accel = b->opt->accel},
+		.settled = recipe_settles_addresses(b->r, b->opt->accel == MACHINE_TCG),
 		.monitor = b->monitor,
 		.kernel = b->kernel,
 		.initrd = b->initrd,
@@ -144,6 +146,7 @@ static int boot(struct baking *b, const struct root_disk *root, struct oven *ove
 static int bake_guest(struct baking *b, const struct root_disk *root, struct capture *capture,
 	struct bake_result *ret, struct err *err)
 {
+	cleanup_lent struct lent lent = {0};
 	cleanup_oven struct oven oven = OVEN_INIT;
 	struct capture_spec spec = {
 		.store = b->store,
@@ -157,12 +160,13 @@ static int bake_guest(struct baking *b, const struct root_disk *root, struct cap
 		.monitor = b->monitor,
 		.epoch = b->epoch,
 		.scratch_dir = b->scratch,
+		.lent = &lent,
 		.progress = b->opt->progress,
 	};
 	int rc = boot(b, root, &oven, &ret->boot_ms, err);
 
 	if (!rc)
-		rc = guest_install(&oven, b->r, err);
+		rc = guest_install(&oven, b->r, &lent, err);
 	if (!rc)
 		rc = guest_warm(&oven, b->r, err);
 	if (!rc)

@@ -3,7 +3,8 @@
  * Capturing a paused machine as blobs. Memory is read where it lies, in the memfd that the machine
  * maps shared, so it and the device state are of one instant; the disk is the root disk, which
  * nothing changes, and a delta of what the bake wrote over it. The delta's image has holes where
- * nothing was written; the ranges in the config say what was written, zeros included.
+ * nothing was written; the ranges in the config say what was written, zeros included. All of it is
+ * scanned for what was lent to the guest before any of it gets into the store.
  *
  * The compressed root disk depends on the root stage alone: its blob is remembered beside that
  * stage's result and not made again while the store has it.
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #include "bake/plan/stage.h"
+#include "bake/scan/scan.h"
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/limits.h"
@@ -44,22 +46,67 @@ static int put_file(
 	return store_blob_put_fd(s, fd, next_layer(c, media), err);
 }
 
-static int put_state(
-	struct oven *o, struct capture *c, const struct capture_spec *spec, struct err *err)
-{
-	cleanup_fd int fd = file_scratch(spec->scratch_dir, err);
-	int rc;
+/* What the machine has left, in files without a name, before it is searched and stored. */
+struct taken {
+	int state, delta; /* owned */
+	uint64_t delta_bytes;
+	struct snapshot_ranges ranges; /* of the delta */
+};
 
-	if (fd < 0)
-		return fd;
-	rc = machine_capture(o->machine, fd, clock_deadline(MACHINE_MS), err);
+static void taken_clear(struct taken *t)
+{
+	close_fd(&t->state);
+	close_fd(&t->delta);
+	snapshot_ranges_clear(&t->ranges);
+}
+
+static int take(struct oven *o, const struct capture_spec *spec, struct taken *t, struct err *err)
+{
+	int rc = t->state = file_scratch(spec->scratch_dir, err);
+
+	if (rc >= 0)
+		rc = t->delta = file_scratch(spec->scratch_dir, err);
+	if (rc < 0)
+		return rc;
+	rc = machine_capture(o->machine, t->state, clock_deadline(MACHINE_MS), err);
 	if (rc) {
 		err_prefix(err, "capture the machine's state");
 		return rc;
 	}
-	if (lseek(fd, 0, SEEK_SET) < 0)
+	return disk_delta_of_overlay(o->overlay_fd, spec->recipe->disk_bytes, t->delta, &t->ranges,
+		&t->delta_bytes, err);
+}
+
+static int scan(struct oven *o, const struct capture_spec *spec, const struct taken *t,
+	json_t **ret, struct err *err)
+{
+	struct scan_spec scan = {
+		.lent = spec->lent,
+		.memory_fd = o->memory_fd,
+		.memory_bytes = o->shape.memory_bytes,
+		.state_fd = t->state,
+		.disk_fd = spec->root->fd,
+		.disk_bytes = spec->recipe->disk_bytes,
+		.delta_fd = t->delta,
+		.delta_bytes = t->delta_bytes,
+		.delta = &t->ranges,
+		.scratch_dir = spec->scratch_dir,
+		.progress = spec->progress,
+	};
+	off_t end = lseek(t->state, 0, SEEK_END);
+
+	if (end < 0)
 		return err_sys(err, errno, "the machine's state");
-	return store_blob_put_fd(spec->store, fd, next_layer(c, STORE_MEDIA_STATE), err);
+	scan.state_bytes = (uint64_t)end;
+	return scan_snapshot(&scan, ret, err);
+}
+
+static int put_state(
+	struct capture *c, const struct capture_spec *spec, const struct taken *t, struct err *err)
+{
+	if (lseek(t->state, 0, SEEK_SET) < 0)
+		return err_sys(err, errno, "the machine's state");
+	return store_blob_put_fd(spec->store, t->state, next_layer(c, STORE_MEDIA_STATE), err);
 }
 
 /* The root disk's blob that was made before, if this store still has it. */
@@ -111,28 +158,21 @@ static int put_root(struct capture *c, const struct capture_spec *spec, struct e
 
 /* ---- the disk delta --------------------------------------------------------------------- */
 
-static int put_delta(struct oven *o, struct capture *c, const struct capture_spec *spec,
+static int put_delta(struct capture *c, const struct capture_spec *spec, const struct taken *t,
 	struct snapshot_config *config, struct err *err)
 {
-	cleanup_with(snapshot_ranges_clear) struct snapshot_ranges ranges = {0};
-	cleanup_fd int raw = file_scratch(spec->scratch_dir, err);
 	struct image_stats stats;
-	uint64_t bytes;
 	int rc;
 
-	if (raw < 0)
-		return raw;
-	rc = disk_delta_of_overlay(
-		o->overlay_fd, spec->recipe->disk_bytes, raw, &ranges, &bytes, err);
-	if (rc || !ranges.n)
-		return rc;
-	rc = store_blob_put_image(spec->store, STORE_MEDIA_DELTA, "disk delta", raw, bytes,
-		spec->progress, next_layer(c, STORE_MEDIA_DELTA), &stats, err);
+	if (!t->ranges.n)
+		return 0;
+	rc = store_blob_put_image(spec->store, STORE_MEDIA_DELTA, "disk delta", t->delta,
+		t->delta_bytes, spec->progress, next_layer(c, STORE_MEDIA_DELTA), &stats, err);
 	if (rc)
 		return rc;
-	snapshot_delta_set(config, ranges.ranges, ranges.n);
+	snapshot_delta_set(config, t->ranges.ranges, t->ranges.n);
 	memcpy(config->delta_raw_digest, stats.raw_digest, DIGEST_TEXT_SIZE);
-	c->delta_bytes = bytes;
+	c->delta_bytes = t->delta_bytes;
 	return 0;
 }
 
@@ -143,16 +183,16 @@ static void copy_text(char *to, size_t size, const char *from)
 	snprintf(to, size, "%s", from ? from : "");
 }
 
-static json_t *free_facts(const struct capture_spec *spec)
+static json_t *free_facts(const struct oven *o, const struct capture_spec *spec)
 {
 	json_t *packages = json_array(), *facts;
 
 	for (size_t i = 0; i < spec->recipe->packages.n; i++)
 		json_array_append_new(packages, json_string(spec->recipe->packages.items[i]));
-	facts = json_pack("{s:s, s:s, s:s, s:s, s:I, s:o}", "parbake", PARBAKE_VERSION, "key",
+	facts = json_pack("{s:s, s:s, s:s, s:s, s:I, s:b, s:o}", "parbake", PARBAKE_VERSION, "key",
 		spec->plan->key[PLAN_GUEST], "root_key", spec->plan->key[PLAN_ROOT], "source_key",
-		spec->plan->key[PLAN_SOURCE], "epoch", (json_int_t)spec->epoch, "packages",
-		packages);
+		spec->plan->key[PLAN_SOURCE], "epoch", (json_int_t)spec->epoch,
+		"settled_addresses", o->settled, "packages", packages);
 	if (!facts)
 		abort();
 	snapshot_aliases_set(facts, spec->recipe->aliases.items, spec->recipe->aliases.n);
@@ -194,7 +234,7 @@ static void describe(
 	c->context = recipe_uses_python(r);
 	copy_text(c->recipe_digest, sizeof(c->recipe_digest), spec->plan->recipe_digest);
 	c->recipe = recipe_text(r);
-	c->extra = free_facts(spec);
+	c->extra = free_facts(o, spec);
 }
 
 int capture_machine(
@@ -202,6 +242,8 @@ int capture_machine(
 {
 	cleanup_snapshot_config struct snapshot_config config = {0};
 	cleanup_capture struct capture c = {0};
+	cleanup_with(taken_clear) struct taken taken = {.state = -1, .delta = -1};
+	json_t *searched = NULL;
 	struct image_stats memory;
 	int rc = machine_pause(o->machine, clock_deadline(MACHINE_MS), err);
 
@@ -212,13 +254,19 @@ int capture_machine(
 	describe(o, spec, &config);
 	rc = machine_cpu_features(o->shape.accel, config.cpu_features, err);
 	if (!rc)
-		rc = put_state(o, &c, spec, err);
+		rc = take(o, spec, &taken, err);
+	if (!rc)
+		rc = scan(o, spec, &taken, &searched, err);
+	if (searched)
+		json_object_set_new(config.extra, "scan", searched);
+	if (!rc)
+		rc = put_state(&c, spec, &taken, err);
 	if (!rc)
 		rc = store_blob_put_image(spec->store, STORE_MEDIA_MEMORY, "memory", o->memory_fd,
 			o->shape.memory_bytes, spec->progress, next_layer(&c, STORE_MEDIA_MEMORY),
 			&memory, err);
 	if (!rc)
-		rc = put_delta(o, &c, spec, &config, err);
+		rc = put_delta(&c, spec, &taken, &config, err);
 	if (!rc)
 		rc = put_root(&c, spec, err);
 	if (!rc)

@@ -5,6 +5,7 @@
 #include "bake/oven.h"
 #include "bake/plan/plan.h"
 #include "bake/root.h"
+#include "bake/scan/lent.h"
 #include "bake/recipe/recipe.h"
 #include "store/snapshot.h"
 #include "store/store.h"
@@ -23,6 +24,7 @@ struct capture_spec {
 	const struct monitor_facts *monitor;
 	int64_t epoch;
 	const char *scratch_dir;
+	struct lent *lent; /* to the guest; nothing of it may be captured */
 	struct progress *progress;
 };
 
@@ -37,9 +39,9 @@ struct capture {
 };
 
 /*
- * Pause the machine, which must be quiet (guest_quiesce()), and write device state, memory and
- * disks into the store. The machine stays paused and is of no more use. Caller calls
- * capture_clear().
+ * Pause the machine, which must be quiet (guest_quiesce()), search it for what was lent (-EPERM:
+ * something is there), and write device state, memory and disks into the store. The machine stays
+ * paused and is of no more use. Caller calls capture_clear().
  */
 int capture_machine(
 	struct oven *o, const struct capture_spec *spec, struct capture *ret, struct err *err);

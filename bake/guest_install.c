@@ -8,7 +8,7 @@
  * What the guest is lent meanwhile (the index URL, perhaps with a password, and the CA bundle) is
  * in the environment of the steps and in one file on the guest's tmpfs, never on its disk. The file
  * is removed here, and the memory that held any of this is zeroed before the capture with all other
- * free memory.
+ * free memory. Whether any of it is left after all is what the scan looks for (bake/scan/).
  */
 #include "bake/guest_install.h"
 
@@ -18,10 +18,12 @@
 #include <sys/stat.h>
 
 #include "bake/pip_lend.h"
+#include "bake/secrets.h"
 #include "common/str.h"
 #include "egress/proxy.h"
 #include "bake/recipe/recipe.h"
 #include "common/clock.h"
+#include "common/file.h"
 #include "common/limits.h"
 
 #define LENT_DIR "/run/parbake-bake"
@@ -86,6 +88,7 @@ struct install {
 	size_t n_allow;
 	struct strings env; /* on top of the recipe's */
 	struct proxy *proxy;
+	struct lent *lent;
 	uint64_t lent_bytes; /* of the CA bundle in the guest */
 };
 
@@ -185,6 +188,29 @@ static int allow_index(struct install *in, const char *host, bool host_said, str
 	return 0;
 }
 
+/* The bundle's lines, and the index's address and password, are what the snapshot must not have. */
+static int note_lent(struct install *in, struct err *err)
+{
+	cleanup_free char *text = NULL;
+	size_t len;
+	int rc;
+
+	for (size_t i = 0; i < in->lend.env.n; i++) {
+		cleanup_free char *urls = str_dup(strchr(in->lend.env.items[i], '=') + 1);
+		char *save = NULL;
+
+		for (char *w = strtok_r(urls, " \n", &save); w; w = strtok_r(NULL, " \n", &save))
+			lent_add_url(in->lent, "pip", w);
+	}
+	if (!in->lend.ca_path)
+		return 0;
+	rc = file_read_all(AT_FDCWD, in->lend.ca_path, LIMIT_CA_BYTES, &text, &len, err);
+	if (rc)
+		return rc;
+	lent_add_lines(in->lent, "a line of the host's CA bundle", text, len);
+	return 0;
+}
+
 static int lend_ca(struct install *in, struct err *err)
 {
 	cleanup_fd int fd = -1;
@@ -236,6 +262,9 @@ static int network_on(struct install *in, struct err *err)
 	int rc;
 
 	pip_lend_get(&in->lend);
+	rc = note_lent(in, err);
+	if (rc)
+		return rc;
 	for (size_t i = 0; i < in->r->allow.n; i++)
 		allow(in, &in->r->allow.items[i]);
 	for (size_t i = 0; i < in->lend.hosts.n && in->r->pip.n; i++) {
@@ -382,16 +411,18 @@ static int run_steps(struct install *in, struct err *err)
 	return 0;
 }
 
-int guest_install(struct oven *o, const struct recipe *r, struct err *err)
+int guest_install(struct oven *o, const struct recipe *r, struct lent *lent, struct err *err)
 {
-	struct install in = {.o = o, .r = r};
+	struct install in = {.o = o, .r = r, .lent = lent};
 	bool network = r->allow.n || r->pip.n;
-	int rc = 0;
+	int rc;
 
 	if (!r->install.n && !r->pip.n)
 		return 0;
 	progress_stage(o->progress, "install", NULL, 0);
-	if (network)
+	o->lent = lent;
+	rc = secrets_read(r, &in.env, lent, err);
+	if (!rc && network)
 		rc = network_on(&in, err);
 	if (!rc)
 		rc = run_pip(&in, err);
@@ -405,6 +436,6 @@ int guest_install(struct oven *o, const struct recipe *r, struct err *err)
 		progress_done(o->progress, "%zu steps", r->install.n + (r->pip.n ? 1 : 0));
 	pip_lend_clear(&in.lend);
 	free(in.allow);
-	strings_clear(&in.env);
+	secrets_clear(&in.env);
 	return rc;
 }

@@ -10,10 +10,12 @@
 /*
  * Installing in the guest, by [install]: pip's requirements, then the numbered steps, parents'
  * first. With [network] allow or pip the guest has its HTTP proxy meanwhile, and the host's pip
- * index and CA bundle; all of that is gone when this returns 0. A step that fails is an error
- * `FILE:LINE: [install] N: exit status …` with the last lines of its output.
+ * index and CA bundle; all of that is gone when this returns 0. Steps have [secrets] as variables.
+ * What the guest was lent is added to @lent, for the scan (bake/scan/scan.h), and is not shown in
+ * their output. A step that fails is an error `FILE:LINE: [install] N: exit status …` with the last
+ * lines of its output.
  */
-int guest_install(struct oven *o, const struct recipe *r, struct err *err);
+int guest_install(struct oven *o, const struct recipe *r, struct lent *lent, struct err *err);
 
 /*
  * The environment of every step: [env], @more, and variables that keep tools from asking questions.

@@ -81,7 +81,7 @@ static int start(struct oven *o, const struct oven_spec *spec, struct err *err)
 		.initrd = spec->initrd,
 	};
 	cleanup_fd int channel = -1;
-	int rc = machine_cmdline(spec->shape.accel, &cmdline, err);
+	int rc = machine_cmdline(spec->shape.accel, spec->settled, &cmdline, err);
 
 	if (!rc && spec->shape.accel == MACHINE_TCG)
 		rc = machine_tsc_khz(&o->tsc_khz, err);
@@ -109,6 +109,7 @@ int oven_boot(const struct oven_spec *spec, struct oven *ret, struct err *err)
 
 	*o = (struct oven)OVEN_INIT;
 	o->shape = spec->shape;
+	o->settled = spec->settled;
 	o->progress = spec->progress;
 	o->memory_fd = memfd_create("parbake-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (o->memory_fd < 0 || ftruncate(o->memory_fd, (off_t)spec->shape.memory_bytes))

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "bake/recipe/recipe.h"
+#include "bake/scan/lent.h"
 #include "common/progress.h"
 #include "vmm/guest/guest.h"
 #include "vmm/monitor.h"
@@ -23,12 +24,15 @@ struct oven {
 	struct machine_shape shape;
 	struct proto_hello hello;
 	uint64_t tsc_khz; /* what the guest was told; 0: nothing */
+	bool settled; /* of its oven_spec */
 	bool bash; /* the guest has /bin/bash */
 	struct progress *progress; /* borrowed; may be NULL */
+	const struct lent *lent; /* borrowed; what is never shown; may be NULL */
 };
 
 struct oven_spec {
 	struct machine_shape shape;
+	bool settled; /* programs lie at the same addresses every time: machine_cmdline() */
 	const struct monitor_facts *monitor; /* NULL: monitor_probe()'s */
 	const char *kernel, *initrd; /* paths */
 	int disk_fd; /* the root disk, read-only; borrowed while the oven lives */

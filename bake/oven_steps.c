@@ -18,6 +18,7 @@
 /* Output cut into lines, the last of them kept. */
 struct lines {
 	struct progress *progress;
+	const struct lent *lent;
 	const char *label;
 	struct line {
 		char text[LIMIT_STEP_LINE + 1];
@@ -68,6 +69,8 @@ static void end_line(struct lines *l, struct line *line)
 	line->returned = false;
 	if (!len)
 		return;
+	if (l->lent)
+		lent_mask(l->lent, line->text, len);
 	clean(line->text, len);
 	progress_note(l->progress, "%s: %s", l->label, line->text);
 	len = len > TAIL_LINE ? TAIL_LINE : len;
@@ -163,6 +166,7 @@ static int run_step(struct oven *o, const char *label, const char *const *argv,
 	if (!l)
 		abort();
 	l->progress = o->progress;
+	l->lent = o->lent;
 	l->label = label;
 	if (argv)
 		rc = guest_exec(o->guest, &spec, deadline, o->alive_fd, &res, err);

@@ -68,7 +68,9 @@ int bench_boot(struct store *s, const struct store_manifest *m, struct template 
 		return err_set(err, EINVAL, "accelerator \"%s\"", c->accel);
 	if ((r = blob_path(s, m, STORE_MEDIA_KERNEL, &kernel, err)) < 0 ||
 		(r = blob_path(s, m, STORE_MEDIA_INITRD, &initrd, err)) < 0 ||
-		(r = machine_cmdline(spec.shape.accel, &cmdline, err)) < 0)
+		(r = machine_cmdline(spec.shape.accel,
+			 json_is_true(json_object_get(c->extra, "settled_addresses")), &cmdline,
+			 err)) < 0)
 		return r;
 	begin = clock_now_ns();
 	memory = memfd_create("parbake-boot", MFD_CLOEXEC);

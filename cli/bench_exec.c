@@ -4,6 +4,7 @@
  *
  *   ping     a request that the agent answers itself
  *   exec     /bin/true, begun, ended and its status told
+ *   bash     bash -lc true, python3: python3 -c pass (where the template has them)
  *   python   1 + 1 in the warm interpreter (where the template has one)
  *   out, in  bytes of a command's output and input; put, get: of a file
  *
@@ -35,6 +36,7 @@ struct exec_bench {
 	struct text text;
 	struct progress *progress;
 	uint64_t received;
+	const char *const *argv; /* of the program that is being measured */
 };
 
 static int pidfd(const struct exec_bench *b)
@@ -51,16 +53,15 @@ static int ping(struct exec_bench *b, struct err *err)
 	return guest_info(sandbox_guest(b->sandbox), clock_deadline(CALL_MS), pidfd(b), &info, err);
 }
 
-static int exec_true(struct exec_bench *b, struct err *err)
+static int exec_program(struct exec_bench *b, struct err *err)
 {
-	static const char *const argv[] = {"/bin/true", NULL};
-	struct guest_exec_spec spec = {.argv = argv, .timeout_ms = CALL_MS, .stdin_fd = -1};
+	struct guest_exec_spec spec = {.argv = b->argv, .timeout_ms = CALL_MS, .stdin_fd = -1};
 	cleanup_guest_result struct guest_result res = {0};
 	int r = guest_exec(
 		sandbox_guest(b->sandbox), &spec, clock_deadline(2 * CALL_MS), pidfd(b), &res, err);
 
 	if (r == 0 && res.exit_code)
-		r = err_set(err, EIO, "/bin/true ended with status %d", res.exit_code);
+		r = err_set(err, EIO, "%s ended with status %d", b->argv[0], res.exit_code);
 	return r;
 }
 
@@ -115,6 +116,31 @@ static int round_trips(struct exec_bench *b, const char *name,
 	return s.failed
 		? err_set(err, EIO, "%zu %s calls failed: %s", s.failed, name, s.first_error.text)
 		: 0;
+}
+
+/* What a sandbox is asked to start most; what the template has not is left out. */
+static int programs(struct exec_bench *b, struct err *err)
+{
+	static const struct {
+		const char *name, *argv[4];
+	} list[] = {
+		{"exec", {"/bin/true"}},
+		{"bash", {"/bin/bash", "-lc", "true"}},
+		{"python3", {"/usr/bin/python3", "-c", "pass"}},
+	};
+	struct err why;
+
+	for (size_t i = 0; i < sizeof(list) / sizeof(*list); i++) {
+		int r;
+
+		b->argv = list[i].argv;
+		if (i > 0 && exec_program(b, &why) == -ENOENT)
+			continue;
+		r = round_trips(b, list[i].name, exec_program, err);
+		if (r < 0)
+			return r;
+	}
+	return 0;
 }
 
 /* ---- throughput ---------------------------------------------------------------------------- */
@@ -246,7 +272,7 @@ static int run(
 	bench_print_head(&b->text, "", "");
 	r = round_trips(b, "ping", ping, err);
 	if (r == 0)
-		r = round_trips(b, "exec", exec_true, err);
+		r = programs(b, err);
 	if (r == 0 && template_config(b->template)->context)
 		r = round_trips(b, "python", python, err);
 	progress_stage(b->progress, "throughput", NULL, 0);

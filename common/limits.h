@@ -20,6 +20,8 @@
 #define LIMIT_NAME 63 /* bytes of a template or tag name */
 #define LIMIT_NAME_SIZE 64 /* with the NUL */
 
+#define LIMIT_SECRET_BYTES (64 * KIB) /* of one of [secrets] */
+#define LIMIT_CA_BYTES (16 * MIB) /* of the host's CA bundle */
 #define LIMIT_STEP_MS 3600000 /* one install or warm step */
 #define LIMIT_STEP_OUTPUT (256 * MIB) /* of one stream of a step that is passed on */
 #define LIMIT_STEP_LINE 1000 /* bytes of a line of it; longer ones are broken */

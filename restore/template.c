@@ -378,7 +378,7 @@ void template_explain(struct template *t, bool ended, struct err *err)
 
 bool template_trainable(const struct template *t)
 {
-	return t->shape.accel == MACHINE_TCG && t->shape.vcpus == 1 && t->monitor->hands_over;
+	return t->shape.accel == MACHINE_TCG && t->monitor->hands_over;
 }
 
 bool template_trained(const struct template *t)

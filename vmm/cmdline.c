@@ -121,18 +121,20 @@ bool machine_tsc_same(uint64_t a_khz, uint64_t b_khz)
 	return apart * 1000 <= (a_khz > b_khz ? a_khz : b_khz);
 }
 
-int machine_cmdline(enum machine_accel accel, char **ret, struct err *err)
+int machine_cmdline(enum machine_accel accel, bool settled, char **ret, struct err *err)
 {
+	const char *more = settled ? " norandmaps" : "";
 	uint64_t khz;
 	int r;
 
 	if (accel != MACHINE_TCG) {
-		*ret = str_dup(CMDLINE);
+		*ret = str_printf(CMDLINE "%s", more);
 		return 0;
 	}
 	r = machine_tsc_khz(&khz, err);
 	if (r < 0)
 		return r;
-	*ret = str_printf(CMDLINE " clearcpuid=rep_good tsc_early_khz=%" PRIu64, khz);
+	*ret = str_printf(
+		CMDLINE " clearcpuid=rep_good tsc_early_khz=%" PRIu64 "%s", khz, more);
 	return 0;
 }

@@ -11,9 +11,10 @@
 /*
  * The command line that a guest kernel is booted with (kernel/README.md says why), the same for a
  * bake and for a measured boot. Where the machine is emulated it depends on the host: see
- * machine_tsc_khz(). Caller frees *@ret.
+ * machine_tsc_khz(). @settled: the guest's kernel puts each program at the same addresses every
+ * time, so that translations of it that were kept fit. Caller frees *@ret.
  */
-int machine_cmdline(enum machine_accel accel, char **ret, struct err *err);
+int machine_cmdline(enum machine_accel accel, bool settled, char **ret, struct err *err);
 
 /*
  * The rate of this host's time stamp counter in kHz, measured over 50 ms against

@@ -95,7 +95,7 @@ static int start(struct racer *r, const struct monitor_facts *facts, const char 
 	if (rc >= 0)
 		rc = make_disk(r, err);
 	if (rc >= 0)
-		rc = machine_cmdline(r->accel, &cmdline, err);
+		rc = machine_cmdline(r->accel, false, &cmdline, err);
 	if (rc < 0)
 		return rc;
 	spec.cmdline = cmdline;

@@ -268,11 +268,22 @@ int machine_save_translations(struct machine *m, int fd, int64_t deadline, struc
 
 	if (r < 0)
 		return r;
-	if (m->booted || m->shape.accel != MACHINE_TCG || m->shape.vcpus != 1)
+	if (m->booted || m->shape.accel != MACHINE_TCG)
 		return err_set(err, ENOTSUP,
-			"save translations: only of an emulated, restored machine with one "
-			"processor");
+			"save translations: only of an emulated, restored machine");
 	return finish(m, "save translations", m->ops->save_translations(m, fd, deadline, err), err);
+}
+
+int machine_translated(
+	struct machine *m, struct machine_translated *ret, int64_t deadline, struct err *err)
+{
+	int r = begin(m, "count translations", IN(PAUSED) | IN(RUNNING), err);
+
+	if (r < 0)
+		return r;
+	if (m->shape.accel != MACHINE_TCG)
+		return err_set(err, ENOTSUP, "count translations: only of an emulated machine");
+	return finish(m, "count translations", m->ops->translated(m, ret, deadline, err), err);
 }
 
 int machine_pid(const struct machine *m)

@@ -165,6 +165,13 @@ int machine_read_memory(struct machine *m, uint64_t offset, uint64_t len, int fd
  * what is translated by now is what later machines will need at once.
  */
 int machine_save_translations(struct machine *m, int fd, int64_t deadline, struct err *err);
+/* How much code the monitor has translated so far. PAUSED or RUNNING. -ENOTSUP where it translates nothing, or
+ * cannot say. */
+struct machine_translated {
+	uint64_t bytes, blocks;
+};
+int machine_translated(
+	struct machine *m, struct machine_translated *ret, int64_t deadline, struct err *err);
 /* SIGKILL, wait until it is gone, release everything. NULL is allowed. */
 void machine_free(struct machine *m);
 DEFINE_CLEANUP(struct machine *, machine_free)
@@ -225,6 +232,8 @@ struct monitor_ops {
 	int (*read_memory)(struct machine *m, uint64_t offset, uint64_t len, int fd,
 		int64_t deadline, struct err *err);
 	int (*save_translations)(struct machine *m, int fd, int64_t deadline, struct err *err);
+	int (*translated)(struct machine *m, struct machine_translated *ret, int64_t deadline,
+		struct err *err); /* as machine_translated(); NULL: it never emulates */
 	void (*poll)(
 		struct machine *m); /* take in what the monitor said, without waiting for more */
 	int (*event_fd)(const struct machine *m); /* as machine_event_fd() */

@@ -21,7 +21,7 @@ static const struct {
 } stages[] = {
 	[PLAN_SOURCE] = {"source", 1},
 	[PLAN_ROOT] = {"root", 1},
-	[PLAN_GUEST] = {"guest", 2},
+	[PLAN_GUEST] = {"guest", 3},
 };
 _Static_assert(sizeof(stages) / sizeof(*stages) == PLAN_STAGES, "every stage has a name");
 

@@ -335,6 +335,7 @@ void recipe_free(struct recipe *r)
 	strings_clear(&r->aliases);
 	strings_clear(&r->packages);
 	strings_clear(&r->env);
+	strings_clear(&r->secrets);
 	free(r->allow.items);
 	strings_clear(&r->pip);
 	free_steps(&r->install);
@@ -351,4 +352,11 @@ bool recipe_uses_python(const struct recipe *r)
 	for (size_t i = 0; i < r->warm.n; i++)
 		python |= r->warm.items[i].python;
 	return python;
+}
+
+bool recipe_settles_addresses(const struct recipe *r, bool emulated)
+{
+	if (r->addresses != RECIPE_ADDRESSES_UNSAID)
+		return r->addresses == RECIPE_ADDRESSES_SETTLED;
+	return emulated;
 }

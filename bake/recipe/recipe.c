@@ -162,6 +162,16 @@ static int read_vcpus(struct recipe_reader *rd)
 	return rc;
 }
 
+static int read_randomize(struct recipe_reader *rd)
+{
+	bool yes = !strcmp(rd->e->value, "yes");
+
+	if (!yes && strcmp(rd->e->value, "no"))
+		return bad(rd, "must be yes or no");
+	rd->r->addresses = yes ? RECIPE_ADDRESSES_RANDOM : RECIPE_ADDRESSES_SETTLED;
+	return 0;
+}
+
 static int read_timeout(struct recipe_reader *rd)
 {
 	uint64_t v;
@@ -342,29 +352,53 @@ static int read_file(struct recipe_reader *rd)
 	return 0;
 }
 
-static int read_env(struct recipe_reader *rd)
+static bool is_variable(const char *name)
 {
-	struct strings *env = &rd->r->env;
-	const char *key = rd->e->key;
-	size_t len = strlen(key);
+	return only(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") &&
+		!isdigit((unsigned char)*name);
+}
+
+/* Add KEY=@value, in place of what KEY had. */
+static int add_pair(struct recipe_reader *rd, struct strings *pairs, const char *value)
+{
+	size_t len = strlen(rd->e->key);
 	char *pair;
 
-	if (!only(key, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") ||
-		isdigit((unsigned char)*key))
+	if (!is_variable(rd->e->key))
 		return bad(rd, "the key is not a variable's name");
-	if (strchr(rd->e->value, '\n'))
+	if (strchr(value, '\n'))
 		return bad(rd, "must be one line");
-	pair = str_printf("%s=%s", key, rd->e->value);
-	for (size_t i = 0; i < env->n; i++) {
-		if (strncmp(env->items[i], pair, len + 1))
+	pair = str_printf("%s=%s", rd->e->key, value);
+	for (size_t i = 0; i < pairs->n; i++) {
+		if (strncmp(pairs->items[i], pair, len + 1))
 			continue;
-		free(env->items[i]);
-		env->items[i] = pair;
+		free(pairs->items[i]);
+		pairs->items[i] = pair;
 		return 0;
 	}
-	strings_add(env, pair);
+	strings_add(pairs, pair);
 	free(pair);
 	return 0;
+}
+
+static int read_env(struct recipe_reader *rd)
+{
+	return add_pair(rd, &rd->r->env, rd->e->value);
+}
+
+/* Where a secret is, never what it is. */
+static int read_secret(struct recipe_reader *rd)
+{
+	cleanup_free char *path = NULL, *file = NULL;
+
+	if (!strncmp(rd->e->value, "env:", 4) && is_variable(rd->e->value + 4))
+		return add_pair(rd, &rd->r->secrets, rd->e->value);
+	if (strncmp(rd->e->value, "file:", 5) || !rd->e->value[5])
+		return bad(
+			rd, "must be env:VARIABLE or file:PATH: where the secret is, on the host");
+	path = beside(rd, rd->e->value + 5);
+	file = str_printf("file:%s", path);
+	return add_pair(rd, &rd->r->secrets, file);
 }
 
 /* What proxy_rule_parse() takes, and the word "private", which belongs to the one before it. */
@@ -506,6 +540,7 @@ const struct recipe_key recipe_keys[] = {
 	{"machine", "memory", read_memory},
 	{"machine", "vcpus", read_vcpus},
 	{"machine", "disk", read_disk},
+	{"machine", "randomize_addresses", read_randomize},
 	{"root", "source", read_source},
 	{"root", "suite", read_suite},
 	{"root", "packages", read_packages},
@@ -515,6 +550,7 @@ const struct recipe_key recipe_keys[] = {
 	{"files", KEY_ANY, read_file},
 	{"env", KEY_ANY, read_env},
 	{"network", "allow", read_allow},
+	{"secrets", KEY_ANY, read_secret},
 	{"install", KEY_NUMBER, read_install_step},
 	{"install", "pip", read_pip},
 	{"start", "command", read_command},

@@ -18,12 +18,13 @@
  * error with the nearest known one. docs/parbake-recipe.5 lists every key.
  *
  *     [template] name, from, description, aliases
- *     [machine]  memory, vcpus, disk
+ *     [machine]  memory, vcpus, disk, randomize_addresses = yes | no
  *     [root]     source = debian | tar; suite, packages (words, may be continued);
  *                url | path, sha256
  *     [files]    /path/in/guest = path/next/to/recipe [mode]
  *     [env]      KEY = value
  *     [network]  allow = host[:port] [private] … (at bake time)
+ *     [secrets]  NAME = env:VARIABLE | file:path (lent to install steps as variables)
  *     [install]  N = shell line …; pip = requirement …
  *     [start]    command = …; ready = shell line | python: code
  *     [warm]     N = shell line | python: code; caches = drop | keep
@@ -32,6 +33,9 @@
  * Sizes: 512M, 2G (powers of 1024). Times: 500ms, 30s, 5m.
  */
 enum recipe_source { RECIPE_DEBIAN, RECIPE_TAR };
+
+/* Do programs in the guest lie at addresses drawn by lot? Not said: with KVM yes, emulated no. */
+enum recipe_addresses { RECIPE_ADDRESSES_UNSAID, RECIPE_ADDRESSES_RANDOM, RECIPE_ADDRESSES_SETTLED };
 
 struct recipe_rules {
 	struct proxy_rule *items;
@@ -64,6 +68,7 @@ struct recipe {
 	size_t n_files_read;
 	uint64_t memory_bytes, disk_bytes;
 	unsigned vcpus;
+	enum recipe_addresses addresses;
 	enum recipe_source source;
 	bool has_source; /* the chain names one */
 	char *suite; /* debian */
@@ -73,6 +78,8 @@ struct recipe {
 	size_t n_files;
 	struct strings env; /* "K=V", a later one wins */
 	struct recipe_rules allow; /* sorted, without duplicates */
+	/* "NAME=env:VARIABLE" or "NAME=file:PATH", the path resolved; a later one wins */
+	struct strings secrets;
 	struct recipe_steps install;
 	struct strings pip;
 	char *start_command, *ready;
@@ -98,6 +105,8 @@ int recipe_parse(const char *path, const char *text, size_t len, const char *con
 	struct recipe **ret, struct err *err);
 /* Does anything in it run in the warm interpreter? */
 bool recipe_uses_python(const struct recipe *r);
+/* Do programs in a machine baked from it lie at the same addresses every time? */
+bool recipe_settles_addresses(const struct recipe *r, bool emulated);
 /*
  * The canonical text of the merged recipe (same meaning, same bytes): what cache keys are made
  * of, and what a snapshot keeps of it: a URL is without password and query. Caller frees.

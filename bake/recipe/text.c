@@ -146,6 +146,23 @@ static void put_pairs(struct text *t, const struct recipe *r)
 	}
 }
 
+/* Of a file its last component alone, as of all files. */
+static void put_secrets(struct text *t, const struct recipe *r)
+{
+	for (size_t i = 0; i < r->secrets.n; i++) {
+		const char *equals = strchr(r->secrets.items[i], '=');
+		cleanup_free char *key =
+			strndup(r->secrets.items[i], (size_t)(equals - r->secrets.items[i]));
+		cleanup_free char *path =
+			strncmp(equals + 1, "file:", 5) ? NULL : beside(equals + 6);
+		cleanup_free char *value = path ? str_printf("file:%s", path) : str_dup(equals + 1);
+
+		if (!key)
+			abort();
+		put(t, "secrets", key, value);
+	}
+}
+
 char *recipe_text(const struct recipe *r)
 {
 	char *out = NULL;
@@ -161,9 +178,13 @@ char *recipe_text(const struct recipe *r)
 	put_u64(&t, "machine", "memory", r->memory_bytes >> 20, "M");
 	put_u64(&t, "machine", "vcpus", r->vcpus, "");
 	put_u64(&t, "machine", "disk", r->disk_bytes >> 20, "M");
+	if (r->addresses != RECIPE_ADDRESSES_UNSAID)
+		put(&t, "machine", "randomize_addresses",
+			r->addresses == RECIPE_ADDRESSES_RANDOM ? "yes" : "no");
 	put_root(&t, r);
 	put_pairs(&t, r);
 	put_rules(&t, "network", "allow", &r->allow);
+	put_secrets(&t, r);
 	put_steps(&t, "install", &r->install);
 	put_words(&t, "install", "pip", &r->pip);
 	put(&t, "start", "command", r->start_command);

@@ -30,3 +30,21 @@ gone() { ! alive "$1"; }
 
 # monitors PID: the monitors' processes whose parent is PID
 monitors() { pgrep -P "$1" 'qemu|parbake-vmm' 2>/dev/null; }
+
+# like_tiny NAME SED: the recipe of tiny under another name, changed by SED
+like_tiny() { sed "s/^name = tiny/name = $1/; s|= motd.txt|= $recipes/motd.txt|; $2" "$recipes/tiny.ini"; }
+
+# maps_translations TEMPLATE: does the monitor of a sandbox map kept translations?
+maps_translations() {
+	local pid mon found=1
+	"$parbake" run "$1" -- cat </dev/zero >/dev/null 2>&1 &
+	pid=$!
+	await 60 monitors "$pid" >/dev/null && mon=$(monitors "$pid" | head -n 1)
+	# shellcheck disable=SC2317 # called by await
+	up() { [ "$(tr '\0' ' ' <"/proc/$mon/cmdline" 2>/dev/null | cut -c1-4)" != "" ] && grep -q 'memfd:' "/proc/$mon/maps"; }
+	await 60 up
+	grep -q "$PARBAKE_HOME/cache/translations/" "/proc/$mon/maps" && found=0
+	kill -KILL "$pid"
+	wait "$pid" 2>/dev/null
+	return $found
+}

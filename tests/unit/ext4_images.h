@@ -49,7 +49,7 @@ static int image_open(const char *name)
 	return fd;
 }
 
-static void is_clean(const char *name)
+__attribute__((unused)) static void is_clean(const char *name)
 {
 	int status;
 	cleanup_free char *out = run(&status, "e2fsck -fn %s/%s 2>&1", dir, name);
@@ -58,12 +58,12 @@ static void is_clean(const char *name)
 		printf("# %s\n", out);
 }
 
-static char *debugfs(const char *name, const char *request)
+__attribute__((unused)) static char *debugfs(const char *name, const char *request)
 {
 	return run(NULL, "debugfs -R '%s' %s/%s 2>&1", request, dir, name);
 }
 
-static void debugfs_has(const char *name, const char *request, const char *part)
+__attribute__((unused)) static void debugfs_has(const char *name, const char *request, const char *part)
 {
 	cleanup_free char *out = debugfs(name, request);
 

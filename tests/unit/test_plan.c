@@ -95,6 +95,7 @@ static void test_recipe_changes(void)
 		{"/f = f 0600", "/f = f2 0600", "root guest"},
 		{"memory = 128M", "memory = 130M", "guest"},
 		{"vcpus = 1", "vcpus = 2", "guest"},
+		{"vcpus = 1", "vcpus = 1\nrandomize_addresses = yes", "guest"},
 		{"K = v", "K = w", "guest"},
 		{"1 = true", "1 = true\n2 = true", "guest"},
 		{"1 = true", "pip = six\n1 = true", "guest"},

@@ -65,7 +65,7 @@ static void test_meaning(void)
 	struct recipe *r =
 		parse("\xef\xbb\xbf; comment\n[template]\nname = two\ndescription = d; e # "
 		      "f\naliases = two-v1\n  zwei\n"
-		      "[machine]\r\nmemory = 64M\nvcpus = 8\ndisk = 1G\n" ROOT
+		      "[machine]\r\nmemory = 64M\nvcpus = 8\ndisk = 1G\nrandomize_addresses = yes\n" ROOT
 		      "packages = curl\n\tgit curl\n  bash\n"
 		      "[files]\n/etc/a = sub/a 0755\n/b c = /abs/b\n"
 		      "[env]\nB = x = y\nA = 'q'\n"
@@ -85,6 +85,7 @@ static void test_meaning(void)
 	is_int((int64_t)r->memory_bytes, 64 << 20, "memory");
 	is_int(r->vcpus, 8, "vcpus");
 	is_int((int64_t)r->disk_bytes, 1 << 30, "disk");
+	ok(!recipe_settles_addresses(r, true), "addresses are random where the recipe says so");
 	is_int((int64_t)r->packages.n, 3, "packages once each");
 	is_str(r->packages.items[0], "bash", "packages are sorted");
 	is_int((int64_t)r->n_files, 2, "files");
@@ -98,7 +99,7 @@ static void test_meaning(void)
 	is_int((int64_t)r->install.n, 2, "install steps");
 	is_str(r->install.items[0].text, "for i in 1; do\nif true\n  then :\ndone",
 		"a continued step keeps its inner indent");
-	is_int(r->install.items[0].line, 27, "steps know their line");
+	is_int(r->install.items[0].line, 28, "steps know their line");
 	is_str(r->install.items[0].file, "dir/one.ini", "and their file");
 	is_str(r->install.items[1].text, "echo ten; # not a comment",
 		"steps in the order of numbers");
@@ -114,6 +115,31 @@ static void test_meaning(void)
 	is_int((int64_t)r->exec_pids, 10, "pids");
 	ok(recipe_uses_python(r), "it needs the interpreter");
 	recipe_free(r);
+}
+
+static void test_addresses(void)
+{
+	static const struct {
+		const char *line;
+		bool emulated, settled;
+	} cases[] = {
+		{"", true, true},
+		{"", false, false},
+		{"randomize_addresses = no", false, true},
+		{"randomize_addresses = no", true, true},
+		{"randomize_addresses = yes", false, false},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		cleanup_free char *text = str_printf("[machine]\n%s\n" ROOT, cases[i].line);
+		struct recipe *r = parse(text);
+
+		ok(r && recipe_settles_addresses(r, cases[i].emulated) == cases[i].settled,
+			"%s, %s: programs lie %s", *cases[i].line ? cases[i].line : "nothing said",
+			cases[i].emulated ? "emulated" : "with KVM",
+			cases[i].settled ? "at settled addresses" : "anywhere");
+		recipe_free(r);
+	}
 }
 
 /* The canonical text, read again, is itself. */
@@ -307,6 +333,7 @@ int main(void)
 {
 	test_units();
 	test_meaning();
+	test_addresses();
 	test_lines();
 	test_text();
 	test_chain();

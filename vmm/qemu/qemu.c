@@ -523,30 +523,17 @@ static int qemu_read_memory(
 
 static int qemu_save_translations(struct machine *m, int fd, int64_t deadline, struct err *err)
 {
-	static const char command[] = "x-save-translations";
 	struct qemu *q = m->driver;
-	cleanup_json json_t *list = NULL;
-	bool known = false;
-	const json_t *one;
-	size_t i;
-	int r = qmp_call(q->qmp, "query-commands", NULL, deadline, &list, err);
 
-	if (r < 0)
-		return r;
-	json_array_foreach(list, i, one)
-	{
-		if (!strcmp(json_string_value(json_object_get(one, "name")) ?: "", command))
-			known = true;
-	}
-	if (!known)
-		return err_set(
-			err, ENOTSUP, "this QEMU keeps no translations: `make monitor` does");
-	if (fd < 0)
-		return qmp_call(q->qmp, command, NULL, deadline, NULL, err);
-	r = qmp_send(q->qmp, "getfd", json_pack("{s:s}", "fdname", "image"), fd, NULL, err);
-	return r < 0 ? r
-		     : qmp_call(q->qmp, command, json_pack("{s:s}", "fdname", "image"), deadline,
-			       NULL, err);
+	return qemu_translations_save(q->qmp, fd, deadline, err);
+}
+
+static int qemu_translated(
+	struct machine *m, struct machine_translated *ret, int64_t deadline, struct err *err)
+{
+	struct qemu *q = m->driver;
+
+	return qemu_translations_count(q->qmp, ret, deadline, err);
 }
 
 static const char *const cpu_models[] = {
@@ -582,6 +569,7 @@ const struct monitor_ops monitor_qemu = {
 	.capture = qemu_capture,
 	.read_memory = qemu_read_memory,
 	.save_translations = qemu_save_translations,
+	.translated = qemu_translated,
 	.poll = qemu_poll,
 	.event_fd = qemu_event_fd,
 	.release = qemu_release,

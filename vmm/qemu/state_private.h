@@ -6,9 +6,10 @@
 #include <stdint.h>
 
 #include "common/err.h"
+#include "vmm/monitor.h"
 #include "vmm/qemu/qmp.h"
 
-/* Saving the device state of a machine that was itself restored; state.c says how it is done. */
+/* What is saved of a machine: its device state, where it was itself restored (state.c), its memory, its translations. */
 
 /*
  * Find the beginning of a device state, which is all that lies before its first device: header,
@@ -30,5 +31,10 @@ int qemu_state_save(struct qmp *q, int base_fd, int state_fd, int64_t deadline, 
 /* Write guest memory to @fd, a memfd. */
 int qemu_memory_save(
 	struct qmp *q, uint64_t offset, uint64_t len, int fd, int64_t deadline, struct err *err);
+
+/* As machine_save_translations() and machine_translated(); translated.c. */
+int qemu_translations_save(struct qmp *q, int fd, int64_t deadline, struct err *err);
+int qemu_translations_count(
+	struct qmp *q, struct machine_translated *ret, int64_t deadline, struct err *err);
 
 #endif

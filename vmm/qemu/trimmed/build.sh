@@ -33,7 +33,7 @@ label=monitor
 # shellcheck source=../../../common/cached-build.sh
 . "$here/../../../common/cached-build.sh"
 own=("$here/../preload_uffd.c" "$here/startup.c") # linked in
-added=("$here/translations.c" "$here/translations.h") # to accel/tcg/ of the source
+added=("$here"/translations{,_save}.c "$here"/translations{,_image}.h) # to accel/tcg/ of the source
 wrapped=(mmap mmap64 open open64) # by the first of them
 package=qemu-system-x86 # what the distribution calls its own build
 
