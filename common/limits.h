@@ -63,6 +63,11 @@
 #define LIMIT_DOWNLOAD_STALL_S 60 /* without a byte */
 #define LIMIT_REDIRECTS 8
 
+/* proving */
+#define LIMIT_INVENTORY 100000 /* packages on a disk */
+#define LIMIT_PACKAGE_TEXT 256 /* bytes of a name, of a version */
+#define LIMIT_LOCK_BYTES (16 * MIB)
+
 /* running */
 #define LIMIT_OUTPUT_BYTES (16 * MIB) /* of one stream of one exec, unless asked otherwise */
 #define LIMIT_EXEC_ARGS 4096 /* arguments, and variables, of one exec: the agent's own bound */

@@ -45,7 +45,8 @@ MAY = {
     "benches": ["common", "store", "vmm", "vmm/guest", "vmm/kvm", "restore", "restore/pager"],
     "benches/gate": ["benches"],
     "benches/peers": ["common", "store", "vmm", "restore", "benches", "restore/sandbox_private.h"],
-    "cli": ["common", "store", "vmm", "vmm/guest", "restore", "restore/pager", "bake", "bake/recipe", "pool",
+    "prove": ["common", "store", "vmm", "restore", "bake", "bake/ext4", "bake/recipe", "bake/plan"],
+    "cli": ["common", "store", "vmm", "vmm/guest", "restore", "restore/pager", "bake", "bake/recipe", "bake/plan", "prove", "pool",
             "pool/keeper", "pool/daemon", "benches", "vmm/kvm"],
 }
 # compiled inside QEMU, with QEMU's headers: no part of the tree's order
