@@ -89,7 +89,7 @@ static const struct command {
 		"measure creates and what they are made of; compare, report, gate",
 		"  create TEMPLATE    create latency by mode: n, p50, p90, p99, max and the parts\n"
 		"    -n N             creates per mode (100)\n"
-		"    --mode M         cold, shell or spare; repeat for several (all)\n"
+		"    --mode M         cold, standby or spare; repeat for several (all)\n"
 		"    --result R       what is waited for after the agent's answer: none, exec, "
 		"python (none)\n"
 		"    --concurrency N  that many at once, round after round (1)\n"
@@ -133,7 +133,7 @@ static const struct command {
 		"                     slash), a template, VARIABLE=VALUE, options of create; exit "
 		"status as compare\n"
 		"    --template T     where neither names one\n"
-		"    --mode M         cold (default), shell or spare; repeat; --result R; -n N "
+		"    --mode M         cold (default), standby or spare; repeat; --result R; -n N "
 		"creates "
 		"a run (25)\n"
 		"    --detect 5%      the change of p50 that must be seen; rounds go on until it "

@@ -109,7 +109,7 @@
 #define LIMIT_POOL_HOST_MASK 255 /* bytes of what its servers read as Host */
 #define LIMIT_POOL_FORK 64 /* forks of one request */
 #define LIMIT_POOL_KEYS 1024
-#define LIMIT_POOL_READY 1024 /* shells, and spares, of one template */
+#define LIMIT_POOL_READY 1024 /* standbys, and spares, of one template */
 #define LIMIT_POOL_KEY_TEXT 256 /* bytes of a key that a client sends */
 #define LIMIT_POOL_METADATA 64 /* pairs of a sandbox's metadata, and of its env */
 #define LIMIT_POOL_ALLOW 64 /* hosts that a sandbox may reach */

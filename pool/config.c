@@ -37,7 +37,7 @@
 #define DEFAULT_SANDBOXES 4096
 #define DEFAULT_REFILL 20
 #define DEFAULT_PIDS 64
-#define DEFAULT_READY 8 /* of shells, of spares, that auto keeps at most */
+#define DEFAULT_READY 8 /* of standbys, of spares, that auto keeps at most */
 
 struct reader {
 	struct config *c;
@@ -270,9 +270,9 @@ static int read_pids(struct reader *rd)
 
 /* ---- [template NAME] ------------------------------------------------------------------------ */
 
-static int read_shells(struct reader *rd)
+static int read_standbys(struct reader *rd)
 {
-	return read_ready(rd, &rd->template->shells);
+	return read_ready(rd, &rd->template->standbys);
 }
 
 static int read_spares(struct reader *rd)
@@ -280,9 +280,9 @@ static int read_spares(struct reader *rd)
 	return read_ready(rd, &rd->template->spares);
 }
 
-static int read_max_shells(struct reader *rd)
+static int read_max_standbys(struct reader *rd)
 {
-	return read_count32(rd, 0, LIMIT_POOL_READY, &rd->template->max_shells);
+	return read_count32(rd, 0, LIMIT_POOL_READY, &rd->template->max_standbys);
 }
 
 static int read_max_spares(struct reader *rd)
@@ -354,9 +354,11 @@ static const struct word {
 	{"pool", "refill_per_s", read_refill},
 	{"pool", "cgroup", read_cgroup},
 	{"pool", "machine_pids", read_pids},
-	{"template NAME", "shells", read_shells},
+	{"template NAME", "standbys", read_standbys},
+	{"template NAME", "shells", read_standbys}, /* what standbys were called once */
 	{"template NAME", "spares", read_spares},
-	{"template NAME", "max_shells", read_max_shells},
+	{"template NAME", "max_standbys", read_max_standbys},
+	{"template NAME", "max_shells", read_max_standbys},
 	{"template NAME", "max_spares", read_max_spares},
 	{"key NAME", "digest", read_digest},
 	{"key NAME", "max_sandboxes", read_key_sandboxes},
@@ -409,7 +411,7 @@ static int read_entry(struct reader *rd)
 static int add_template(struct reader *rd, const struct inifile_entry *s, const char *name)
 {
 	struct config *c = rd->c;
-	struct config_template one = {.max_shells = DEFAULT_READY, .max_spares = DEFAULT_READY};
+	struct config_template one = {.max_standbys = DEFAULT_READY, .max_spares = DEFAULT_READY};
 	const char *colon = strchr(name, ':');
 	size_t len = colon ? (size_t)(colon - name) : strlen(name);
 
@@ -422,7 +424,7 @@ static int add_template(struct reader *rd, const struct inifile_entry *s, const 
 			"%s:%u: [%s]: not the name of a template; write [template base] or "
 			"[template base:latest]",
 			rd->ini->path, s->line, s->section);
-	one.shells = one.spares = CONFIG_AUTO;
+	one.standbys = one.spares = CONFIG_AUTO;
 	for (size_t i = 0; i < c->n_templates; i++)
 		if (!strcmp(c->templates[i].name, one.name) &&
 			!strcmp(c->templates[i].tag, one.tag))
