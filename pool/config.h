@@ -54,7 +54,7 @@ struct config {
 	uint32_t refill_per_s; /* standbys and spares made a second at most; default 20 */
 	/* below which each machine gets a cgroup; NULL: the daemon's own, where delegated */
 	char *cgroup;
-	uint64_t machine_pids; /* of a machine's cgroup; default 64 */
+	uint32_t machine_pids; /* of a machine's cgroup; default 64 */
 	struct config_template *templates;
 	size_t n_templates;
 	struct config_key *keys; /* none: who may connect to the unix socket may do all */
