@@ -48,6 +48,7 @@ int cmd_ps(int argc, char **argv);
 int cmd_resume(int argc, char **argv);
 int cmd_rm(int argc, char **argv);
 int cmd_run(int argc, char **argv);
+int cmd_sbom(int argc, char **argv);
 int cmd_snapshot(int argc, char **argv);
 int cmd_stats(int argc, char **argv);
 int cmd_timeout(int argc, char **argv);

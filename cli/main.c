@@ -73,6 +73,10 @@ static const struct command {
 		"  --other-store DIR  where B lies (as A)\n"
 		"  --json             all of it, one JSON object\n"
 		"  exit status: 0 the same but for memory; 3 something differs; 1 it failed\n"},
+	{"sbom", cmd_sbom, "TEMPLATE [--format spdx|cyclonedx|provenance] [--store DIR]",
+		"what is in a version and where it comes from, as a document for tools",
+		"  --format F         SPDX 2.3, CycloneDX 1.5, or an in-toto statement with SLSA's "
+		"provenance (spdx)\n"},
 	{"verify", cmd_verify, "[TEMPLATE…] [--boot] [--json] [--store DIR]",
 		"check every byte of snapshots against their digests, and of what the cache has of "
 		"them",

@@ -39,6 +39,35 @@ like "$(cat "$scratch/out")" "100.0 % are" "all of their memory, too"
 ok "another bake of it" timeout 900 "$parbake" bake "$recipes/tiny.ini" --store "$scratch/store" --force --from-stage guest
 ok "is the same in another store" "$parbake" diff tiny tiny --other-store "$scratch/store"
 
+# documents: the same each time, and with what they must have
+for format in spdx cyclonedx provenance; do
+	ok "sbom --format $format" "$parbake" sbom other --format $format
+	cp "$scratch/out" "$scratch/$format.json"
+	ok "sbom --format $format again" "$parbake" sbom other --format $format
+	cp "$scratch/out" "$scratch/again"
+	ok "is the same document" cmp "$scratch/again" "$scratch/$format.json"
+done
+digest=$("$parbake" inspect other | python3 -c 'import json, sys; print(json.load(sys.stdin)["digest"].split(":")[1])')
+is "$(cd "$scratch" && python3 -c 'import json, sys
+digest = sys.argv[1]
+spdx, cdx, prov = (json.load(open(f"{f}.json")) for f in ("spdx", "cyclonedx", "provenance"))
+names = {p["SPDXID"]: p for p in spdx["packages"]}
+assert names["SPDXRef-Template"]["checksums"][0]["checksumValue"] == digest
+bash = [p for p in names.values() if p["name"] == "bash"]
+assert len(bash) == 1 and bash[0]["versionInfo"] == "9.9"
+assert bash[0]["externalRefs"][0]["referenceLocator"] == "pkg:deb/debian/bash@9.9?arch=amd64"
+contained = [r["relatedSpdxElement"] for r in spdx["relationships"] if r["relationshipType"] == "CONTAINS"]
+assert sorted(contained + ["SPDXRef-Template"]) == sorted(names)
+assert cdx["metadata"]["component"]["hashes"][0]["content"] == digest
+assert sum(c.get("purl") == "pkg:deb/debian/bash@9.9?arch=amd64" for c in cdx["components"]) == 1
+assert len({c["bom-ref"] for c in cdx["components"]}) == len(cdx["components"]) == len(names) - 1
+assert prov["subject"] == [{"name": "other", "digest": {"sha256": digest}}]
+found = prov["predicate"]["buildDefinition"]["resolvedDependencies"]
+assert any(d.get("uri") == "pkg:deb/debian/bash@9.9?arch=amd64" for d in found)
+assert "vcpus = 2" in prov["predicate"]["buildDefinition"]["externalParameters"]["recipe"]
+print("good")' "$digest" 2>&1)" good "they name the version by its digest, and its packages"
+not_ok "a form that there is not" "$parbake" sbom other --format xml
+
 # verify: a restore, and where a damaged blob is damaged
 ok "verify --boot" timeout 120 "$parbake" verify tiny --boot
 like "$(cat "$scratch/out")" "restored, and its check passed after [0-9]+ ms" "restores it and runs its check"
