@@ -36,6 +36,7 @@ struct baking {
 	const struct monitor_facts *monitor;
 	int64_t epoch;
 	struct plan plan;
+	struct bake_view view;
 };
 
 static void baking_clear(struct baking *b)
@@ -92,6 +93,26 @@ static int prepare(struct baking *b, struct err *err)
 	return rc;
 }
 
+static int check(struct baking *b, enum bake_point point, struct err *err)
+{
+	return b->opt->check ? b->opt->check(b->opt->check_user, point, &b->view, err) : 0;
+}
+
+/* The inputs are known. */
+static int check_plan(struct baking *b, struct err *err)
+{
+	b->view = (struct bake_view){.recipe = b->r,
+		.plan = &b->plan,
+		.epoch = b->epoch,
+		.kernel_digest = b->kernel_digest,
+		.agent_digest = b->initrd_digest,
+		.monitor = b->monitor,
+		.accel = b->opt->accel,
+		.root_fd = -1,
+		.store = b->store};
+	return check(b, BAKE_PLANNED, err);
+}
+
 /* Is what the tag names the result of this very plan, and all there? */
 static bool up_to_date(struct baking *b, struct store_manifest *ret)
 {
@@ -112,6 +133,33 @@ static bool up_to_date(struct baking *b, struct store_manifest *ret)
 	*ret = m;
 	m = (struct store_manifest){0};
 	return true;
+}
+
+/* The first stage whose key is another than that of what the tag names. */
+static enum plan_stage first_stage(struct baking *b)
+{
+	static const char *const keys[] = {
+		[PLAN_SOURCE] = "source_key", [PLAN_ROOT] = "root_key", [PLAN_GUEST] = "key"};
+	cleanup_free char *ref = str_printf("%s:%s", b->r->name, b->tag);
+	cleanup_manifest struct store_manifest m = {0};
+
+	if (store_resolve(b->store, ref, &m, NULL))
+		return PLAN_STAGES;
+	for (unsigned i = 0; i < PLAN_GUEST; i++) {
+		const char *was;
+
+		if (json_get_string(json_object_get(m.config, "extra"), keys[i], &was, NULL) ||
+			strcmp(was, b->plan.key[i]))
+			return (enum plan_stage)i;
+	}
+	return PLAN_GUEST;
+}
+
+static int done_before(struct baking *b, struct bake_result *ret, struct err *err)
+{
+	ret->up_to_date = true;
+	b->view.made = &ret->manifest;
+	return check(b, BAKE_MADE, err);
 }
 
 static int boot(struct baking *b, const struct root_disk *root, struct oven *oven, uint64_t *ret_ms,
@@ -187,6 +235,10 @@ static int try_candidate(struct baking *b, struct capture *c, int64_t created, s
 		created, &candidate, err);
 	if (!rc)
 		rc = trial_restore(b->store, &candidate, b->opt->progress, &wset, err);
+	b->view.made = &candidate;
+	if (!rc)
+		rc = check(b, BAKE_MADE, err);
+	b->view.made = NULL;
 	if (rc)
 		return rc;
 	progress_done(b->opt->progress, "restored; a working set of %zu ranges", wset.n);
@@ -205,7 +257,10 @@ static int bake_all(struct baking *b, struct bake_result *ret, struct err *err)
 	progress_note(b->opt->progress, "accelerator: %s", why);
 	rc = root_get(b->r, &b->plan, b->epoch, from <= PLAN_SOURCE, from <= PLAN_ROOT,
 		b->opt->progress, &root, err);
-
+	b->view.root_fd = root.fd;
+	b->view.root_digest = root.raw_digest;
+	if (!rc)
+		rc = check(b, BAKE_ROOTED, err);
 	if (!rc)
 		rc = bake_guest(b, &root, &capture, ret, err);
 	close_fd(&root.fd);
@@ -238,20 +293,23 @@ int bake_run(struct store *s, const struct recipe *r, const struct bake_options 
 			". _ -",
 			b.tag, LIMIT_NAME);
 	rc = prepare(&b, err);
+	if (!rc)
+		rc = check_plan(&b, err);
 	if (rc)
 		return rc;
-	if (opt->from == PLAN_STAGES && up_to_date(&b, &ret->manifest)) {
-		ret->up_to_date = true;
+	if (opt->dry) {
+		ret->up_to_date = up_to_date(&b, &ret->manifest);
+		ret->first = first_stage(&b);
 		return 0;
 	}
+	if (opt->from == PLAN_STAGES && up_to_date(&b, &ret->manifest))
+		return done_before(&b, ret, err);
 	lock = stage_lock(PLAN_GUEST, b.plan.key[PLAN_GUEST], opt->progress, err);
 	if (lock < 0)
 		return lock;
 	/* the one that was waited for may have done it */
-	if (opt->from == PLAN_STAGES && up_to_date(&b, &ret->manifest)) {
-		ret->up_to_date = true;
-		return 0;
-	}
+	if (opt->from == PLAN_STAGES && up_to_date(&b, &ret->manifest))
+		return done_before(&b, ret, err);
 	return bake_all(&b, ret, err);
 }
 

@@ -18,16 +18,48 @@
  * that fails or is killed leaves the earlier version as it was. A host bakes a recipe once at a
  * time; another bake of it waits.
  */
+
+/* Where a bake stands when its caller may stop it. */
+enum bake_point {
+	BAKE_PLANNED, /* all inputs are known, nothing was done */
+	BAKE_ROOTED, /* the root disk is there */
+	BAKE_MADE, /* the version is there: tried and not published yet, or published before and up to date */
+};
+
+/* What is known then. All of it is borrowed. */
+struct bake_view {
+	const struct recipe *recipe;
+	const struct plan *plan;
+	int64_t epoch;
+	const char *kernel_digest, *agent_digest;
+	const struct monitor_facts *monitor;
+	enum machine_accel accel;
+	int root_fd; /* from BAKE_ROOTED on; -1 where the version was up to date */
+	const char *root_digest;
+	struct store *store;
+	const struct store_manifest *made; /* BAKE_MADE */
+};
+
+/* A value other than 0 ends the bake with it; nothing is published then. */
+typedef int bake_check_fn(
+	void *user, enum bake_point point, const struct bake_view *view, struct err *err);
+
+/* How to bake. All of it is borrowed. */
 struct bake_options {
 	const char *tag; /* NULL: "latest" */
 	/* this stage and those after it are done anew; PLAN_STAGES: what is cached is used */
 	enum plan_stage from;
 	enum machine_accel accel;
 	struct progress *progress; /* may be NULL */
+	bake_check_fn *check; /* called at each point; may be NULL */
+	void *check_user;
+	bool dry; /* only say whether the version is up to date */
 };
 
 struct bake_result {
 	bool up_to_date; /* nothing was to be done */
+	/* of a dry run that is not up to date: the first stage to be done; PLAN_STAGES: no version has the tag */
+	enum plan_stage first;
 	struct store_manifest manifest;
 	uint64_t memory_data_bytes, memory_stored_bytes, delta_bytes;
 	uint64_t boot_ms;

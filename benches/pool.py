@@ -17,7 +17,7 @@ def section(title):
 
 
 def pool(name, **want):
-    """A daemon with so many spares and shells, once it has them."""
+    """A daemon with so many spares and standbys, once it has them."""
     place = f"{scratch}/{name}"
     os.mkdir(place)
     keys = "".join(f"{k} = {v}\n" for k, v in want.items())
@@ -63,17 +63,17 @@ def mib(b):
 
 
 section("create → 201, a spare is there (p50 ≤ 6 ms; trimmed QEMU 5)")
-d = pool("spare", spares=2, shells=1)
+d = pool("spare", spares=2, standbys=1)
 load(d, "spare", "-n", str(n), "--pace")
 section("create → 201 → first command, a spare is there")
 load(d, "exec", "-n", str(n), "--pace", "--until", "exec")
 d.stop()
-section("a shell is there (p50 ≤ 40 ms; trimmed 25)")
-d = pool("shell", spares=0, shells=2)
-load(d, "shell", "-n", str(n), "--pace")
+section("a standby is there (p50 ≤ 40 ms; trimmed 25)")
+d = pool("standby", spares=0, standbys=2)
+load(d, "standby", "-n", str(n), "--pace")
 d.stop()
 section("nothing is there (p50 ≤ 120 ms; trimmed 55)")
-d = pool("cold", spares=0, shells=0)
+d = pool("cold", spares=0, standbys=0)
 load(d, "cold", "-n", str(n))
 section("50 at once, nothing is there")
 load(d, "crowd", "-n", "100", "--concurrency", "50")
@@ -95,7 +95,7 @@ print(f"{len(json.loads(data))} sandboxes, {len(data)} bytes: p50 {percentile(ti
 d.stop()
 
 section(f"{spares} idle spares of {template}")
-d = pool("many", spares=spares, shells=0)
+d = pool("many", spares=spares, standbys=0)
 monitors = {pid: smaps(pid) for pid in d.monitors()}
 keepers, count = collections.Counter(), collections.Counter()
 for pid, words in d.processes().items():

@@ -241,6 +241,18 @@ static int take_sample(const json_t *obj, const struct bench_series *s, size_t n
 	return r;
 }
 
+const char *bench_series_name(const char *name)
+{
+	static const struct {
+		const char *before, *now;
+	} names[] = {{"shell", "standby"}, {"create shell", "create standby"}};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		if (!strcmp(name, names[i].before))
+			return names[i].now;
+	return name;
+}
+
 int bench_series_from_json(const json_t *obj, struct bench_series *ret, struct err *err)
 {
 	cleanup_series struct bench_series s = {0};
@@ -256,7 +268,7 @@ int bench_series_from_json(const json_t *obj, struct bench_series *ret, struct e
 	if (!json_is_array(totals) || n > LIMIT_SAMPLES)
 		return err_set(
 			err, EINVAL, "\"total_ns\" is not a list of at most %d", LIMIT_SAMPLES);
-	bench_series_init(&s, name, json_object_get(obj, "parts_ns") != NULL,
+	bench_series_init(&s, bench_series_name(name), json_object_get(obj, "parts_ns") != NULL,
 		json_object_get(obj, "faults") != NULL);
 	s.failed = failed;
 	s.span = (int64_t)span;

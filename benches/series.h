@@ -89,6 +89,8 @@ long bench_series_median_sample(const struct bench_series *s);
  * new reference.
  */
 json_t *bench_series_to_json(const struct bench_series *s);
+/* A series' name as it is now: documents and command lines may say what it was called once. */
+const char *bench_series_name(const char *name);
 /* Reads what bench_series_to_json() wrote: whatever is missing or of another type is an error. */
 int bench_series_from_json(const json_t *obj, struct bench_series *ret, struct err *err);
 

@@ -305,7 +305,7 @@ int bench_trace_from_json(const json_t *obj, struct bench_trace *ret, struct err
 	if (!json_is_array(faults) || n > LIMIT_PAGER_TRACE)
 		return err_set(
 			err, EINVAL, "a trace: not a list of at most %d faults", LIMIT_PAGER_TRACE);
-	snprintf(t.name, sizeof(t.name), "%s", name);
+	snprintf(t.name, sizeof(t.name), "%s", bench_series_name(name));
 	t.at = (int64_t)at;
 	t.total = (int64_t)total;
 	t.faults = calloc(n ?: 1, sizeof(*t.faults));

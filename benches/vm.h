@@ -24,7 +24,7 @@ DEFINE_CLEANUP(struct vm_bench *, vm_bench_free)
 /* CLOCK_MONOTONIC, ns. */
 struct vm_sample {
 	int64_t begin; /* before the process was started */
-	int64_t ready; /* a shell */
+	int64_t ready; /* a standby */
 	int64_t asked; /* for the restore */
 	int64_t loaded, reached; /* the state; the guest's first instruction */
 	uint64_t faults; /* of the process until it was ready */

@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "common/log.h"
 
+#include <fcntl.h>
 #include <getopt.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,10 +11,13 @@
 #include "bake/bake.h"
 #include "restore/train.h"
 #include "common/clock.h"
+#include "common/file.h"
 #include "common/json.h"
 #include "common/paths.h"
 #include "common/progress.h"
+#include "common/limits.h"
 #include "common/str.h"
+#include "prove/lock.h"
 
 #define DIRS_MAX 4
 
@@ -21,6 +25,7 @@ struct args {
 	const char *store_dir;
 	struct bake_options bake;
 	bool root_only;
+	bool lock, locked; /* write the lock beside the recipe; be held to it */
 	bool json;
 	char *dirs[DIRS_MAX]; /* where named recipes lie; NULL-terminated */
 };
@@ -65,6 +70,9 @@ static int parse_options(struct args *a, int argc, char **argv, struct err *err)
 		{"until", required_argument, NULL, 'u'},
 		{"accel", required_argument, NULL, 'a'},
 		{"monitor", required_argument, NULL, 'm'},
+		{"lock", no_argument, NULL, 'l'},
+		{"locked", no_argument, NULL, 'L'},
+		{"check", no_argument, NULL, 'c'},
 		{"json", no_argument, NULL, 'j'},
 		{"store", required_argument, NULL, 'S'},
 		{"help", no_argument, NULL, 'h'},
@@ -102,6 +110,15 @@ static int parse_options(struct args *a, int argc, char **argv, struct err *err)
 		case 'm': /* checked where monitors are looked for */
 			setenv("PARBAKE_MONITOR", optarg, 1);
 			break;
+		case 'l':
+			a->lock = true;
+			break;
+		case 'L':
+			a->locked = true;
+			break;
+		case 'c':
+			a->bake.dry = true;
+			break;
 		case 'j':
 			a->json = true;
 			break;
@@ -114,6 +131,13 @@ static int parse_options(struct args *a, int argc, char **argv, struct err *err)
 			return err_set(err, EINVAL, "unknown option, or one without its value");
 		}
 	}
+	if (a->lock && a->locked)
+		return err_set(err, EINVAL, "--lock makes a lock anew, --locked keeps to it");
+	if ((a->lock || a->locked || a->bake.dry) && a->root_only)
+		return err_set(
+			err, EINVAL, "--until root makes no version: there is nothing to compare");
+	if (a->lock && a->bake.dry)
+		return err_set(err, EINVAL, "--check bakes nothing that a lock could be made of");
 	if (optind == argc)
 		return err_set(err, EINVAL, "which recipe? A name (base) or a path (./mine.ini)");
 	/* --force with --from-stage: from there */
@@ -163,25 +187,100 @@ static void train(struct store *s, const struct store_manifest *m, struct progre
 		log_warn("%s: sandboxes will start slower than they could: %s", m->name, err.text);
 }
 
+/* The tag's version against what the recipe would give now. */
+static int report_check(const struct args *a, const struct recipe *r, const struct bake_result *res)
+{
+	const char *first = res->up_to_date ? ""
+		: res->first == PLAN_STAGES ? "all"
+					    : plan_stage_name(res->first);
+
+	if (a->json) {
+		cleanup_json json_t *event = json_pack("{s:s, s:s, s:b, s:s}", "event", "checked",
+			"name", r->name, "up_to_date", res->up_to_date, "from_stage", first);
+
+		json_print_line(event);
+	} else if (res->up_to_date) {
+		printf("%s: up to date (%s)\n", r->name, res->manifest.digest);
+	} else {
+		printf("%s: to be baked, %s\n", r->name,
+			res->first == PLAN_STAGES           ? "there is no version of it"
+				: res->first == PLAN_SOURCE ? "from the sources on"
+				: res->first == PLAN_ROOT   ? "from the root disk on"
+							    : "from the boot on");
+	}
+	fflush(stdout);
+	return res->up_to_date ? CLI_OK : CLI_DIFFERS;
+}
+
+static int read_lock(const struct recipe *r, struct lock *ret, struct err *err)
+{
+	cleanup_free char *path = lock_path(r), *text = NULL;
+	size_t len;
+	int rc = file_read_all(AT_FDCWD, path, LIMIT_LOCK_BYTES, &text, &len, err);
+
+	if (rc == -ENOENT)
+		err_append(err, ": make it with `parbake bake --lock`");
+	return rc ? rc : lock_parse(path, text, len, ret, err);
+}
+
+static int write_lock(const struct recipe *r, const struct lock *l, struct err *err)
+{
+	cleanup_free char *path = lock_path(r), *text = lock_text(l);
+	char *slash = strrchr(path, '/');
+
+	if (slash)
+		*slash = '\0';
+	return file_publish(slash ? path : ".", slash ? slash + 1 : path, text, strlen(text),
+		0666 & ~cli_umask, err);
+}
+
+static void report_drift(const struct args *a, const struct recipe *r, const struct strings *drift)
+{
+	for (size_t i = 0; i < drift->n; i++) {
+		cleanup_json json_t *event = NULL;
+
+		if (!a->json) {
+			fprintf(stderr, "%s\n", drift->items[i]);
+			continue;
+		}
+		event = json_pack("{s:s, s:s, s:o}", "event", "drift", "name", r->name, "text",
+			json_lossy(drift->items[i], strlen(drift->items[i])));
+		json_print_line(event);
+	}
+}
+
+/* An exit status, or a negative errno. */
 static int bake_one(const struct args *a, struct store *s, const char *name, struct err *err)
 {
 	cleanup_recipe struct recipe *r = NULL;
 	cleanup_bake_result struct bake_result res = {0};
+	cleanup_lock_watch struct lock_watch watch = {0};
 	struct bake_options opt = a->bake;
 	int64_t begin = clock_now_ns();
 	int rc = recipe_read(name, (const char *const *)a->dirs, &r, err);
 
 	if (rc)
 		return rc;
+	if (a->locked)
+		rc = read_lock(r, &watch.lock, err);
+	if (rc)
+		return rc;
+	opt.check = a->locked ? lock_hold : a->lock ? lock_make : NULL;
+	opt.check_user = &watch;
 	opt.progress = progress_new(a->json ? PROGRESS_JSON : PROGRESS_AUTO);
 	rc = a->root_only ? bake_root(r, &opt, err) : bake_run(s, r, &opt, &res, err);
-	if (!rc && res.up_to_date)
+	if (!rc && res.up_to_date && !opt.dry)
 		train(s, &res.manifest, opt.progress);
 	progress_free(opt.progress);
+	report_drift(a, r, &watch.drift);
+	if (!rc && a->lock)
+		rc = write_lock(r, &watch.lock, err);
 	if (rc)
 		err_prefix(err, "bake %s", r->name);
 	if (rc || a->root_only)
 		return rc;
+	if (opt.dry)
+		return report_check(a, r, &res);
 	report(a, r, &res, begin);
 	return 0;
 }
@@ -201,15 +300,21 @@ int cmd_bake(int argc, char **argv)
 	find_dirs(&a);
 	if (!rc)
 		rc = store_open(a.store_dir, true, &s, &err);
-	for (int i = optind; i < argc && !rc; i++)
-		rc = bake_one(&a, s, argv[i], &err);
+	/* a check goes through all of them */
+	for (int i = optind; i < argc && rc >= 0; i++) {
+		int one = bake_one(&a, s, argv[i], &err);
+
+		rc = one < 0 ? one : rc > one ? rc : one;
+	}
 	for (size_t i = 0; i < DIRS_MAX; i++)
 		free(a.dirs[i]);
-	if (rc && a.json) {
+	if (rc < 0 && a.json) {
 		cleanup_json json_t *event = json_pack("{s:s, s:o}", "event", "error", "text",
 			json_lossy(err.text, strlen(err.text)));
 
 		json_print_line(event);
 	}
-	return rc ? cli_fail(&err) : CLI_OK;
+	if (rc < 0)
+		cli_fail(&err);
+	return rc >= 0 ? rc : rc == -ESTALE ? CLI_DIFFERS : CLI_FAILED;
 }

@@ -4,7 +4,7 @@
  * its new identity (or on to a first result), by mode:
  *
  *   cold   nothing is there: monitor start, device state, resume, answer
- *   shell  a monitor already started; its start is not counted
+ *   standby  a monitor already started; its start is not counted
  *   spare  a restored, paused sandbox; what made it is not counted
  *
  * The very first create, which fills the template's memory, is reported by itself.
@@ -210,7 +210,7 @@ static void print_series(struct text *out, const struct bench_series *s)
 
 	if (!s->n && !s->failed)
 		return;
-	text_add(out, "%-6s %5zu %6zu %8.1f %8.1f %8.1f %8.1f", s->name, s->n, s->failed,
+	text_add(out, "%-7s %5zu %6zu %8.1f %8.1f %8.1f %8.1f", s->name, s->n, s->failed,
 		ms(bench_series_percentile(s, 50)), ms(bench_series_percentile(s, 90)),
 		ms(bench_series_percentile(s, 99)), ms(bench_series_percentile(s, 100)));
 	for (size_t i = 0; s->has_parts && i < sizeof(groups) / sizeof(groups[0]); i++)
@@ -254,7 +254,7 @@ static void print_table(struct text *out, const struct bench *b, const char *wha
 	text_add(out,
 		"create to %s; times in ms, parts at p50, faults and premapped pages at p50\n",
 		what);
-	text_add(out, "%-6s %5s %6s %8s %8s %8s %8s %8s %8s %8s %8s %8s %7s %9s\n", "mode", "n",
+	text_add(out, "%-7s %5s %6s %8s %8s %8s %8s %8s %8s %8s %8s %8s %7s %9s\n", "mode", "n",
 		"failed", "p50", "p90", "p99", "max", "before", "monitor", "state", "answer",
 		"result", "faults", "premapped");
 	print_series(out, &b->first);
@@ -343,8 +343,10 @@ static int finish(const struct bench *b, struct err *err)
 
 static int take_name(const char *option, const char *const *names, int n, int *ret, struct err *err)
 {
+	const char *name = bench_series_name(optarg);
+
 	for (int i = 0; i < n; i++) {
-		if (!strcmp(optarg, names[i])) {
+		if (!strcmp(name, names[i])) {
 			*ret = i;
 			return 0;
 		}

@@ -79,7 +79,7 @@ static void sleep_until(int64_t when)
 		;
 }
 
-/* Prepared first, so that a shell or spare waits for its request, as a pool's do. */
+/* Prepared first, so that a standby or spare waits for its request, as a pool's do. */
 static void *open_client(void *arg)
 {
 	struct crowd *c = arg;

@@ -3,7 +3,7 @@
  * parbake bench load: creates against a running pool, over its API, as its clients see them.
  *
  *   create MODE   from the request (an open loop: from when it was to begin) to its 201, by what the
- *                 pool had for it: a spare, a shell, nothing
+ *                 pool had for it: a spare, a standby, nothing
  *   exec          with --until exec: from the same begin to the end of a first command
  *   kill          from the request to the answer: the machine is gone
  *
@@ -21,15 +21,16 @@
 #include "common/clock.h"
 #include "common/progress.h"
 #include "common/str.h"
+#include "pool/pool.h"
 
 #define KINDS 8 /* of failures that are told apart */
 #define CREATE_MS (LIMIT_CREATE_MS + 30000)
 #define SETTLE_MS 120000
 #define POLL_MS 5
 
-enum { SPARE, SHELL, COLD, OTHER, EXEC, KILL, N_SERIES };
+enum { SPARE, STANDBY, COLD, OTHER, EXEC, KILL, N_SERIES };
 static const char *const series_names[N_SERIES] = {
-	"create spare", "create shell", "create cold", "create", "exec", "kill"};
+	"create spare", "create standby", "create cold", "create", "exec", "kill"};
 
 struct request {
 	struct bench_output out;
@@ -95,10 +96,10 @@ static unsigned series_of(const json_t *sandbox)
 {
 	const char *mode = client_string(sandbox, "mode");
 
-	return !strcmp(mode, "spare")    ? SPARE
-		: !strcmp(mode, "shell") ? SHELL
-		: !strcmp(mode, "cold")  ? COLD
-					 : OTHER;
+	return !strcmp(mode, "spare")              ? SPARE
+		: !strcmp(mode, POOL_MODE_STANDBY) ? STANDBY
+		: !strcmp(mode, "cold")            ? COLD
+						   : OTHER;
 }
 
 static void chain_end(struct chain *c)
@@ -245,7 +246,7 @@ static int settled(struct load *l, bool *ret, struct err *err)
 
 		if (strlen(name) == len && !strncmp(name, l->rq->template, len))
 			*ret &= client_number(t, "spares") >= client_number(t, "want_spares") &&
-				client_number(t, "shells") >= client_number(t, "want_shells");
+				client_number(t, "standbys") >= client_number(t, "want_standbys");
 	}
 	return 0;
 }

@@ -21,7 +21,7 @@
 #include "common/clock.h"
 #include "common/limits.h"
 
-const char *const bench_mode_names[] = {"cold", "shell", "spare"};
+const char *const bench_mode_names[] = {"cold", "standby", "spare"};
 const char *const bench_result_names[] = {"none", "exec", "python"};
 const char *const bench_result_titles[] = {
 	"the agent's answer", "the first command's output", "the first Python result"};
@@ -145,7 +145,7 @@ int bench_prepare(
 	}
 	if (r < 0 || mode == MODE_COLD)
 		return r;
-	r = sandbox_shell(b->template, ret, err);
+	r = sandbox_standby(b->template, ret, err);
 	if (r < 0)
 		return r;
 	if (mode == MODE_SPARE)
@@ -166,7 +166,7 @@ static int create(struct bench_sampler *b, enum bench_mode mode, struct sandbox 
 			m->opened = clock_now_ns();
 		}
 		return r < 0 ? r : sandbox_create(b->template, NULL, deadline, sb, err);
-	case MODE_SHELL:
+	case MODE_STANDBY:
 		return sandbox_restore(*sb, NULL, deadline, err);
 	default:
 		return sandbox_activate(*sb, NULL, deadline, err);

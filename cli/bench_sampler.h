@@ -8,7 +8,7 @@
 #include "store/store.h"
 
 /* Creates, one or many at once, measured. */
-enum bench_mode { MODE_COLD, MODE_SHELL, MODE_SPARE, N_MODES };
+enum bench_mode { MODE_COLD, MODE_STANDBY, MODE_SPARE, N_MODES };
 enum bench_result { RESULT_NONE, RESULT_EXEC, RESULT_PYTHON, N_RESULTS };
 
 extern const char *const bench_mode_names[N_MODES];
@@ -33,7 +33,7 @@ void bench_sampler_close(struct bench_sampler *b);
 bool bench_sampler_reopens(const struct bench_sampler *b);
 
 /*
- * What happens before the clock starts: a shell or spare is made. *@ret stays NULL for a cold
+ * What happens before the clock starts: a standby or spare is made. *@ret stays NULL for a cold
  * one.
  */
 int bench_prepare(

@@ -29,16 +29,16 @@ struct request {
 	struct progress *progress;
 };
 
-enum part { COLD, SHELL, LOADED, N_PARTS };
+enum part { COLD, STANDBY, LOADED, N_PARTS };
 
-static const char *const part_names[N_PARTS] = {"cold", "shell", "state loaded"};
+static const char *const part_names[N_PARTS] = {"cold", "standby", "state loaded"};
 
 static int64_t part_of(const struct vm_sample *s, enum part part)
 {
 	switch (part) {
 	case COLD: /* without the look at its faults */
 		return s->reached - s->asked + s->ready - s->begin;
-	case SHELL:
+	case STANDBY:
 		return s->reached - s->asked;
 	default:
 		return s->loaded - s->asked;

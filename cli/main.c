@@ -32,7 +32,7 @@ static const struct command {
 	{"bake", cmd_bake,
 		"RECIPE… [--tag TAG] [--force] [--from-stage STAGE] [--until root] [--accel "
 		"tcg|kvm] [--monitor kvm|qemu] "
-		"[--json] [--store DIR]",
+		"[--lock|--locked] [--check] [--json] [--store DIR]",
 		"make snapshots from recipes",
 		"  --tag TAG          publish under NAME:TAG (latest)\n"
 		"  --force            do every stage anew, whatever is cached\n"
@@ -42,7 +42,11 @@ static const struct command {
 		"kernel\n"
 		"  --accel A          bake for kvm or tcg (what this host has)\n"
 		"  --monitor M        bake with parbake-vmm (kvm) or QEMU (qemu; what works best)\n"
-		"  --json             events, one JSON object a line\n"},
+		"  --lock             write what it was made of into NAME.lock beside the recipe\n"
+		"  --locked           bake what NAME.lock says: any drift is listed and refused\n"
+		"  --check            bake nothing, say whether the version is what the recipe would give\n"
+		"  --json             events, one JSON object a line\n"
+		"  exit status: 0; 1 it failed; 3 --check: to be baked, --locked: it differs from the lock\n"},
 	{"run", cmd_run, "TEMPLATE [OPTIONS] -- COMMAND… | --code CODE | --shell LINE",
 		"make a sandbox, run a command in it, remove it",
 		"  --code CODE        run Python in the template's warm interpreter (-: from "
@@ -80,7 +84,7 @@ static const struct command {
 		"measure creates and what they are made of; compare, report, gate",
 		"  create TEMPLATE    create latency by mode: n, p50, p90, p99, max and the parts\n"
 		"    -n N             creates per mode (100)\n"
-		"    --mode M         cold, shell or spare; repeat for several (all)\n"
+		"    --mode M         cold, standby or spare; repeat for several (all)\n"
 		"    --result R       what is waited for after the agent's answer: none, exec, "
 		"python (none)\n"
 		"    --concurrency N  that many at once, round after round (1)\n"
@@ -124,7 +128,7 @@ static const struct command {
 		"                     slash), a template, VARIABLE=VALUE, options of create; exit "
 		"status as compare\n"
 		"    --template T     where neither names one\n"
-		"    --mode M         cold (default), shell or spare; repeat; --result R; -n N "
+		"    --mode M         cold (default), standby or spare; repeat; --result R; -n N "
 		"creates "
 		"a run (25)\n"
 		"    --detect 5%      the change of p50 that must be seen; rounds go on until it "

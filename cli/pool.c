@@ -74,7 +74,7 @@ static int check_main(int argc, char **argv)
 		c->socket, c->listen ? ", listen " : "", c->listen ? c->listen : "", c->state);
 	for (size_t i = 0; i < c->n_templates; i++) {
 		printf("  template %s:%s:", c->templates[i].name, c->templates[i].tag);
-		print_ready("shells", c->templates[i].shells, c->templates[i].max_shells);
+		print_ready("standbys", c->templates[i].standbys, c->templates[i].max_standbys);
 		printf(",");
 		print_ready("spares", c->templates[i].spares, c->templates[i].max_spares);
 		printf("\n");

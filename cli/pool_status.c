@@ -17,14 +17,14 @@ static void print_pair(unsigned long long is, unsigned long long wanted)
 
 static void print_row(const json_t *t)
 {
-	double spare = client_number(t, "hits_spare"), shell = client_number(t, "hits_shell"),
-	       miss = client_number(t, "misses"), all = spare + shell + miss;
+	double spare = client_number(t, "hits_spare"), standby = client_number(t, "hits_standby"),
+	       miss = client_number(t, "misses"), all = spare + standby + miss;
 
 	printf("%-20s %-10s", client_string(t, "name"), client_string(t, "tag"));
 	print_pair((unsigned long long)client_number(t, "spares"),
 		(unsigned long long)client_number(t, "want_spares"));
-	print_pair((unsigned long long)client_number(t, "shells"),
-		(unsigned long long)client_number(t, "want_shells"));
+	print_pair((unsigned long long)client_number(t, "standbys"),
+		(unsigned long long)client_number(t, "want_standbys"));
 	printf(" %7.0f %7.0f %9.0f %7.0f %6.0f%% %9.2f %7.0f\n", client_number(t, "making"),
 		client_number(t, "sandboxes"), all, miss, all > 0 ? 100 * (all - miss) / all : 0,
 		client_number(t, "arrivals_per_s"), client_number(t, "failures"));
@@ -80,7 +80,7 @@ int pool_status_main(int argc, char **argv)
 		return CLI_OK;
 	}
 	printf("%-20s %-10s %9s %9s %7s %7s %9s %7s %7s %9s %7s\n", "TEMPLATE", "TAG", "SPARES",
-		"SHELLS", "MAKING", "RUNNING", "CREATES", "MISSES", "HITS", "PER_S", "FAILED");
+		"STANDBYS", "MAKING", "RUNNING", "CREATES", "MISSES", "HITS", "PER_S", "FAILED");
 	list = json_object_get(answer, "templates");
 	json_array_foreach(list, i, one) print_row(one);
 	json_object_foreach(json_object_get(answer, "sandboxes"), state, one)

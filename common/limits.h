@@ -66,6 +66,11 @@
 #define LIMIT_DOWNLOAD_STALL_S 60 /* without a byte */
 #define LIMIT_REDIRECTS 8
 
+/* proving */
+#define LIMIT_INVENTORY 100000 /* packages on a disk */
+#define LIMIT_PACKAGE_TEXT 256 /* bytes of a name, of a version */
+#define LIMIT_LOCK_BYTES (16 * MIB)
+
 /* running */
 #define LIMIT_OUTPUT_BYTES (16 * MIB) /* of one stream of one exec, unless asked otherwise */
 #define LIMIT_EXEC_ARGS 4096 /* arguments, and variables, of one exec: the agent's own bound */
@@ -105,7 +110,7 @@
 #define LIMIT_POOL_HOST_MASK 255 /* bytes of what its servers read as Host */
 #define LIMIT_POOL_FORK 64 /* forks of one request */
 #define LIMIT_POOL_KEYS 1024
-#define LIMIT_POOL_READY 1024 /* shells, and spares, of one template */
+#define LIMIT_POOL_READY 1024 /* standbys, and spares, of one template */
 #define LIMIT_POOL_KEY_TEXT 256 /* bytes of a key that a client sends */
 #define LIMIT_POOL_METADATA 64 /* pairs of a sandbox's metadata, and of its env */
 #define LIMIT_POOL_ALLOW 64 /* hosts that a sandbox may reach */

@@ -17,7 +17,7 @@ WHAT = {
     "cli": "the parbake command", "benches": "measuring, comparing, reports", "pool": "many sandboxes: the daemon",
     "bake": "recipe → snapshot", "restore": "snapshot → sandbox", "egress": "a guest's way out",
     "vmm": "one machine, its monitor", "store": "snapshots at rest", "agent": "PID 1 of every guest",
-    "common": "knows nothing of parbake",
+    "prove": "what is in a version", "common": "knows nothing of parbake",
 }
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 230, 78, 34, 58, 24
 STYLE = """text{font-family:system-ui,sans-serif;fill:#1b2733}.name{font-size:17px;font-weight:600}

@@ -17,12 +17,12 @@
  * NAME]. As with recipes, errors name file, line, section and key, and an unknown key the nearest
  * known one. All values are checked here; `parbake pool check` is this and nothing else.
  */
-#define CONFIG_AUTO UINT32_MAX /* "auto" of shells and spares */
+#define CONFIG_AUTO UINT32_MAX /* "auto" of standbys and spares */
 
 struct config_template {
 	char name[LIMIT_NAME_SIZE], tag[LIMIT_NAME_SIZE];
-	uint32_t shells, spares; /* CONFIG_AUTO: follows the arrival rate */
-	uint32_t max_shells, max_spares; /* bounds of auto */
+	uint32_t standbys, spares; /* CONFIG_AUTO: follows the arrival rate */
+	uint32_t max_standbys, max_spares; /* bounds of auto */
 };
 
 struct config_key {
@@ -51,10 +51,10 @@ struct config {
 	uint64_t
 		memory_reserve; /* bytes of the host's that stay free; 0: a sixteenth, 128 MiB at least */
 	bool memory_reserved; /* guests count with all they may use, not with what they use */
-	uint32_t refill_per_s; /* shells and spares made a second at most; default 20 */
+	uint32_t refill_per_s; /* standbys and spares made a second at most; default 20 */
 	/* below which each machine gets a cgroup; NULL: the daemon's own, where delegated */
 	char *cgroup;
-	uint64_t machine_pids; /* of a machine's cgroup; default 64 */
+	uint32_t machine_pids; /* of a machine's cgroup; default 64 */
 	struct config_template *templates;
 	size_t n_templates;
 	struct config_key *keys; /* none: who may connect to the unix socket may do all */

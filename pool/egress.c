@@ -24,6 +24,7 @@
 #include "pool/record_private.h"
 #include "pool/sandbox_private.h"
 #include "vmm/guest/guest.h"
+#include "vmm/guest/proxy.h"
 
 #define EGRESS_PORT 3128 /* on guest loopback, as while a template is baked */
 
@@ -152,7 +153,7 @@ int pool_egress_new(struct pool_sandbox *sb, struct err *err)
 	}
 	e->sb = sb;
 	guest_on_watch(sb->guest, &egress_watches, e);
-	r = proxy_new(sb->guest,
+	r = guest_proxy_new(sb->guest,
 		&(struct proxy_spec){.rules = allow,
 			.n_rules = n,
 			.who = {.sandbox = sb->notes.id, .key = sb->notes.key},

@@ -40,7 +40,7 @@
 #include "pool/version_private.h"
 
 #define SLOT_MS 2000
-#define WAITING_TRY_MS 2000 /* a spare or shell that has not answered by then is given up */
+#define WAITING_TRY_MS 2000 /* a spare or standby that has not answered by then is given up */
 #define WAITING_TRIES 3 /* … and so many of them, then one is made */
 #define FRESH_TRIES 2
 

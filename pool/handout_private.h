@@ -20,7 +20,7 @@ struct pool_transition;
 
 /*
  * One create, resume or fork, from its request to its answer. It waits for a slot, takes a machine
- * (a spare, a shell, or one made for it) and hands it out. Where a machine from the stock fails, it
+ * (a spare, a standby, or one made for it) and hands it out. Where a machine from the stock fails, it
  * takes the next.
  */
 struct pool_handout {

@@ -8,7 +8,7 @@
  * pages, its monitor and its keeper. A new sandbox is counted as what those of its template use,
  * since the memory that a guest may use at most is fifty times what an idle guest uses. The reserve
  * is for memory that grows between two measurements: that much of the host's memory stays free.
- * Where the reserve is used up, shells and spares are ended first, and then creates are refused;
+ * Where the reserve is used up, standbys and spares are ended first, and then creates are refused;
  * nothing that runs is ended. An operator who cannot accept that chooses to have every guest's
  * whole memory counted (memory_count = reserved).
  */
@@ -207,12 +207,12 @@ void pool_memory_relieve(struct pool *p)
 /* What waits and is not about to be taken. */
 static unsigned waiting(const struct pool_version *v)
 {
-	unsigned ready = v->ready[POOL_KIND_SHELL] + v->ready[POOL_KIND_SPARE];
+	unsigned ready = v->ready[POOL_KIND_STANDBY] + v->ready[POOL_KIND_SPARE];
 
 	return ready > v->jobs ? ready - v->jobs : 0;
 }
 
-/* Shells and spares go before a sandbox is refused; what a create takes from the stock is counted already. */
+/* Standbys and spares go before a sandbox is refused; what a create takes from the stock is counted already. */
 static int host_check(
 	struct pool *p, const struct pool_version *v, unsigned n, bool stocked, struct err *err)
 {

@@ -69,9 +69,9 @@ static void machine_ended(void *user, const char *text)
 	cleanup_free char *why = str_dup(text);
 
 	switch (m->use) {
-	case POOL_USE_MAKING_SHELL:
+	case POOL_USE_MAKING_STANDBY:
 	case POOL_USE_MAKING_SPARE:
-	case POOL_USE_SHELL:
+	case POOL_USE_STANDBY:
 	case POOL_USE_SPARE:
 		pool_stock_ended(m, why);
 		break;

@@ -20,9 +20,9 @@ struct pool_sandbox;
 struct pool_version;
 
 enum pool_use {
-	POOL_USE_MAKING_SHELL,
+	POOL_USE_MAKING_STANDBY,
 	POOL_USE_MAKING_SPARE,
-	POOL_USE_SHELL,
+	POOL_USE_STANDBY,
 	POOL_USE_SPARE,
 	POOL_USE_HANDOUT, /* being handed out */
 	POOL_USE_SANDBOX,

@@ -15,7 +15,7 @@
 #include "vmm/guest/guest.h"
 
 /*
- * The pool: which sandboxes there are, in what state, under whose lease, and how many shells and
+ * The pool: which sandboxes there are, in what state, under whose lease, and how many standbys and
  * spares wait for each template. It knows nothing of HTTP: the API (pool/api/) calls it, and gets
  * its answers by callback from the loop.
  *
@@ -50,12 +50,12 @@ struct pool_sandbox;
 int pool_new(struct loop *l, const struct config *config, struct pool **ret, struct err *err);
 /* A new configuration (checked by config_may_replace()). */
 void pool_configure(struct pool *p, const struct config *config);
-/* Drain: no more creates (-ESHUTDOWN), shells and spares end; sandboxes go on with their keepers. */
+/* Drain: no more creates (-ESHUTDOWN), standbys and spares end; sandboxes go on with their keepers. */
 void pool_drain(struct pool *p);
 void pool_free(struct pool *p);
 DEFINE_CLEANUP(struct pool *, pool_free)
 #define cleanup_pool cleanup_with(pool_free_p_)
-/* Have the configured shells and spares been made once, or failed? @why: of the first that failed. */
+/* Have the configured standbys and spares been made once, or failed? @why: of the first that failed. */
 bool pool_settled(const struct pool *p, struct err *why);
 
 /*
@@ -129,11 +129,14 @@ struct pool_sandbox *pool_find(
 struct pool_sandbox *pool_next(struct pool *p, const struct pool_sandbox *after);
 size_t pool_count(const struct pool *p, enum pool_state state);
 /*
- * Bytes of memory that sandboxes, shells and spares may take together: as configured, or three
+ * Bytes of memory that sandboxes, standbys and spares may take together: as configured, or three
  * quarters of the host's.
  */
 uint64_t pool_memory_budget(const struct pool *p);
 size_t pool_size(const struct pool *p); /* how many sandboxes pool_next() goes through, at most */
+
+/* A sandbox's mode where a standby was there for its create, by the name that was published first. */
+#define POOL_MODE_STANDBY "shell"
 
 struct pool_sandbox_info { /* borrowed strings, as long as the sandbox is not given back to the loop */
 	const char *id, *template_name, *template_tag, *template_digest, *key;
@@ -147,7 +150,8 @@ struct pool_sandbox_info { /* borrowed strings, as long as the sandbox is not gi
 	const char *mask_host; /* what its servers read as Host; "": what was sent */
 	unsigned vcpus;
 	uint64_t memory_bytes, disk_bytes;
-	const char *mode; /* how it was created: "cold", "shell", "spare", "resume", "fork" */
+	const char *
+		mode; /* how it was created: "cold", POOL_MODE_STANDBY, "spare", "resume", "fork" */
 	int64_t create_ns; /* from the request to its answer */
 	const char *
 		disk_error; /* why the host cannot keep what the guest writes to its disk; NULL: it can */
@@ -173,10 +177,10 @@ void pool_guest_kick(struct pool_sandbox *sb);
 struct pool_template_info {
 	const char *name, *tag, *digest; /* digest "": configured, and not in the store */
 	const char *created; /* RFC 3339, "" where the template is not in the store */
-	unsigned shells, spares, want_shells, want_spares, making; /* now, target, being made */
+	unsigned standbys, spares, want_standbys, want_spares, making; /* now, target, being made */
 	unsigned sandboxes; /* running from it */
-	uint64_t hits_spare, hits_shell, misses; /* creates: found a spare, a shell, neither */
-	uint64_t failures; /* of making shells and spares */
+	uint64_t hits_spare, hits_standby, misses; /* creates: found a spare, a standby, neither */
+	uint64_t failures; /* of making standbys and spares */
 	const char *error; /* the last failure's text; "": the last one was made */
 	double arrivals_per_s; /* smoothed */
 	uint64_t memory_bytes;

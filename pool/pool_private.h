@@ -75,7 +75,7 @@ struct pool {
 	struct pool_handout *jobs, *queue, **queue_tail;
 	unsigned slots, slots_used;
 	int64_t job_ended; /* when the last hand-out ended */
-	int64_t refill_starved; /* since when making shells and spares has yielded to creates; 0: it does not */
+	int64_t refill_starved; /* since when making standbys and spares has yielded to creates; 0: it does not */
 	double refill_tokens;
 	int64_t refill_at;
 	struct loop_timer *refill_timer, *tick_timer;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stock: shells and spares that wait to be handed out.
+ * The stock: standbys and spares that wait to be handed out.
  *
  * How many there should be is as configured, or follows from the rate of arrivals times the time
  * that making one takes, with a margin because arrivals do not come evenly.
@@ -90,12 +90,12 @@ void pool_stock_want(struct pool_version *v, unsigned ret[static 2])
 	const struct config_template *t = v->want;
 	double rate = pool_stock_rate(v);
 
-	ret[POOL_KIND_SHELL] = ret[POOL_KIND_SPARE] = 0;
+	ret[POOL_KIND_STANDBY] = ret[POOL_KIND_SPARE] = 0;
 	if (!t || v->pool->draining)
 		return;
-	ret[POOL_KIND_SHELL] = t->shells != CONFIG_AUTO
-		? t->shells
-		: pool_rate_target(rate, v->make_s[POOL_KIND_SHELL], t->max_shells);
+	ret[POOL_KIND_STANDBY] = t->standbys != CONFIG_AUTO
+		? t->standbys
+		: pool_rate_target(rate, v->make_s[POOL_KIND_STANDBY], t->max_standbys);
 	ret[POOL_KIND_SPARE] = t->spares != CONFIG_AUTO
 		? t->spares
 		: pool_rate_target(rate, v->make_s[POOL_KIND_SPARE], t->max_spares);
@@ -106,7 +106,7 @@ void pool_stock_want(struct pool_version *v, unsigned ret[static 2])
 static enum pool_kind kind_of(enum pool_use use)
 {
 	return use == POOL_USE_MAKING_SPARE || use == POOL_USE_SPARE ? POOL_KIND_SPARE
-								     : POOL_KIND_SHELL;
+								     : POOL_KIND_STANDBY;
 }
 
 /* Not in the stock any more. */
@@ -114,7 +114,7 @@ static void stock_remove(struct pool_machine *m)
 {
 	struct pool_version *v = m->version;
 
-	if (m->use == POOL_USE_SHELL || m->use == POOL_USE_SPARE)
+	if (m->use == POOL_USE_STANDBY || m->use == POOL_USE_SPARE)
 		v->ready[kind_of(m->use)]--;
 	else
 		v->making[kind_of(m->use)]--;
@@ -139,10 +139,10 @@ struct pool_machine *pool_stock_take(struct pool_version *v, const char **ret_mo
 		m = stock_find(v, POOL_USE_SPARE);
 		v->hits_spare++;
 		*ret_mode = "spare";
-	} else if (v->ready[POOL_KIND_SHELL]) {
-		m = stock_find(v, POOL_USE_SHELL);
-		v->hits_shell++;
-		*ret_mode = "shell";
+	} else if (v->ready[POOL_KIND_STANDBY]) {
+		m = stock_find(v, POOL_USE_STANDBY);
+		v->hits_standby++;
+		*ret_mode = POOL_MODE_STANDBY;
 	} else {
 		v->misses++;
 		return NULL;
@@ -164,11 +164,11 @@ void pool_stock_ended(struct pool_machine *m, const char *text)
 	struct pool_version *v = m->version;
 
 	stock_remove(m);
-	if (m->use == POOL_USE_MAKING_SHELL || m->use == POOL_USE_MAKING_SPARE)
+	if (m->use == POOL_USE_MAKING_STANDBY || m->use == POOL_USE_MAKING_SPARE)
 		stock_failed(v, text);
 	else
 		log_warn("template %s: a %s has ended by itself: %s", v->name,
-			m->use == POOL_USE_SPARE ? "spare" : "shell", text);
+			m->use == POOL_USE_SPARE ? "spare" : "standby", text);
 }
 
 void pool_stock_end(struct pool_version *v)
@@ -190,7 +190,8 @@ uint64_t pool_stock_bytes(const struct pool *p, const struct pool_version *keep)
 
 	for (const struct pool_version *v = p->versions; v; v = v->next) {
 		if (v != keep)
-			bytes += (uint64_t)(v->ready[POOL_KIND_SHELL] + v->ready[POOL_KIND_SPARE]) *
+			bytes += (uint64_t)(v->ready[POOL_KIND_STANDBY] +
+					 v->ready[POOL_KIND_SPARE]) *
 				pool_version_cost(v);
 	}
 	return bytes;
@@ -202,9 +203,9 @@ bool pool_stock_give_up(struct pool *p, const struct pool_version *keep)
 		bool spare = v->ready[POOL_KIND_SPARE] > 0;
 		struct pool_machine *m;
 
-		if (v == keep || (!spare && !v->ready[POOL_KIND_SHELL]))
+		if (v == keep || (!spare && !v->ready[POOL_KIND_STANDBY]))
 			continue;
-		m = stock_find(v, spare ? POOL_USE_SPARE : POOL_USE_SHELL);
+		m = stock_find(v, spare ? POOL_USE_SPARE : POOL_USE_STANDBY);
 		stock_remove(m);
 		pool_machine_end(m, NULL, NULL);
 		return true;
@@ -273,7 +274,7 @@ static void made(
 	(void)reply;
 	for (unsigned i = 0; i < n_fds; i++)
 		close(fds[i]);
-	if (m->use != POOL_USE_MAKING_SHELL && m->use != POOL_USE_MAKING_SPARE)
+	if (m->use != POOL_USE_MAKING_STANDBY && m->use != POOL_USE_MAKING_SPARE)
 		return; /* given up meanwhile */
 	kind = kind_of(m->use);
 	stock_remove(m);
@@ -287,7 +288,7 @@ static void made(
 	v->error[0] = '\0';
 	v->make_s[kind] = v->make_s[kind] > 0 ? 0.8 * v->make_s[kind] + 0.2 * took : took;
 	v->ready[kind]++;
-	m->use = kind == POOL_KIND_SPARE ? POOL_USE_SPARE : POOL_USE_SHELL;
+	m->use = kind == POOL_KIND_SPARE ? POOL_USE_SPARE : POOL_USE_STANDBY;
 	if (!v->cost_bytes && kind == POOL_KIND_SPARE)
 		measure(m, clock_now_ns());
 	pool_stock_refill(v->pool);
@@ -310,7 +311,7 @@ static bool make_one(struct pool_version *v, enum pool_kind kind)
 	struct err err;
 
 	if (pool_machine_make(v, "", NULL, false,
-		    spare ? POOL_USE_MAKING_SPARE : POOL_USE_MAKING_SHELL, &m, &err) < 0) {
+		    spare ? POOL_USE_MAKING_SPARE : POOL_USE_MAKING_STANDBY, &m, &err) < 0) {
 		stock_failed(v, err.text);
 		return false;
 	}
@@ -332,7 +333,7 @@ static struct pool_version *most_wanting(struct pool *p, enum pool_kind *ret_kin
 	struct pool_version *found = NULL;
 	double least = 1;
 
-	for (int kind = POOL_KIND_SPARE; kind >= POOL_KIND_SHELL && !found; kind--) {
+	for (int kind = POOL_KIND_SPARE; kind >= POOL_KIND_STANDBY && !found; kind--) {
 		for (struct pool_version *v = p->versions; v; v = v->next) {
 			unsigned want[2], have = v->ready[kind] + v->making[kind];
 
@@ -392,11 +393,11 @@ static bool yields(struct pool *p, int64_t now)
 /* More than wanted (the rate has fallen, the configuration changed): the surplus ends. */
 static void trim(struct pool_version *v)
 {
-	static const enum pool_use uses[] = {POOL_USE_SHELL, POOL_USE_SPARE};
+	static const enum pool_use uses[] = {POOL_USE_STANDBY, POOL_USE_SPARE};
 	unsigned want[2];
 
 	pool_stock_want(v, want);
-	for (int kind = POOL_KIND_SHELL; kind <= POOL_KIND_SPARE; kind++) {
+	for (int kind = POOL_KIND_STANDBY; kind <= POOL_KIND_SPARE; kind++) {
 		while (v->ready[kind] > want[kind]) {
 			struct pool_machine *m = stock_find(v, uses[kind]);
 
@@ -412,7 +413,7 @@ void pool_stock_refill(struct pool *p)
 	unsigned making = 0, most = p->slots / 2;
 	int64_t now = clock_now_ns();
 	struct pool_version *v;
-	enum pool_kind kind = POOL_KIND_SHELL;
+	enum pool_kind kind = POOL_KIND_STANDBY;
 
 	if (p->draining || p->opening)
 		return;

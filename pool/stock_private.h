@@ -2,7 +2,7 @@
 #ifndef PARBAKE_POOL_STOCK_PRIVATE_H
 #define PARBAKE_POOL_STOCK_PRIVATE_H
 
-/* The stock: shells and spares that are kept ready (pool/stock.c). */
+/* The stock: standbys and spares that are kept ready (pool/stock.c). */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -11,7 +11,7 @@ struct pool;
 struct pool_machine;
 struct pool_version;
 
-/* Take a spare, else a shell, out of the stock. NULL: there is neither. */
+/* Take a spare, else a standby, out of the stock. NULL: there is neither. */
 struct pool_machine *pool_stock_take(struct pool_version *v, const char **ret_mode);
 /* The machine @m of the stock has ended; it is freed after this. */
 void pool_stock_ended(struct pool_machine *m, const char *text);
@@ -19,15 +19,15 @@ void pool_stock_arrival(struct pool_version *v);
 /* Creates of @v a second, smoothed, as of now. */
 double pool_stock_rate(const struct pool_version *v);
 void pool_stock_want(struct pool_version *v, unsigned ret[static 2]);
-/* Make the shells and spares that are missing, as far as they may be made now. */
+/* Make the standbys and spares that are missing, as far as they may be made now. */
 void pool_stock_refill(struct pool *p);
 void pool_stock_end(struct pool_version *v);
 /*
- * The memory that the shells and spares of all versions but @keep (NULL: of all) are counted with,
+ * The memory that the standbys and spares of all versions but @keep (NULL: of all) are counted with,
  * in bytes.
  */
 uint64_t pool_stock_bytes(const struct pool *p, const struct pool_version *keep);
-/* End one shell or spare of another version than @keep (NULL: of any). False: there is none. */
+/* End one standby or spare of another version than @keep (NULL: of any). False: there is none. */
 bool pool_stock_give_up(struct pool *p, const struct pool_version *keep);
 /* Ask the keepers of running sandboxes, some at a time, how much memory they use by now. */
 void pool_stock_measure(struct pool *p);

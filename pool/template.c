@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Template versions: those that the store's tags name now, and those that sandboxes were made from
- * and no tag names any more. Shells and spares belong to a version, so a tag that moves takes
+ * and no tag names any more. Standbys and spares belong to a version, so a tag that moves takes
  * effect with the next create: before each create one stat(2) shows whether index.json has changed,
  * and it is read when it has.
  *
@@ -451,14 +451,14 @@ static void tag_facts(const struct pool_tag *t, struct pool_template_info *ret)
 		.tag = t->tag,
 		.digest = v->digest,
 		.created = t->created,
-		.shells = v->ready[POOL_KIND_SHELL],
+		.standbys = v->ready[POOL_KIND_STANDBY],
 		.spares = v->ready[POOL_KIND_SPARE],
-		.want_shells = want[POOL_KIND_SHELL],
+		.want_standbys = want[POOL_KIND_STANDBY],
 		.want_spares = want[POOL_KIND_SPARE],
 		.making = v->making[0] + v->making[1],
 		.sandboxes = v->sandboxes,
 		.hits_spare = v->hits_spare,
-		.hits_shell = v->hits_shell,
+		.hits_standby = v->hits_standby,
 		.misses = v->misses,
 		.failures = v->failures,
 		.error = v->error,

@@ -34,21 +34,21 @@ struct pool_version {
 	struct zygote *zygote;
 	int64_t zygote_used; /* when it last made something */
 	char zygote_key[LIMIT_NAME_SIZE]; /* the key it serves; "": none, or the stock */
-	int64_t retry_at; /* after failures: no shell or spare is made before this time */
+	int64_t retry_at; /* after failures: no standby or spare is made before this time */
 	unsigned failed_in_row;
-	bool tried; /* a shell or spare was made once, or failed to be */
+	bool tried; /* a standby or spare was made once, or failed to be */
 
 	unsigned ready[2], making[2]; /* by enum pool_kind */
 	unsigned jobs, sandboxes;
-	uint64_t hits_spare, hits_shell, misses, failures;
+	uint64_t hits_spare, hits_standby, misses, failures;
 	char error[POOL_TEXT_MAX];
 
 	double rate; /* arrivals a second, smoothed, as of rate_at */
 	int64_t rate_at;
 	double make_s[2]; /* seconds that making one takes, smoothed */
-	uint64_t cost_bytes; /* host memory that one shell or spare takes; 0: not measured yet */
+	uint64_t cost_bytes; /* host memory that one standby or spare takes; 0: not measured yet */
 };
-enum pool_kind { POOL_KIND_SHELL, POOL_KIND_SPARE };
+enum pool_kind { POOL_KIND_STANDBY, POOL_KIND_SPARE };
 
 struct pool_tag {
 	char name[LIMIT_NAME_SIZE], tag[LIMIT_NAME_SIZE];

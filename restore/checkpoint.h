@@ -57,14 +57,14 @@ DEFINE_CLEANUP(struct checkpoint *, checkpoint_free)
 #define cleanup_checkpoint cleanup_with(checkpoint_free_p_)
 
 /*
- * Start a monitor (SHELL) that sandbox_restore() will bring to where @c was taken; @c is borrowed
+ * Start a monitor (STANDBY) that sandbox_restore() will bring to where @c was taken; @c is borrowed
  * until then. The sandbox gets a copy of the overlay, the pages and the device state. In any case
  * its clock is set right and its entropy is fresh. @same_identity: it keeps the machine id and host
  * name of the sandbox that the checkpoint was taken of, because it is that sandbox going on;
  * otherwise it gets new ones (a fork). Any number may be made from one checkpoint. -EINVAL: @c is
  * of another template version than @t.
  */
-int sandbox_shell_from(struct template *t, struct checkpoint *c, bool same_identity,
+int sandbox_standby_from(struct template *t, struct checkpoint *c, bool same_identity,
 	struct sandbox **ret, struct err *err);
 
 /*

@@ -33,7 +33,7 @@
 #define END_WAIT_MS 200
 #define LAST_WORDS 600 /* bytes of the console quoted in an error */
 
-/* ---- shell --------------------------------------------------------------------------------- */
+/* ---- standby --------------------------------------------------------------------------------- */
 
 /* A fresh one, or that of a capture. */
 static int make_overlay(struct sandbox *sb, const struct checkpoint *c, struct err *err)
@@ -91,7 +91,7 @@ static int start(struct sandbox *sb, const struct template_own *own, struct err 
 }
 
 /* @c: NULL, or checked to be of @t. */
-static int make_shell(struct template *t, const struct checkpoint *c, bool same_identity,
+static int make_standby(struct template *t, const struct checkpoint *c, bool same_identity,
 	struct sandbox **ret, struct err *err)
 {
 	cleanup_sandbox struct sandbox *sb = calloc(1, sizeof(*sb));
@@ -118,17 +118,17 @@ static int make_shell(struct template *t, const struct checkpoint *c, bool same_
 	return 0;
 }
 
-int sandbox_shell(struct template *t, struct sandbox **ret, struct err *err)
+int sandbox_standby(struct template *t, struct sandbox **ret, struct err *err)
 {
-	return make_shell(t, NULL, false, ret, err);
+	return make_standby(t, NULL, false, ret, err);
 }
 
-int sandbox_shell_from(struct template *t, struct checkpoint *c, bool same_identity,
+int sandbox_standby_from(struct template *t, struct checkpoint *c, bool same_identity,
 	struct sandbox **ret, struct err *err)
 {
 	int r = checkpoint_fits(c, t, err);
 
-	return r < 0 ? r : make_shell(t, c, same_identity, ret, err);
+	return r < 0 ? r : make_standby(t, c, same_identity, ret, err);
 }
 
 /* ---- restore ------------------------------------------------------------------------------- */
@@ -144,7 +144,7 @@ static int load(struct sandbox *sb, int64_t deadline, struct err *err)
 {
 	int r;
 
-	if (sb->stage != SANDBOX_SHELL)
+	if (sb->stage != SANDBOX_STANDBY)
 		return err_set(err, EALREADY, "it is restored already");
 	r = machine_ready(sb->machine, deadline, err);
 	sb->trace.monitor_ready = clock_now_ns();
@@ -321,7 +321,7 @@ int sandbox_create(struct template *t, const char *hostname, int64_t deadline, s
 
 	if (r < 0)
 		return err_sys(err, -r, "create a sandbox");
-	r = sandbox_shell(t, &sb, err);
+	r = sandbox_standby(t, &sb, err);
 	if (r == 0)
 		r = sandbox_restore(sb, hostname, deadline, err);
 	if (r < 0) {

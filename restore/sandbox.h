@@ -87,9 +87,9 @@ struct sandbox_trace {
 
 struct sandbox;
 
-/* Start a monitor for the template, with nothing restored in it (SHELL). */
-int sandbox_shell(struct template *t, struct sandbox **ret, struct err *err);
-/* SHELL → ACTIVE: load the device state, resume, give the identity. When this returns 0, the
+/* Start a monitor for the template, with nothing restored in it (STANDBY). */
+int sandbox_standby(struct template *t, struct sandbox **ret, struct err *err);
+/* STANDBY → ACTIVE: load the device state, resume, give the identity. When this returns 0, the
  * agent has answered under its new identity, from memory proven restored (the boot nonce of the
  * config). @hostname may be NULL. */
 int sandbox_restore(struct sandbox *sb, const char *hostname, int64_t deadline, struct err *err);
@@ -106,7 +106,7 @@ int sandbox_activate(struct sandbox *sb, const char *hostname, int64_t deadline,
  * be, and the machine is ended for it.
  */
 int sandbox_wait_memory(struct sandbox *sb, int64_t deadline, struct err *err);
-/* sandbox_shell() and sandbox_restore(). */
+/* sandbox_standby() and sandbox_restore(). */
 int sandbox_create(struct template *t, const char *hostname, int64_t deadline, struct sandbox **ret,
 	struct err *err);
 /*

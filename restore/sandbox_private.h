@@ -55,7 +55,13 @@ struct sandbox {
 	struct machine *machine;
 	struct guest *guest;
 	int overlay_fd;
-	enum { SANDBOX_SHELL, SANDBOX_LOADED, SANDBOX_SPARE, SANDBOX_ACTIVE, SANDBOX_FAILED } stage;
+	enum {
+		SANDBOX_STANDBY,
+		SANDBOX_LOADED,
+		SANDBOX_SPARE,
+		SANDBOX_ACTIVE,
+		SANDBOX_FAILED
+	} stage;
 	struct sandbox_sent identity, thaw;
 	bool answered; /* both */
 	struct sandbox_trace trace;

@@ -29,6 +29,7 @@ done <<-'END'
 	cli/run.c pool/sandbox_private.h
 	agent/main.c common/err.h
 	egress/proxy.c restore/sandbox.h
+	egress/proxy.c vmm/guest/guest.h
 END
 like "$(wrong_include common/err.h common/file.h)" "headers go in a circle" "headers that include each other are found"
 

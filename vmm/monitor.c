@@ -36,7 +36,7 @@ static const char *const accel_names[] = {
 static_assert(sizeof(accel_names) / sizeof(accel_names[0]) == MACHINE_KVM + 1, "all named");
 
 static const char *const state_names[] = {
-	[MACHINE_SHELL] = "a shell",
+	[MACHINE_STANDBY] = "a standby",
 	[MACHINE_PAUSED] = "paused",
 	[MACHINE_RUNNING] = "running",
 	[MACHINE_ENDED] = "ended",
@@ -113,7 +113,7 @@ int machine_start(const struct machine_spec *spec, struct machine **ret, struct 
 	if (!m)
 		return err_set(err, ENOMEM, "out of memory");
 	m->ops = monitor_ops_of(whole.monitor);
-	m->state = spec->kernel ? MACHINE_RUNNING : MACHINE_SHELL;
+	m->state = spec->kernel ? MACHINE_RUNNING : MACHINE_STANDBY;
 	m->booted = spec->kernel != NULL;
 	m->shape = spec->shape;
 	m->proc = (struct proc)PROC_INIT;
@@ -198,14 +198,14 @@ static int begin(struct machine *m, const char *what, unsigned allowed, struct e
 
 int machine_ready(struct machine *m, int64_t deadline, struct err *err)
 {
-	int r = begin(m, "start", IN(SHELL) | IN(PAUSED) | IN(RUNNING), err);
+	int r = begin(m, "start", IN(STANDBY) | IN(PAUSED) | IN(RUNNING), err);
 
 	return r < 0 ? r : finish(m, "start", m->ops->ready(m, deadline, err), err);
 }
 
 int machine_restore(struct machine *m, int state_fd, int64_t deadline, struct err *err)
 {
-	int r = begin(m, "restore", IN(SHELL), err);
+	int r = begin(m, "restore", IN(STANDBY), err);
 
 	if (r < 0)
 		return r;

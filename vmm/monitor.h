@@ -12,7 +12,7 @@
  * One machine, whatever runs it. A driver implements struct monitor_ops; callers
  * use the machine_… functions. A machine belongs to one thread at a time.
  *
- *     machine_start ──► SHELL ──restore──► PAUSED ──resume──► RUNNING
+ *     machine_start ──► STANDBY ──restore──► PAUSED ──resume──► RUNNING
  *           └──(with boot)──► RUNNING ──pause──► PAUSED ──capture──► PAUSED
  *     any state ──kill or its own end──► ENDED
  *
@@ -21,7 +21,7 @@
  * by kill −9 of its owner: it dies with the thread that started it) nothing is left.
  */
 enum machine_accel { MACHINE_TCG, MACHINE_KVM };
-enum machine_state { MACHINE_SHELL, MACHINE_PAUSED, MACHINE_RUNNING, MACHINE_ENDED };
+enum machine_state { MACHINE_STANDBY, MACHINE_PAUSED, MACHINE_RUNNING, MACHINE_ENDED };
 
 const char *machine_accel_name(enum machine_accel accel);
 int machine_accel_parse(const char *name, enum machine_accel *ret);
@@ -119,7 +119,7 @@ int monitor_confinement(char ret[static 256], struct err *err);
 const char *monitor_cpu_model(const struct monitor_facts *facts, enum machine_accel accel);
 
 /* Start a machine. With spec->kernel it boots at once (RUNNING), without it the machine is a
- * SHELL. Returns as soon as the process runs; its monitor socket is waited for by the next call. */
+ * STANDBY. Returns as soon as the process runs; its monitor socket is waited for by the next call. */
 int machine_start(const struct machine_spec *spec, struct machine **ret, struct err *err);
 /*
  * The calls that follow return -ECONNABORTED as soon as the monitor has ended, with how it ended
@@ -133,7 +133,7 @@ int machine_start(const struct machine_spec *spec, struct machine **ret, struct 
  */
 /* Wait until the monitor answers. */
 int machine_ready(struct machine *m, int64_t deadline, struct err *err);
-/* SHELL → PAUSED: load the device state (a regular file, read from its beginning; it is not to change while
+/* STANDBY → PAUSED: load the device state (a regular file, read from its beginning; it is not to change while
  * the machine lives). */
 int machine_restore(struct machine *m, int state_fd, int64_t deadline, struct err *err);
 int machine_resume(struct machine *m, int64_t deadline, struct err *err);

@@ -86,7 +86,7 @@ static struct digest *begin(enum plan_stage stage)
 	return d;
 }
 
-static int file_digest(const char *path, char ret[static DIGEST_TEXT_SIZE], struct err *err)
+int plan_file_digest(const char *path, char ret[static DIGEST_TEXT_SIZE], struct err *err)
 {
 	cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
 	struct stat st;
@@ -113,7 +113,7 @@ static int source_key(
 		return 0;
 	}
 	if (r->path) {
-		int rc = file_digest(r->path, p->source_digest, err);
+		int rc = plan_file_digest(r->path, p->source_digest, err);
 
 		if (rc) {
 			err_prefix(err, "[root] path");
@@ -157,7 +157,7 @@ static int root_key(
 	if (!sums)
 		abort();
 	for (size_t i = 0; i < r->n_files; i++) {
-		int rc = file_digest(r->files[i].host, sums[i], err);
+		int rc = plan_file_digest(r->files[i].host, sums[i], err);
 
 		if (rc) {
 			err_prefix(err, "[files] %s", r->files[i].guest);

@@ -53,6 +53,8 @@ int plan_make(
  */
 void plan_root_key(const struct recipe *r, int64_t epoch, const struct plan *p,
 	const char (*sums)[DIGEST_TEXT_SIZE], char ret[static DIGEST_TEXT_SIZE]);
+/* The digest of a regular file of the host. -EINVAL: it is none. */
+int plan_file_digest(const char *path, char ret[static DIGEST_TEXT_SIZE], struct err *err);
 /* SOURCE_DATE_EPOCH of the environment, else PLAN_EPOCH. -EINVAL where it is not a number. */
 #define PLAN_EPOCH 1735689600 /* 2025-01-01T00:00:00Z */
 int plan_epoch(int64_t *ret, struct err *err);

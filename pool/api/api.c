@@ -369,7 +369,7 @@ static void readyz(struct api *a, struct http_request *rq)
 	if (a->draining)
 		not_ready(rq, "the daemon is ending");
 	else if (!pool_settled(a->pool, &why))
-		not_ready(rq, "shells and spares are still being made");
+		not_ready(rq, "standbys and spares are still being made");
 	else if (why.text[0])
 		http_reply(rq, 200,
 			json_pack("{s:s, s:o}", "status", "degraded", "why",

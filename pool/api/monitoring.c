@@ -22,7 +22,7 @@
 
 struct api_monitoring {
 	struct metrics_family *create, *part, *creates;
-	struct metrics_family *sandboxes, *shells, *spares, *wanted, *making, *running;
+	struct metrics_family *sandboxes, *standbys, *shells, *spares, *wanted, *making, *running;
 	struct metrics_family *found, *failures, *arrivals;
 	struct metrics_family *memory, *sampled, *disk, *faults;
 	struct metrics_family *info, *uptime, *cpu, *resident, *fds;
@@ -95,17 +95,20 @@ void api_monitoring_new(struct api *a)
 	n->sandboxes = FAMILY(GAUGE, "sandboxes", "state", "Sandboxes by their state.");
 	n->running = FAMILY(
 		GAUGE, "template_sandboxes", "template,tag", "Running sandboxes of a template.");
-	n->shells =
-		FAMILY(GAUGE, "template_shells", "template,tag", "Shells that wait for a create.");
+	n->standbys = FAMILY(
+		GAUGE, "template_standbys", "template,tag", "Standbys that wait for a create.");
+	n->shells = FAMILY(GAUGE, "template_shells", "template,tag",
+		"The same as parbake_template_standbys, by its earlier name.");
 	n->spares =
 		FAMILY(GAUGE, "template_spares", "template,tag", "Spares that wait for a create.");
-	n->wanted = FAMILY(GAUGE, "template_wanted", "template,tag,what", "How many are to wait.");
+	n->wanted = FAMILY(GAUGE, "template_wanted", "template,tag,what",
+		"How many are to wait (standbys are called shells here).");
 	n->making =
-		FAMILY(GAUGE, "template_making", "template,tag", "Shells and spares being made.");
+		FAMILY(GAUGE, "template_making", "template,tag", "Standbys and spares being made.");
 	n->found = FAMILY(COUNTER, "pool_found_total", "template,tag,found",
-		"Creates by what the pool had for them.");
+		"Creates by what the pool had for them (a standby is called shell here).");
 	n->failures = FAMILY(COUNTER, "pool_failures_total", "template,tag",
-		"Shells and spares that could not be made.");
+		"Standbys and spares that could not be made.");
 	n->arrivals = FAMILY(GAUGE, "template_arrivals_per_second", "template,tag",
 		"Creates a second, smoothed.");
 	n->memory = FAMILY(GAUGE, "memory_bytes", "template,kind",
@@ -175,21 +178,22 @@ static void gather_templates(struct api *a)
 {
 	struct api_monitoring *n = a->monitoring;
 	struct metrics_family *gauges[] = {
-		n->shells, n->spares, n->wanted, n->making, n->running, n->arrivals};
+		n->standbys, n->shells, n->spares, n->wanted, n->making, n->running, n->arrivals};
 	struct pool_template_info t;
 
 	for (size_t i = 0; i < sizeof(gauges) / sizeof(*gauges); i++)
 		metrics_reset(gauges[i]);
 	for (unsigned i = 0; pool_template(a->pool, i, &t); i++) {
-		metrics_set(n->shells, t.shells, t.name, t.tag, NULL);
+		metrics_set(n->standbys, t.standbys, t.name, t.tag, NULL);
+		metrics_set(n->shells, t.standbys, t.name, t.tag, NULL);
 		metrics_set(n->spares, t.spares, t.name, t.tag, NULL);
-		metrics_set(n->wanted, t.want_shells, t.name, t.tag, "shells", NULL);
+		metrics_set(n->wanted, t.want_standbys, t.name, t.tag, "shells", NULL);
 		metrics_set(n->wanted, t.want_spares, t.name, t.tag, "spares", NULL);
 		metrics_set(n->making, t.making, t.name, t.tag, NULL);
 		metrics_set(n->running, t.sandboxes, t.name, t.tag, NULL);
 		metrics_set(n->arrivals, t.arrivals_per_s, t.name, t.tag, NULL);
 		metrics_set(n->found, (double)t.hits_spare, t.name, t.tag, "spare", NULL);
-		metrics_set(n->found, (double)t.hits_shell, t.name, t.tag, "shell", NULL);
+		metrics_set(n->found, (double)t.hits_standby, t.name, t.tag, "shell", NULL);
 		metrics_set(n->found, (double)t.misses, t.name, t.tag, "none", NULL);
 		metrics_set(n->failures, (double)t.failures, t.name, t.tag, NULL);
 	}
@@ -360,16 +364,23 @@ void api_monitoring_free(struct api *a)
 
 static json_t *template_json(const struct pool_template_info *t)
 {
-	return json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:o, "
-			 "s:f, s:I, s:i, s:I}",
-		"name", t->name, "tag", t->tag, "digest", t->digest, "shells", (int)t->shells,
-		"spares", (int)t->spares, "want_shells", (int)t->want_shells, "want_spares",
+	json_t *obj = json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:I, "
+				"s:o, s:f, s:I, s:i, s:I}",
+		"name", t->name, "tag", t->tag, "digest", t->digest, "standbys", (int)t->standbys,
+		"spares", (int)t->spares, "want_standbys", (int)t->want_standbys, "want_spares",
 		(int)t->want_spares, "making", (int)t->making, "sandboxes", (int)t->sandboxes,
-		"hits_spare", (json_int_t)t->hits_spare, "hits_shell", (json_int_t)t->hits_shell,
-		"misses", (json_int_t)t->misses, "failures", (json_int_t)t->failures, "error",
+		"hits_spare", (json_int_t)t->hits_spare, "hits_standby",
+		(json_int_t)t->hits_standby, "misses", (json_int_t)t->misses, "failures",
+		(json_int_t)t->failures, "error",
 		json_lossy(t->error ? t->error : "", t->error ? strlen(t->error) : 0),
 		"arrivals_per_s", t->arrivals_per_s, "memory_bytes", (json_int_t)t->memory_bytes,
 		"vcpus", (int)t->vcpus, "disk_bytes", (json_int_t)t->disk_bytes);
+
+	/* the earlier names of three of them */
+	json_object_set(obj, "shells", json_object_get(obj, "standbys"));
+	json_object_set(obj, "want_shells", json_object_get(obj, "want_standbys"));
+	json_object_set(obj, "hits_shell", json_object_get(obj, "hits_standby"));
+	return obj;
 }
 
 void api_pool(struct api *a, struct http_request *rq)

@@ -119,7 +119,7 @@ json_t *control_template(const struct pool_template_info *t)
 {
 	cleanup_free char *id = control_template_id(t->name, t->tag);
 	const char *created = t->created && *t->created ? t->created : "1970-01-01T00:00:00Z";
-	uint64_t spawned = t->hits_spare + t->hits_shell + t->misses;
+	uint64_t spawned = t->hits_spare + t->hits_standby + t->misses;
 	json_t *aliases = json_pack("[s]", id);
 
 	if (t->aliases)

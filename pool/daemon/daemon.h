@@ -17,7 +17,7 @@
  * then is logged, and the old one stays.
  *
  * On SIGTERM nothing new is begun: connections are refused, open requests have LIMIT_DRAIN_MS to be
- * answered (a second signal: none), shells and spares end, sandboxes go on with their keepers and
+ * answered (a second signal: none), standbys and spares end, sandboxes go on with their keepers and
  * are adopted by the next daemon. Then it returns 0.
  *
  * Blocks the signals for the whole process, which must have one thread; takes NOTIFY_SOCKET and

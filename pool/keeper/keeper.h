@@ -25,7 +25,7 @@
  * What goes to the guest does not pass through its keeper. The keeper hands the daemon a duplicate
  * of the channel (for guest_new()), and keeps its own only so that the channel outlives the daemon.
  *
- * A keeper without a lease (a shell, a spare, one in the making) has no name and ends with the
+ * A keeper without a lease (a standby, a spare, one in the making) has no name and ends with the
  * daemon's connection. With the lease it gets its name, the socket SOCKETS/ID, at which a later
  * daemon adopts it. A keeper serves at most one connection: a new one at the socket waits until the
  * old one has closed.
@@ -82,7 +82,7 @@ void zygote_free(struct zygote *n); /* its keepers go on; not from within one of
 int zygote_pid(const struct zygote *n);
 
 /*
- * Fork a keeper, which at once starts a monitor with nothing restored in it (a shell). @capture
+ * Fork a keeper, which at once starts a monitor with nothing restored in it (a standby). @capture
  * (NULL: none): the directory of a checkpoint that keeper_capture() made, from which the keeper
  * will restore (@same_identity: restore/checkpoint.h). The keeper may be used as soon as this
  * returns: requests wait until it runs; where it fails to start, they are answered with the reason.
@@ -101,12 +101,12 @@ void keeper_free(struct keeper *k);
  * Requests. Each is queued and returns at once; @fn (may be NULL) is called once, later, from the
  * loop. The comments name the fields of each reply, and the descriptors that come with it.
  */
-/* The shell's monitor is up: {}. */
+/* The standby's monitor is up: {}. */
 void keeper_ready(struct keeper *k, keeper_fn *fn, void *user);
-/* Shell → spare (restored, has answered, paused): {}. */
+/* Standby → spare (restored, has answered, paused): {}. */
 void keeper_prepare(struct keeper *k, keeper_fn *fn, void *user);
 /*
- * Shell or spare → running under @lease: {"trace":{part: ns since the request was read}, "end_ns":
+ * Standby or spare → running under @lease: {"trace":{part: ns since the request was read}, "end_ns":
  * lease's end (CLOCK_BOOTTIME ns), "monitor_pid":, "faults": of the monitor's process so far}; fds: machine's
  * pidfd, channel. @hostname may be NULL.
  */

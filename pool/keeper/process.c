@@ -328,16 +328,17 @@ static void become(const struct keeper_start *start)
 	template_after_fork(start->t);
 }
 
-static int make_shell(struct keeper_process *k, const struct keeper_start *start, struct err *err)
+static int make_standby(struct keeper_process *k, const struct keeper_start *start, struct err *err)
 {
 	int r;
 
 	if (start->capture) {
 		r = checkpoint_open(start->capture, &k->capture, err);
 		if (r == 0)
-			r = sandbox_shell_from(k->t, k->capture, start->same_identity, &k->sb, err);
+			r = sandbox_standby_from(
+				k->t, k->capture, start->same_identity, &k->sb, err);
 	} else {
-		r = sandbox_shell(k->t, &k->sb, err);
+		r = sandbox_standby(k->t, &k->sb, err);
 	}
 	if (r < 0)
 		return r;
@@ -368,7 +369,7 @@ _Noreturn void keeper_run(const struct keeper_start *start)
 	if (r == 0)
 		r = say_hello(&k, &err);
 	if (r == 0)
-		r = make_shell(&k, start, &err);
+		r = make_standby(&k, start, &err);
 	if (r == 0)
 		r = say_hello(&k, &err);
 	if (r == 0)

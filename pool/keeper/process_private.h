@@ -14,7 +14,7 @@ struct keeper_process {
 	struct template *t;
 	struct checkpoint *capture; /* until it is restored */
 	struct sandbox *sb;
-	enum { KEEPER_STAGE_SHELL, KEEPER_STAGE_SPARE, KEEPER_STAGE_HANDED } stage;
+	enum { KEEPER_STAGE_STANDBY, KEEPER_STAGE_SPARE, KEEPER_STAGE_HANDED } stage;
 	int channel; /* HANDED: the guest's channel, kept for the next daemon */
 	int conn; /* -1: nobody is connected */
 	int listening; /* -1: it has no name */

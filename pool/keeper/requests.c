@@ -71,7 +71,7 @@ static void do_prepare(struct keeper_process *k, const struct keeper_request *rq
 	struct err err;
 	int r;
 
-	if (k->stage != KEEPER_STAGE_SHELL) {
+	if (k->stage != KEEPER_STAGE_STANDBY) {
 		refuse(k, rq, err_set(&err, EALREADY, "prepare: it is restored already"), &err);
 		return;
 	}

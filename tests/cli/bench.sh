@@ -16,7 +16,7 @@ ok "create, taken apart" bench create tiny -n 12 --boots 1 --trace --perfetto "$
 cp "$scratch/out" "$scratch/table"
 like "$(cat "$scratch/table")" '^cold +12 +0 ' "every create is counted"
 like "$(cat "$scratch/table")" '^  hello .*█' "a waterfall"
-is "$(series cold '["n"]' "$scratch/a.json") $(series shell '["n"]' "$scratch/a.json") $(series spare '["n"]' "$scratch/a.json")" \
+is "$(series cold '["n"]' "$scratch/a.json") $(series standby '["n"]' "$scratch/a.json") $(series spare '["n"]' "$scratch/a.json")" \
 	"12 12 12" "the document has all samples"
 is "$(json 'all(sum(s["parts_ns"][p][i] for p in s["parts_ns"]) == s["total_ns"][i] for s in r["series"] if "parts_ns" in s for i in range(s["n"]))' \
 	"$scratch/a.json")" True "their parts add up"

@@ -176,9 +176,9 @@ is "$(status pool status)$(grep -cE '^base +latest +2/3 +1/1 +1 +1 +10 +1 +90%' 
 # the load tool
 doc() { python3 -c "import json,sys; s={x['name']: x for x in json.load(open(sys.argv[1]))['runs'][0]['series']}; print($1)" "$scratch/doc.json"; }
 is "$(status bench load other -n 20 --concurrency 4 --until exec --save "$scratch/doc.json")" 0 "bench load"
-is "$(doc '[s["create spare"]["n"] + s["create shell"]["n"], s["exec"]["n"], s["kill"]["n"], s["create spare"]["failed"]]')" "[20, 20, 20, 0]" \
+is "$(doc '[s["create spare"]["n"] + s["create standby"]["n"], s["exec"]["n"], s["kill"]["n"], s["create spare"]["failed"]]')" "[20, 20, 20, 0]" \
 	"counts every create, by what the pool had for it"
-is "$(doc 'min(s["exec"]["total_ns"]) > min(s["create spare"]["total_ns"] + s["create shell"]["total_ns"])')" True "a first command takes longer"
+is "$(doc 'min(s["exec"]["total_ns"]) > min(s["create spare"]["total_ns"] + s["create standby"]["total_ns"])')" True "a first command takes longer"
 is "$(status ps -q)$(cat "$scratch/out")" 0badkill "and leaves no sandbox"
 is "$(status bench load other -n 10 --rate 200 --save "$scratch/doc.json")" 0 "an open loop"
 is "$(doc 'sorted(round(a / 1e6) for n in s if n != "kill" for a in s[n]["at_ns"])')" "[0, 5, 10, 15, 20, 25, 30, 35, 40, 45]" "begins on time"

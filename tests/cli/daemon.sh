@@ -48,7 +48,7 @@ ok "the example is good" "$parbake" pool check "$top/pool/daemon/pool.conf"
 sed -E 's/^#([a-z_]+ = |\[)/\1/; s/sha256:…/sha256:'"$(printf '%064d' 7)/" "$top/pool/daemon/pool.conf" >"$conf"
 ok "so is it with all that it hints at" "$parbake" pool check "$conf"
 ok "named as it is to serve" "$parbake" pool check --config "$conf"
-like "$(cat "$scratch/out")" "template code-interpreter:latest: shells auto \(at most 8\), spares auto \(at most 8\)" "which says so"
+like "$(cat "$scratch/out")" "template code-interpreter:latest: standbys auto \(at most 8\), spares auto \(at most 8\)" "which says so"
 
 # keys
 ok "a key" "$parbake" pool key ci

@@ -41,7 +41,7 @@ r = random.Random(seed)
 level = 1 + float(os.environ.get("FAKE_SLOWER", "0")) + (template in ("slow", os.environ.get("FAKE_SLOW_TEMPLATE"))) * 0.1 + ("--own-pager" in words) * 0.5
 level *= r.lognormvariate(0, 0.01)
 series = []
-for mode in modes or ["cold", "shell", "spare"]:
+for mode in modes or ["cold", "standby", "spare"]:
     total, failed = [], 0
     for _ in range(n):
         if r.random() < float(os.environ.get("FAKE_FAILS", "0")):

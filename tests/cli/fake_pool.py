@@ -116,8 +116,8 @@ class Handler(BaseHTTPRequestHandler):
             more = [("X-Next-Token", str(at + step))] if at + step < len(ids) else []
             return self.reply(200, [sandboxes[s] for s in ids[at:at + step]], more)
         if path == "/v1/pool":
-            return self.reply(200, {"templates": [{"name": "base", "tag": "latest", "spares": 2, "want_spares": 3, "shells": 1,
-                                                   "want_shells": 1, "hits_spare": 8, "hits_shell": 1, "misses": 1, "making": 1,
+            return self.reply(200, {"templates": [{"name": "base", "tag": "latest", "spares": 2, "want_spares": 3, "standbys": 1,
+                                                   "want_standbys": 1, "hits_spare": 8, "hits_standby": 1, "misses": 1, "making": 1,
                                                    "sandboxes": len(sandboxes), "failures": 0, "error": ""}]})
         match = re.match(r"^/sandboxes/([^/]+)(/.*)?$", path)
         if not match:

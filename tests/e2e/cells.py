@@ -4,7 +4,7 @@ import sys
 from pool_lib import *
 
 tap = Tap()
-d = Daemon(sys.argv[1], "[template code-interpreter]\nspares = 1\nshells = 0\n")
+d = Daemon(sys.argv[1], "[template code-interpreter]\nspares = 1\nstandbys = 0\n")
 
 
 class Cell:

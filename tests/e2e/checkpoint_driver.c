@@ -99,7 +99,7 @@ static int do_restore(struct sandbox **ret, const char *dir, const char *how, ch
 
 	opened = clock_now_ns();
 	if (r == 0)
-		r = sandbox_shell_from(template, c, !strcmp(how, "same"), &sb, err);
+		r = sandbox_standby_from(template, c, !strcmp(how, "same"), &sb, err);
 	if (r == 0 && !strcmp(how, "spare")) {
 		r = sandbox_prepare(sb, SOON, err);
 		if (r == 0)

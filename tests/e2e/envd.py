@@ -6,7 +6,7 @@ from pool_lib import *
 
 mb, scratch = int(sys.argv[1]), sys.argv[2]
 tap = Tap()
-d = Daemon(scratch, "[template tiny]\nshells = 0\nspares = 0\n")
+d = Daemon(scratch, "[template tiny]\nstandbys = 0\nspares = 0\n")
 CONNECT = {"Content-Type": "application/connect+json"}
 
 

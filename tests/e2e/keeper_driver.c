@@ -53,7 +53,7 @@ static void test_life(void)
 	keeper_describe(b.k, on_answer, fresh(&b));
 	is_int(answered(&b), EINVAL, "what has no lease has nothing to describe");
 	keeper_ready(b.k, on_answer, fresh(&b));
-	is_int(answered(&b), 0, "a shell is ready");
+	is_int(answered(&b), 0, "a standby is ready");
 	keeper = pidfd(keeper_pid(b.k));
 	monitor = pidfd(keeper_monitor_pid(b.k));
 	ok(keeper >= 0 && monitor >= 0, "its processes are known");
@@ -131,7 +131,7 @@ static void test_unwanted(void)
 	make(&b[1], NULL, false);
 	keeper_ready(b[0].k, on_answer, fresh(&b[0]));
 	keeper_prepare(b[1].k, on_answer, fresh(&b[1]));
-	ok(answered(&b[0]) == 0 && answered(&b[1]) == 0, "a shell and a spare");
+	ok(answered(&b[0]) == 0 && answered(&b[1]) == 0, "a standby and a spare");
 	for (int i = 0; i < 2; i++) {
 		procs[2 * i] = pidfd(keeper_pid(b[i].k));
 		procs[2 * i + 1] = pidfd(keeper_monitor_pid(b[i].k));
@@ -210,7 +210,7 @@ static void test_kill_early(void)
 	make(&b, NULL, false);
 	keeper_ready(b.k, on_answer, fresh(&b));
 	answered(&b);
-	is_int(end(&b), 0, "of a shell");
+	is_int(end(&b), 0, "of a standby");
 	drop(&b);
 }
 
@@ -400,7 +400,7 @@ static void test_asked_and_gone(void)
 
 	make(&b, NULL, false);
 	keeper_ready(b.k, on_answer, fresh(&b));
-	is_int(answered(&b), 0, "a shell");
+	is_int(answered(&b), 0, "a standby");
 	pid = keeper_pid(b.k);
 	keeper = pidfd(pid);
 	monitor = pidfd(keeper_monitor_pid(b.k));

@@ -5,7 +5,7 @@ from pool_lib import *
 
 scratch = sys.argv[1]
 tap = Tap()
-d = Daemon(scratch, "memory_budget = 160M\nrefill_per_s = 50\n[template tiny]\nspares = 2\nshells = 0\n")
+d = Daemon(scratch, "memory_budget = 160M\nrefill_per_s = 50\n[template tiny]\nspares = 2\nstandbys = 0\n")
 
 
 def configure(text):
@@ -24,7 +24,7 @@ def ready():
     """How many wait, once none is being made."""
     def still():
         t = {t["name"]: t for t in d.api("GET", "/v1/pool")["templates"]}["tiny"]
-        return not t["making"] and [t["spares"] + t["shells"]]
+        return not t["making"] and [t["spares"] + t["standbys"]]
     return until(60, "none is being made", still)[0]
 
 
@@ -86,7 +86,7 @@ try:
         tap.equal(e.status, 503, "with guests' whole memory reserved a create is refused")
     tap.ok(0 < n < 16, "after as many as that allows", n)
     clear()
-    configure("memory_budget = 1024M\nmemory_reserve = 1000000G\n[template tiny]\nspares = 2\nshells = 0\n")
+    configure("memory_budget = 1024M\nmemory_reserve = 1000000G\n[template tiny]\nspares = 2\nstandbys = 0\n")
     tap.ok(until(60, "what waits goes", lambda: ready() == 0), "where the host is short of its reserve, what waits goes")
     try:
         d.api.create("other")

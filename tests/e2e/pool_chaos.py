@@ -10,7 +10,7 @@ from pool_lib import *
 seeds, scratch, first = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 1
 SECONDS = 5
 tap = Tap()
-d = Daemon(scratch, "refill_per_s = 50\n[template tiny]\nspares = 1\nshells = 1\n")
+d = Daemon(scratch, "refill_per_s = 50\n[template tiny]\nspares = 1\nstandbys = 1\n")
 known = {}  # id: (nonce, "running" or "paused"), as the last answer has it
 worst = 0
 caught = collections.Counter()  # requests that were under way when it died
@@ -129,7 +129,7 @@ def litter():
     """Machines and files that nobody owns."""
     listed = d.api.list()
     running = {s for s, one in listed.items() if one["state"] == "running"}
-    stock = sum(t["spares"] + t["shells"] for t in d.api("GET", "/v1/pool")["templates"])
+    stock = sum(t["spares"] + t["standbys"] for t in d.api("GET", "/v1/pool")["templates"])
     files = [f.strip("/").split("/") for f in d.files()]
     bad = []
     if len(d.monitors()) != len(running) + stock:

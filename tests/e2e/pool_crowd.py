@@ -5,7 +5,7 @@ from pool_lib import *
 
 n, scratch = int(sys.argv[1]), sys.argv[2]
 tap = Tap()
-d = Daemon(scratch, "refill_per_s = 50\n[template tiny]\nspares = 1\nshells = 1\n")
+d = Daemon(scratch, "refill_per_s = 50\n[template tiny]\nspares = 1\nstandbys = 1\n")
 stopped = set()
 try:
     d.start()

@@ -5,7 +5,7 @@ from pool_lib import *
 
 n, scratch = int(sys.argv[1]), sys.argv[2]
 tap = Tap()
-d = Daemon(scratch, "refill_per_s = 100\n[template tiny]\nspares = 2\nshells = 1\n")
+d = Daemon(scratch, "refill_per_s = 100\n[template tiny]\nspares = 2\nstandbys = 1\n")
 created, killed = [], []
 
 

@@ -39,14 +39,14 @@ for who in one two three; do
 	grep -v '^#' "$scratch/key" >>"$scratch/keys"
 done
 port=$(python3 -c 'import socket; s=socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-printf '[pool]\nlisten = 127.0.0.1:%s\nsocket = %s\nstate = %s\ndomain = sb.example.org\n[template tiny]\nshells = 1\nspares = 1\n' \
+printf '[pool]\nlisten = 127.0.0.1:%s\nsocket = %s\nstate = %s\ndomain = sb.example.org\n[template tiny]\nstandbys = 1\nspares = 1\n' \
 	"$port" "$socket" "$scratch/state" >"$conf"
 printf '[template later:v1]\n' >>"$conf"
 cat "$scratch/keys" >>"$conf"
 echo 'max_sandboxes = 3' >>"$conf"
 
 serve first
-ok "shells and spares are made" await 120 ready
+ok "standbys and spares are made" await 120 ready
 # shellcheck disable=SC2154 # by the eval above
 is "$(status -H "X-API-Key: $one" "$socket" POST /sandboxes '{"templateID": "tiny"}')" 201 "a sandbox of the first key"
 id=$(field 'd["sandboxID"]') token=$(field 'd["envdAccessToken"]')
@@ -87,9 +87,13 @@ like "$(cat "$scratch/metrics")" '^parbake_pool_found_total\{template="tiny",tag
 like "$(cat "$scratch/metrics")" '^parbake_sandboxes\{state="running"\} 1$' "sandboxes"
 like "$(cat "$scratch/metrics")" '^parbake_memory_bytes\{template="tiny",kind="guest_private"\} [1-9]' "memory"
 like "$(cat "$scratch/metrics")" '^parbake_monitor_faults\{template="tiny"\} [1-9]' "faults"
+is "$(grep -c '^parbake_template_\(standbys\|shells\){template="tiny",tag="latest"} 1$' "$scratch/metrics")" 2 \
+	"standbys are counted by their name and by its earlier one"
 is "$(status "$socket" GET /v1/pool)" 200 "the pool"
 is "$(field '[(t["name"], t["sandboxes"], t["hits_spare"]) for t in d["templates"] if t["name"] == "tiny"]')" \
 	"[('tiny', 1, 1)]" "tells of its template"
+is "$(field 'all(t[a] == t[b] for a, b in (("standbys", "shells"), ("want_standbys", "want_shells"), ("hits_standby", "hits_shell")) for t in d["templates"])')" \
+	True "standbys are told by their names and by their earlier ones"
 
 is "$(status "$socket" GET /readyz; field 'd["status"] + ": " + d["why"]')" \
 	"$(printf '200\ndegraded: template later:v1: it is not in the store')" "one that is configured is not there"

@@ -192,7 +192,7 @@ class Daemon:
 
     def settled(self):
         for t in self.api("GET", "/v1/pool")["templates"]:
-            if t["spares"] != t["want_spares"] or t["shells"] != t["want_shells"] or t["making"]:
+            if t["spares"] != t["want_spares"] or t["standbys"] != t["want_standbys"] or t["making"]:
                 return False
         return True
 

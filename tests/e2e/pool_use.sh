@@ -17,7 +17,7 @@ state = $scratch/state
 store = $scratch/store
 [template tiny]
 spares = 1
-shells = 1
+standbys = 1
 END
 mkdir -m 700 "$scratch/state"
 small=false # is the state's file system one that a test may fill?
@@ -39,8 +39,8 @@ ask() { curl -sS --max-time 60 --unix-socket "$scratch/sock" "http://localhost$1
 ok "the pool answers" await 60 p ps
 full() { p pool status --json | python3 -c 'import json,sys
 t = [t for t in json.load(sys.stdin)["templates"] if t["name"] == "tiny"][0]
-sys.exit(t["spares"] < 1 or t["shells"] < 1)'; }
-ok "its spare and its shell are made" await 120 full
+sys.exit(t["spares"] < 1 or t["standbys"] < 1)'; }
+ok "its spare and its standby are made" await 120 full
 
 # commands
 id=$(p create tiny --env GREETING=hello --metadata for=test)

@@ -40,7 +40,7 @@ listen = 127.0.0.1:$port
 domain = boxes.example.org
 [template base]
 spares = 2
-shells = 1
+standbys = 1
 $(sed -n '/^\[key/,$p' "$scratch/key")
 END
 "$parbake" pool serve --config "$scratch/conf" 2>"$scratch/log" &

@@ -39,7 +39,7 @@ __attribute__((format(printf, 2, 3))) static char *run(int *ret_status, const ch
 	return out;
 }
 
-static int image_open(const char *name)
+static int image_file(const char *name)
 {
 	cleanup_free char *path = str_printf("%s/%s", dir, name);
 	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);

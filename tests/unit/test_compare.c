@@ -441,6 +441,10 @@ static void test_series(void)
 	again = bench_series_to_json(&back);
 	ok(json_equal(obj, again), "as it was");
 	bench_series_clear(&back);
+	json_object_set_new(obj, "name", json_string("shell"));
+	is_int(bench_series_from_json(obj, &back, &err), 0, "a series of an older document");
+	is_str(back.name, "standby", "a series called shell is read as standby");
+	bench_series_clear(&back);
 	json_array_append_new(json_object_get(obj, "total_ns"), json_integer(1));
 	is_int(bench_series_from_json(obj, &back, &err), -EINVAL, "columns of different length");
 	json_object_set_new(obj, "total_ns", json_pack("[s]", "x"));

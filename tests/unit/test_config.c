@@ -64,8 +64,8 @@ static void test_values(void)
 		"memory_budget = 12G\nmemory_reserve = 1G\nmemory_count = reserved\nrefill_per_s = "
 		"3\ncgroup = "
 		"/parbake\nmachine_pids = 99\n"
-		"[template base]\nshells = 2\nspares = auto\nmax_spares = 20\n"
-		"[template web:v2]\n"
+		"[template base]\nstandbys = 2\nspares = auto\nmax_spares = 20\n"
+		"[template web:v2]\nshells = 3\nmax_shells = 5\n"
 		"[key ci]\ndigest = " D1
 		"\nmax_sandboxes = 5\ncreates_per_s = 0.5\nmax_memory = 2G\n"
 		"[key a-name-of-more-than-forty-nine-bytes-that-inih-would-cut-short]\ndigest = " D2
@@ -88,9 +88,13 @@ static void test_values(void)
 	is_int(c->n_templates, 2, "templates");
 	is_str(c->templates[0].name, "base", "a template's name");
 	is_str(c->templates[0].tag, "latest", "its tag");
-	ok(c->templates[0].shells == 2 && c->templates[0].spares == CONFIG_AUTO, "shells, spares");
-	ok(c->templates[0].max_shells == 8 && c->templates[0].max_spares == 20, "and their bounds");
+	ok(c->templates[0].standbys == 2 && c->templates[0].spares == CONFIG_AUTO,
+		"standbys, spares");
+	ok(c->templates[0].max_standbys == 8 && c->templates[0].max_spares == 20,
+		"and their bounds");
 	is_str(c->templates[1].tag, "v2", "another tag");
+	ok(c->templates[1].standbys == 3 && c->templates[1].max_standbys == 5,
+		"shells and max_shells are earlier names of standbys and max_standbys");
 	is_int(c->n_keys, 2, "keys");
 	is_str(c->keys[0].name, "ci", "a key's name");
 	is_str(c->keys[0].digest, D1, "its digest");
@@ -153,7 +157,7 @@ static void test_errors(void)
 		{"[template base:]\n", "not the name of a template"},
 		{"[template base:a:b]\n", "not the name of a template"},
 		{"[template base]\n[template base:latest]\n", "a second section for base:latest"},
-		{"[template base]\nshells = many\n", "must be auto, or a number from 0 to 1024"},
+		{"[template base]\nstandbys = many\n", "must be auto, or a number from 0 to 1024"},
 		{"[template base]\nspares = 1025\n", "must be auto, or a number"},
 		{"[template base]\nspare = 1\n", "did you mean spares?"},
 		{"[template base]\ndigest = " D1 "\n", "unknown key"},

@@ -192,7 +192,7 @@ static void add_replaced(struct ext4 *fs)
 
 static void build(const char *name, struct ext4_stats *ret)
 {
-	cleanup_fd int fd = image_open(name);
+	cleanup_fd int fd = image_file(name);
 	struct ext4 *fs;
 
 	MUST(ext4_create(fd, &options, &fs, must));
@@ -206,7 +206,7 @@ static void build(const char *name, struct ext4_stats *ret)
 
 static void image_digest(const char *name, char ret[static DIGEST_TEXT_SIZE])
 {
-	cleanup_fd int fd = image_open(name);
+	cleanup_fd int fd = image_file(name);
 	struct err err;
 
 	if (digest_fd(fd, ret, &err) < 0)
@@ -238,7 +238,7 @@ static void test_whole(void)
 	image_digest("b", b);
 	is_str(a, b, "the same bytes under another umask, zone, language, directory and clock");
 	{
-		cleanup_fd int fd = image_open("a");
+		cleanup_fd int fd = image_file("a");
 
 		fstat(fd, &st);
 	}
@@ -381,7 +381,7 @@ static void expect(int r, int want, const struct err *err, const char *part, con
 
 static void test_refused(void)
 {
-	cleanup_fd int fd = image_open("refused");
+	cleanup_fd int fd = image_file("refused");
 	struct ext4_meta f = meta(S_IFREG | 0644), d = meta(S_IFDIR | 0755);
 	struct ext4_xattr bad_name = {"weird.x", "", 0},
 			  bad_acl = {"system.posix_acl_access", acl, 11};
@@ -457,7 +457,7 @@ static void test_freed(void)
 
 	memset(data, 'S', 8 * MIB);
 	for (int pass = 0; pass < 2; pass++) {
-		cleanup_fd int fd = image_open("freed");
+		cleanup_fd int fd = image_file("freed");
 
 		MUST(ext4_create(fd, &options, &fs, must));
 		if (pass == 1) {
@@ -489,7 +489,7 @@ static void test_freed(void)
 static int fill(const char *name, uint64_t bytes, uint64_t inodes, int n_files, size_t each,
 	struct err *err)
 {
-	cleanup_fd int fd = image_open(name);
+	cleanup_fd int fd = image_file(name);
 	cleanup_free char *data = malloc(each + 1);
 	struct ext4_options opt = options;
 	struct ext4_meta m = meta(S_IFREG | 0644);

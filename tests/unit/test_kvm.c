@@ -335,11 +335,11 @@ static void test_restore(unsigned vcpus)
 	cleanup_fd int again = memfd_create("again", MFD_CLOEXEC);
 	struct err err = {""};
 
-	works(start(NULL, vcpus, -1, &a, &err), "a shell");
+	works(start(NULL, vcpus, -1, &a, &err), "a standby");
 	works(start(NULL, vcpus, -1, &b, &err), "and another");
 	if (!a || !b)
 		return;
-	is_int(machine_resume(a, SOON, &err), -EINVAL, "a shell cannot be resumed");
+	is_int(machine_resume(a, SOON, &err), -EINVAL, "a standby cannot be resumed");
 	works(machine_ready(a, SOON, &err), "it is ready");
 	works(machine_restore(a, fix.state, SOON, &err), "the state is loaded");
 	is_int(count_of(a, 0), fix.captured, "with the memory of the capture");
@@ -358,7 +358,7 @@ static void test_confined(void)
 	struct err err = {""};
 	size_t len;
 
-	works(start(NULL, 1, -1, &m, &err), "a shell");
+	works(start(NULL, 1, -1, &m, &err), "a standby");
 	if (!m || !works(machine_ready(m, SOON, &err), "is ready"))
 		return;
 	path = str_printf("/proc/%d/status", machine_pid(m));
@@ -379,7 +379,7 @@ static void test_pager(void)
 	struct err err = {""};
 	cleanup_fd int fd = pager_start(&pager, "ok\n", true);
 
-	works(start(NULL, 1, fd, &m, &err), "a shell with a pager");
+	works(start(NULL, 1, fd, &m, &err), "a standby with a pager");
 	close_fd(&fd);
 	if (m && works(machine_restore(m, fix.state, SOON, &err), "it is restored"))
 		ok(counts_on(m, 1), "it runs on pages that the pager gives");
@@ -501,7 +501,7 @@ static void test_late(void)
 	cleanup_machine struct machine *m = NULL;
 	struct err err = {""};
 
-	works(start(NULL, 1, -1, &m, &err), "a shell");
+	works(start(NULL, 1, -1, &m, &err), "a standby");
 	if (!m || !works(machine_restore(m, fix.state, SOON, &err), "is restored"))
 		return;
 	works(machine_resume(m, SOON, &err), "and runs");
@@ -519,7 +519,7 @@ static void test_killed(void)
 	cleanup_machine struct machine *m = NULL;
 	struct err err = {""};
 
-	works(start(NULL, 1, -1, &m, &err), "a shell");
+	works(start(NULL, 1, -1, &m, &err), "a standby");
 	if (!m || !works(machine_restore(m, fix.state, SOON, &err), "is restored"))
 		return;
 	works(machine_resume(m, SOON, &err), "and runs");

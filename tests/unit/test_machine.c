@@ -148,7 +148,7 @@ static void test_boot_and_capture(void)
 		"its memory is sealed");
 }
 
-/* SHELL → answered, as a create does it. */
+/* STANDBY → answered, as a create does it. */
 static int restore(struct machine *m, struct guest **g, struct proto_hello *ret, struct err *err)
 {
 	int r = machine_restore(m, fix.state, SOON, err);
@@ -195,12 +195,12 @@ static void test_restore_plain(void)
 	struct proto_hello hello = {0};
 	struct err err = {""};
 
-	works(start(false, -1, NULL, &a, &err), "a shell");
+	works(start(false, -1, NULL, &a, &err), "a standby");
 	works(start(false, -1, NULL, &b, &err), "and another");
 	if (!a || !b)
 		return;
-	is_int(machine_get_state(a), MACHINE_SHELL, "is a shell");
-	is_int(machine_resume(a, SOON, &err), -EINVAL, "a shell cannot be resumed: %s", err.text);
+	is_int(machine_get_state(a), MACHINE_STANDBY, "is a standby");
+	is_int(machine_resume(a, SOON, &err), -EINVAL, "a standby cannot be resumed: %s", err.text);
 	works(machine_ready(a, SOON, &err), "its monitor answers");
 	works(restore(a, &ga, &hello, &err), "the first is restored and answers");
 	check_hello(&hello);
@@ -223,7 +223,7 @@ static void test_restore_pager(void)
 	struct err err = {""};
 	cleanup_fd int fd = pager_start(&pager, "ok\n", true);
 
-	works(start(false, fd, NULL, &m, &err), "a shell with a pager");
+	works(start(false, fd, NULL, &m, &err), "a standby with a pager");
 	close_fd(&fd);
 	if (m) {
 		works(restore(m, &g, &hello, &err), "it is restored and answers");
@@ -252,7 +252,7 @@ static void test_pager_silent(void)
 	cleanup_fd int fd = pager_start(&pager, "ok\n", false);
 	int r;
 
-	works(start(false, fd, NULL, &m, &err), "a shell with a pager that serves nothing");
+	works(start(false, fd, NULL, &m, &err), "a standby with a pager that serves nothing");
 	close_fd(&fd);
 	if (m) {
 		works(machine_ready(m, SOON, &err), "its monitor is up");
@@ -274,7 +274,7 @@ static void test_pager_refuses(void)
 	struct err err = {""};
 	cleanup_fd int fd = pager_start(&pager, "no\n", true);
 
-	works(start(false, fd, NULL, &m, &err), "a shell with a pager that refuses");
+	works(start(false, fd, NULL, &m, &err), "a standby with a pager that refuses");
 	close_fd(&fd);
 	ok(m && ends(m, 20000), "ends");
 	pager_stop(&pager);
@@ -291,7 +291,7 @@ static void test_needs_no_preload(void)
 	cleanup_fd int fd = pager_start(&pager, "ok\n", true);
 
 	setenv("PARBAKE_LIBDIR", "/nonexistent", 1);
-	works(start(false, fd, NULL, &m, &err), "a shell without a preload library");
+	works(start(false, fd, NULL, &m, &err), "a standby without a preload library");
 	setenv("PARBAKE_LIBDIR", fix.libdir, 1);
 	close_fd(&fd);
 	if (m) {
@@ -318,7 +318,7 @@ static void test_no_preload(void)
 		abort();
 	setenv("PARBAKE_LIBDIR", fix.dir, 1);
 	is_int(start(false, pair[1], NULL, &m, &err), 0,
-		"a shell whose preload library does nothing");
+		"a standby whose preload library does nothing");
 	setenv("PARBAKE_LIBDIR", fix.libdir, 1);
 	is_int(machine_restore(m, fix.state, SOON, &err), -ENOTSUP, "is not restored: %s",
 		err.text);
@@ -337,7 +337,7 @@ static void test_bad_state(void)
 	file_pwrite_full(other, buf, sizeof(buf), 0);
 	file_pread_full(fix.state, buf, sizeof(buf), 0);
 	file_pwrite_full(cut, buf, sizeof(buf), 0);
-	is_int(start(false, -1, NULL, &m, &err), 0, "a shell");
+	is_int(start(false, -1, NULL, &m, &err), 0, "a standby");
 	is_int(machine_restore(m, other, SOON, &err), -EBADMSG, "another file is refused: %s",
 		err.text);
 	is_int(machine_restore(m, cut, SOON, &err), -ECONNABORTED, "half a state too");
@@ -360,7 +360,7 @@ static void test_killed(void)
 	pthread_t thread;
 	int pid;
 
-	is_int(start(false, -1, NULL, &m, &err), 0, "a shell");
+	is_int(start(false, -1, NULL, &m, &err), 0, "a standby");
 	pid = machine_pid(m);
 	kill(pid, SIGSTOP);
 	is_int(machine_ready(m, clock_deadline(50), &err), -ETIMEDOUT, "stopped, it is late: %s",

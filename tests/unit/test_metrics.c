@@ -67,7 +67,7 @@ static void test_histogram(void)
 	metrics_observe(f, 0.001, "spare", NULL); /* on a bound: in it */
 	metrics_observe(f, 0.0011, "spare", NULL);
 	metrics_observe(f, 31, "spare", NULL);
-	metrics_observe(f, 0, "shell", NULL);
+	metrics_observe(f, 0, "standby", NULL);
 	metrics_observe(bare, 0.05, NULL);
 	text = metrics_text(m);
 	has_str(text, "# TYPE t_seconds histogram\n", "its type");
@@ -82,7 +82,8 @@ static void test_histogram(void)
 		"t_seconds_sum{mode=\"spare\"} 31.0021\n"
 		"t_seconds_count{mode=\"spare\"} 3\n",
 		"the last bucket, sum and count");
-	has_str(text, "t_seconds_bucket{mode=\"shell\",le=\"0.0005\"} 1\n", "a series of its own");
+	has_str(text, "t_seconds_bucket{mode=\"standby\",le=\"0.0005\"} 1\n",
+		"a series of its own");
 	has_str(text, "u_seconds_bucket{le=\"0.04\"} 0\nu_seconds_bucket{le=\"0.06\"} 1\n",
 		"without labels");
 	has_str(text, "u_seconds_sum 0.05\nu_seconds_count 1\n", "its sum");

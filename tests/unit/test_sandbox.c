@@ -337,9 +337,9 @@ static void test_spare(struct template *t)
 {
 	cleanup_sandbox struct sandbox *sb = NULL;
 
-	MUST(sandbox_shell(t, &sb, &err));
-	is_int(sandbox_activate(sb, NULL, SOON, &err), -EINVAL, "a shell is no spare");
-	is_int(sandbox_prepare(sb, SOON, &err), 0, "a shell becomes a spare");
+	MUST(sandbox_standby(t, &sb, &err));
+	is_int(sandbox_activate(sb, NULL, SOON, &err), -EINVAL, "a standby is no spare");
+	is_int(sandbox_prepare(sb, SOON, &err), 0, "a standby becomes a spare");
 	is_int(machine_get_state(sandbox_machine(sb)), MACHINE_PAUSED, "paused");
 	is_int(sandbox_prepare(sb, SOON, &err), -EALREADY, "once");
 	is_int(sandbox_activate(sb, "not a name", SOON, &err), -EINVAL,

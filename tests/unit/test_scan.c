@@ -212,7 +212,7 @@ static int make_image(const char *name, uint64_t *ret_offset)
 	static const char big[300000] = "some bytes";
 	struct ext4_options opt = {.bytes = 32 << 20, .time = 1, .label = "test"};
 	struct ext4_meta file = {.mode = S_IFREG | 0644}, folder = {.mode = S_IFDIR | 0755};
-	int fd = image_open(name);
+	int fd = image_file(name);
 	struct ext4 *fs = NULL;
 	struct err err = {0};
 	cleanup_free char *blocks = NULL;

@@ -40,7 +40,7 @@ static char *tree_text(const char *sub)
 static int unpack_to(const char *name, int fd, const char *what, const struct unpack_options *opt,
 	struct unpack_stats *stats, struct err *err)
 {
-	cleanup_fd int to = image_open(name);
+	cleanup_fd int to = image_file(name);
 	struct ext4 *fs;
 	int r = ext4_create(to, &image, &fs, err);
 
@@ -119,7 +119,7 @@ static void test_hostile(void)
 
 static void image_digest(const char *name, char ret[static DIGEST_TEXT_SIZE])
 {
-	cleanup_fd int fd = image_open(name);
+	cleanup_fd int fd = image_file(name);
 	struct err err;
 
 	if (digest_fd(fd, ret, &err) < 0)
@@ -237,7 +237,7 @@ static void test_full(void)
 {
 	cleanup_fd int fd = memfd_create("tar", MFD_CLOEXEC);
 	struct ext4_options small = image;
-	cleanup_fd int to = image_open("small");
+	cleanup_fd int to = image_file("small");
 	cleanup_free char *cmd = NULL, *out = NULL;
 	struct err err = {""};
 	struct ext4 *fs;
