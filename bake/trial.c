@@ -65,3 +65,24 @@ int trial_restore(struct store *s, const struct store_manifest *candidate,
 	wset = (struct snapshot_ranges){0};
 	return 0;
 }
+
+int trial_ready(struct store *s, const struct store_manifest *m, uint64_t *ret_ms, struct err *err)
+{
+	const struct template_options opt = {.own_pager = true};
+	cleanup_template struct template *t = NULL;
+	cleanup_sandbox struct sandbox *sb = NULL;
+	int64_t begin = clock_now_ns();
+	int r = template_open(s, m, &opt, &t, err);
+
+	if (!r)
+		r = sandbox_create(t, TRIAL_HOSTNAME, clock_deadline(LIMIT_CREATE_MS), &sb, err);
+	if (!r)
+		r = first_call(sb, template_config(t), err);
+	if (!r)
+		r = ready_check(sb, template_config(t), err);
+	if (!r)
+		*ret_ms = (uint64_t)(clock_now_ns() - begin) / 1000000;
+	else if (sb)
+		sandbox_explain(sb, err);
+	return r;
+}

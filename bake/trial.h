@@ -23,4 +23,10 @@
 int trial_restore(struct store *s, const struct store_manifest *candidate,
 	struct progress *progress, struct snapshot_ranges *ret, struct err *err);
 
+/*
+ * Restore @m once, as any sandbox, and have it pass its ready check; where it has none, it must
+ * answer. *@ret_ms is how long that took. Errors have what the check said.
+ */
+int trial_ready(struct store *s, const struct store_manifest *m, uint64_t *ret_ms, struct err *err);
+
 #endif

@@ -33,6 +33,7 @@ int cmd_bench(int argc, char **argv);
 int cmd_code(int argc, char **argv);
 int cmd_cp(int argc, char **argv);
 int cmd_create(int argc, char **argv);
+int cmd_diff(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_exec(int argc, char **argv);
 int cmd_fork(int argc, char **argv);

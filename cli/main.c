@@ -68,10 +68,15 @@ static const struct command {
 	{"ls", cmd_ls, "[--json] [--store DIR]", "list the templates in the store", ""},
 	{"inspect", cmd_inspect, "TEMPLATE [--config|--manifest|--recipe] [--store DIR]",
 		"show what a snapshot is made of, as JSON", ""},
-	{"verify", cmd_verify, "[TEMPLATE…] [--json] [--store DIR]",
+	{"diff", cmd_diff, "A B [--other-store DIR] [--json] [--store DIR]",
+		"what differs between two versions: config, packages, files, memory",
+		"  --other-store DIR  where B lies (as A)\n"
+		"  --json             all of it, one JSON object\n"
+		"  exit status: 0 the same but for memory; 3 something differs; 1 it failed\n"},
+	{"verify", cmd_verify, "[TEMPLATE…] [--boot] [--json] [--store DIR]",
 		"check every byte of snapshots against their digests, and of what the cache has of "
 		"them",
-		""},
+		"  --boot             then restore each, and have it pass its ready check\n"},
 	{"rm", cmd_rm, "TEMPLATE… [--store DIR]", "remove tags (the data go with gc)", ""},
 	{"gc", cmd_gc, "[--keep T] [--keep-cache T] [--dry-run] [--json] [--store DIR]",
 		"remove what no tag reaches, and what of the cache no template needs",

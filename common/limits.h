@@ -70,6 +70,8 @@
 #define LIMIT_INVENTORY 100000 /* packages on a disk */
 #define LIMIT_PACKAGE_TEXT 256 /* bytes of a name, of a version */
 #define LIMIT_LOCK_BYTES (16 * MIB)
+#define LIMIT_DIFF_TEXT (16 * KIB) /* of a file whose lines are compared */
+#define LIMIT_DIFF_LINES 400
 
 /* running */
 #define LIMIT_OUTPUT_BYTES (16 * MIB) /* of one stream of one exec, unless asked otherwise */
