@@ -75,11 +75,11 @@ int trial_ready(struct store *s, const struct store_manifest *m, uint64_t *ret_m
 	int r = template_open(s, m, &opt, &t, err);
 
 	if (!r)
-		r = sandbox_create(t, TRIAL_HOSTNAME, clock_deadline(LIMIT_CREATE_MS), &sb, err);
+		r = sandbox_create(t, TRAIN_HOSTNAME, clock_deadline(LIMIT_CREATE_MS), &sb, err);
 	if (!r)
-		r = first_call(sb, template_config(t), err);
+		r = train_first_call(sb, template_config(t), err);
 	if (!r)
-		r = ready_check(sb, template_config(t), err);
+		r = train_ready_check(sb, template_config(t), err);
 	if (!r)
 		*ret_ms = (uint64_t)(clock_now_ns() - begin) / 1000000;
 	else if (sb)

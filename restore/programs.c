@@ -61,8 +61,11 @@ size_t programs_list(
 
 void programs_to_extra(const struct strings *named, json_t *extra)
 {
-	json_t *list = json_array();
+	json_t *list;
 
+	if (!named->n)
+		return;
+	list = json_array();
 	for (size_t i = 0; i < named->n; i++)
 		json_array_append_new(list, json_string(named->items[i]));
 	if (json_object_set_new(extra, "programs", list) < 0)
