@@ -165,7 +165,7 @@ static void zygote_ended(void *user, const char *text)
 
 static bool version_in_use(const struct pool_version *v)
 {
-	return v->jobs || v->ready[0] || v->ready[1] || v->making[0] || v->making[1];
+	return v->handouts || v->ready[0] || v->ready[1] || v->making[0] || v->making[1];
 }
 
 /* How many zygotes were last used for the key of @v. */
@@ -433,7 +433,7 @@ int pool_version_resolve(struct pool *p, const char *ref, struct pool_tag *ret, 
 	return version_of_manifest(p, &m, &ret->version, err);
 }
 
-static void tag_facts(const struct pool_tag *t, struct pool_template_info *ret)
+static void tag_info(const struct pool_tag *t, struct pool_template_info *ret)
 {
 	struct pool_version *v = t->version;
 	unsigned want[2];
@@ -474,7 +474,7 @@ bool pool_template(struct pool *p, unsigned i, struct pool_template_info *ret)
 {
 	if (i >= p->n_tags)
 		return false;
-	tag_facts(&p->tags[i], ret);
+	tag_info(&p->tags[i], ret);
 	return true;
 }
 
@@ -483,6 +483,6 @@ bool pool_template_named(struct pool *p, const char *ref, struct pool_template_i
 	const struct pool_tag *t = pool_store_refresh(p, NULL) < 0 ? NULL : tag_named(p, ref);
 
 	if (t)
-		tag_facts(t, ret);
+		tag_info(t, ret);
 	return t != NULL;
 }

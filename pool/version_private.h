@@ -39,7 +39,7 @@ struct pool_version {
 	bool tried; /* a standby or spare was made once, or failed to be */
 
 	unsigned ready[2], making[2]; /* by enum pool_kind */
-	unsigned jobs, sandboxes;
+	unsigned handouts, sandboxes;
 	uint64_t hits_spare, hits_standby, misses, failures;
 	char error[POOL_TEXT_MAX];
 

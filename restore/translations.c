@@ -63,6 +63,19 @@ int translations_open(const char *key, const struct monitor_facts *monitor)
 	return r < 0 ? -1 : steal_fd(&fd);
 }
 
+/* By the first digit of the blob's digest, as the locks of expanded disks: no lock file is litter. */
+int translations_lock(const char *key, struct err *err)
+{
+	cleanup_free char *dir = NULL;
+	char name[16];
+	int r = paths_sub(PATHS_CACHE, DIRECTORY, &dir, err);
+
+	if (r < 0)
+		return r;
+	snprintf(name, sizeof(name), ".lock-%c", key[strcspn(key, ":") + 1]);
+	return file_lock(dir, name, true, true, err);
+}
+
 int translations_begin(struct publish *p, struct err *err)
 {
 	cleanup_free char *dir = NULL;

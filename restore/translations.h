@@ -18,6 +18,11 @@ void translations_name(
 /* Open the translations: a descriptor that the caller closes; -1: there are none. */
 int translations_open(const char *key, const struct monitor_facts *monitor);
 /*
+ * Wait until nobody else is making translations for memory @key, or others that share its lock. A
+ * descriptor that holds the lock until it is closed.
+ */
+int translations_lock(const char *key, struct err *err);
+/*
  * Begin a file to write translations to, and then give it its name; a file that had the name is
  * replaced.
  */

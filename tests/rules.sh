@@ -34,6 +34,16 @@ END
 like "$(wrong_include common/err.h common/file.h)" "headers go in a circle" "headers that include each other are found"
 
 ok "the picture of the tree is drawn from its rules" cmp docs/architecture.svg <(python3 docs/architecture.py)
+# what docs/architecture.md names and the tree does not have: functions, files
+misnamed() {
+	grep -oE '`[a-z0-9_]+\(\)`' docs/architecture.md | tr -d '`()' | sort -u | while read -r name; do
+		git grep -qE "^[a-z_0-9 *]*\b$name\(" -- '*.c' ':!tests' || echo "$name()"
+	done
+	grep -oE '`[a-z0-9_/]+\.(c|h|py|md)`' docs/architecture.md | tr -d '`' | sort -u | while read -r name; do
+		git ls-files | grep -qE "(^|/)$name\$" || echo "$name"
+	done
+}
+is "$(misnamed | tr '\n' ' ')" "" "docs/architecture.md names functions and files that are there"
 
 # library: the files that may include its headers
 library() { # HEADER-PATTERN FILE-PATTERN NAME
