@@ -49,6 +49,7 @@ int cmd_resume(int argc, char **argv);
 int cmd_rm(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_sbom(int argc, char **argv);
+int cmd_sign(int argc, char **argv);
 int cmd_snapshot(int argc, char **argv);
 int cmd_stats(int argc, char **argv);
 int cmd_timeout(int argc, char **argv);

@@ -58,6 +58,8 @@ static const struct command {
 		"  -t, --timeout T    kill the whole process tree after T (the recipe's, else 5m)\n"
 		"  -C, --cwd DIR      directory in the sandbox\n"
 		"  -u, --user USER    name or uid[:gid] (root)\n"
+		"  --require-signature FILE\n"
+		"                     run nothing that no key in FILE has signed\n"
 		"  --max-output N     bytes of each output stream passed on (the recipe's, else "
 		"16M)\n"
 		"  --tty              give the command a terminal\n"
@@ -77,10 +79,18 @@ static const struct command {
 		"what is in a version and where it comes from, as a document for tools",
 		"  --format F         SPDX 2.3, CycloneDX 1.5, or an in-toto statement with SLSA's "
 		"provenance (spdx)\n"},
-	{"verify", cmd_verify, "[TEMPLATE…] [--boot] [--json] [--store DIR]",
+	{"sign", cmd_sign,
+		"TEMPLATE… --key FILE | TEMPLATE --signature FILE | --new-key FILE [--store DIR]",
+		"sign versions, as minisign does",
+		"  --key FILE         with this secret key of minisign's, one without a password\n"
+		"  --signature FILE   keep a signature of the manifest that was made elsewhere\n"
+		"  --new-key FILE     make a secret key, and FILE.pub with the public one\n"},
+	{"verify", cmd_verify, "[TEMPLATE…] [--boot] [--require-signature FILE] [--json] [--store DIR]",
 		"check every byte of snapshots against their digests, and of what the cache has of "
 		"them",
-		"  --boot             then restore each, and have it pass its ready check\n"},
+		"  --boot             then restore each, and have it pass its ready check\n"
+		"  --require-signature FILE\n"
+		"                     a key in FILE must have signed it\n"},
 	{"rm", cmd_rm, "TEMPLATE… [--store DIR]", "remove tags (the data go with gc)", ""},
 	{"gc", cmd_gc, "[--keep T] [--keep-cache T] [--dry-run] [--json] [--store DIR]",
 		"remove what no tag reaches, and what of the cache no template needs",
