@@ -183,7 +183,7 @@ static void train(struct store *s, const struct store_manifest *m, struct progre
 {
 	struct err err;
 
-	if (train_template(s, m, progress, &err) < 0)
+	if (train_template(s, m, true, progress, &err) < 0)
 		log_warn("%s: sandboxes will start slower than they could: %s", m->name, err.text);
 }
 

@@ -21,6 +21,7 @@
 #include "pool/keeper/keeper.h"
 #include "pool/publish.h"
 #include "restore/pager/pager.h"
+#include "restore/train.h"
 
 static const struct command {
 	const char *name;
@@ -433,6 +434,8 @@ static int dispatch(int argc, char **argv)
 		return pager_process_main(argc, argv);
 	if (!strcmp(name, "pool-publish")) /* internal: started by the pool */
 		return pool_publish_main(argc, argv);
+	if (!strcmp(name, "train")) /* internal: started by train_in_background() */
+		return train_main(argc, argv);
 	if (!strcmp(name, "zygote")) /* internal: started by zygote_start() */
 		return zygote_main(argc, argv);
 	c = find(name);

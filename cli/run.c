@@ -25,6 +25,7 @@
 #include "common/str.h"
 #include "store/signed.h"
 #include "common/units.h"
+#include "restore/train.h"
 
 #define MAX_FILES 64
 #define MAX_ENV 256
@@ -492,6 +493,9 @@ static int run(struct request *rq)
 	r = execute(t, sb, rq, &res, &status, &err);
 	terminal_restore();
 	warn_of_disk(sb);
+	/* the next one has them */
+	if (template_trainable(t) && !template_trained(t))
+		train_in_background(rq->store_dir, m.digest, m.name, m.tag, false);
 	if (r < 0) {
 		sandbox_explain(sb, &err);
 		cli_fail(&err);

@@ -31,6 +31,7 @@
 #include "pool/record_private.h"
 #include "pool/stock_private.h"
 #include "pool/version_private.h"
+#include "restore/translations.h"
 #include "store/signed.h"
 #include "store/snapshot.h"
 
@@ -79,6 +80,7 @@ static int version_of_manifest(
 	struct pool *p, const struct store_manifest *m, struct pool_version **ret, struct err *err)
 {
 	cleanup_snapshot_config struct snapshot_config c = {0};
+	const struct store_layer *memory = store_layer(m, STORE_MEDIA_MEMORY);
 	struct pool_version *v = version_with(p, m->digest);
 	struct pool_record shape;
 	json_t *env;
@@ -95,6 +97,8 @@ static int version_of_manifest(
 	}
 	if (!v->config)
 		v->config = json_incref(m->config);
+	if (memory)
+		memcpy(v->memory_digest, memory->digest, sizeof(v->memory_digest));
 	*ret = v;
 	return 0;
 }
@@ -473,6 +477,8 @@ static void tag_info(const struct pool_tag *t, struct pool_template_info *ret)
 		.vcpus = v->shape.vcpus,
 		.disk_bytes = v->shape.disk_bytes,
 		.aliases = json_object_get(json_object_get(v->config, "extra"), "aliases"),
+		.translations =
+			translations_state_name(translations_look(v->config, v->memory_digest)),
 	};
 }
 

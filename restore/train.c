@@ -248,8 +248,8 @@ int train_candidate(struct store *s, const struct store_manifest *m, struct prog
 	return r;
 }
 
-int train_template(struct store *s, const struct store_manifest *m, struct progress *progress,
-	struct err *err)
+int train_template(struct store *s, const struct store_manifest *m, bool wait,
+	struct progress *progress, struct err *err)
 {
 	cleanup_template struct template *t = NULL;
 	cleanup_fd int lock = -1;
@@ -257,9 +257,9 @@ int train_template(struct store *s, const struct store_manifest *m, struct progr
 
 	if (r < 0 || !template_trainable(t) || template_trained(t))
 		return r;
-	lock = translations_lock(template_memory_key(t), err);
+	lock = translations_lock(template_memory_key(t), wait, err);
 	if (lock < 0)
-		return lock;
+		return lock == -EWOULDBLOCK && !wait ? 0 : lock;
 	/* whoever had it may have done it */
 	return template_look_for_translations(t) ? 0 : train_candidate(s, m, progress, err);
 }

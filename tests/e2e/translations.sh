@@ -9,7 +9,7 @@ if [ ! -x "$top/build/parbake-qemu" ]; then
 	finish
 fi
 # with KVM nothing is translated: an emulated machine has them on any host
-export PARBAKE_ACCEL=tcg
+export PARBAKE_ACCEL=tcg PARBAKE_TRAIN=off
 is "$(doctor accelerator value)" tcg "machines are emulated where that is asked for"
 kept=$PARBAKE_HOME/cache/translations
 run() { timeout 120 "$parbake" run tiny -- "$@"; }
