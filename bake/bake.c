@@ -234,7 +234,7 @@ static int try_candidate(struct baking *b, struct capture *c, int64_t created, s
 	rc = store_put_manifest(b->store, b->r->name, b->tag, c->config, c->layers, c->n_layers,
 		created, &candidate, err);
 	if (!rc)
-		rc = trial_restore(b->store, &candidate, &wset, err);
+		rc = trial_restore(b->store, &candidate, b->opt->progress, &wset, err);
 	b->view.made = &candidate;
 	if (!rc)
 		rc = check(b, BAKE_MADE, err);

@@ -21,6 +21,7 @@
 #include "common/file.h"
 #include "common/limits.h"
 #include "common/str.h"
+#include "restore/programs.h"
 #include "store/image.h"
 #include "vmm/cpu.h"
 #include "vmm/disk_delta.h"
@@ -195,6 +196,7 @@ static json_t *free_facts(const struct oven *o, const struct capture_spec *spec)
 		"settled_addresses", o->settled, "packages", packages);
 	if (!facts)
 		abort();
+	programs_to_extra(&spec->recipe->programs, facts);
 	snapshot_aliases_set(facts, spec->recipe->aliases.items, spec->recipe->aliases.n);
 	return facts;
 }

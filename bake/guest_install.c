@@ -20,7 +20,7 @@
 #include "bake/pip_lend.h"
 #include "bake/secrets.h"
 #include "common/str.h"
-#include "egress/proxy.h"
+#include "vmm/guest/proxy.h"
 #include "bake/recipe/recipe.h"
 #include "common/clock.h"
 #include "common/file.h"
@@ -139,7 +139,7 @@ static void note(void *user, const char *text)
 static int proxy_off(struct install *in, struct err *err)
 {
 	int rc = in->proxy
-		? proxy_listen(in->proxy, 0, clock_deadline(CALL_MS), in->o->alive_fd, err)
+		? guest_proxy_listen(in->o->guest, 0, clock_deadline(CALL_MS), in->o->alive_fd, err)
 		: 0;
 
 	proxy_free(steal_ptr(&in->proxy));
@@ -152,15 +152,15 @@ static int proxy_on(struct install *in, struct err *err)
 	int rc = proxy_off(in, err);
 
 	if (!rc)
-		rc = proxy_new(in->o->guest,
+		rc = guest_proxy_new(in->o->guest,
 			&(struct proxy_spec){.rules = in->allow,
 				.n_rules = in->n_allow,
 				.note = note,
 				.user = in},
 			&in->proxy, err);
 	if (!rc)
-		rc = proxy_listen(
-			in->proxy, PROXY_PORT, clock_deadline(CALL_MS), in->o->alive_fd, err);
+		rc = guest_proxy_listen(
+			in->o->guest, PROXY_PORT, clock_deadline(CALL_MS), in->o->alive_fd, err);
 	if (rc)
 		err_prefix(err, "start the guest's proxy");
 	return rc;

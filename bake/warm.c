@@ -15,6 +15,7 @@
 #include "common/clock.h"
 #include "common/limits.h"
 #include "common/str.h"
+#include "restore/programs.h"
 
 #define CALL_MS 120000
 #define SLOW_CALL_MS 1200000 /* of what touches all memory or the whole disk */
@@ -191,6 +192,28 @@ static int touch_shell(struct oven *o, const struct recipe *r, struct err *err)
 	return rc == -ENOENT ? 0 : rc;
 }
 
+/*
+ * The same for the programs that sandboxes will start. A translation of a program fits where its
+ * code lies in the very pages that it was made from, so these must be in the snapshot. With KVM
+ * nothing is translated: there it is the recipe's affair what is kept in memory.
+ */
+static int touch_programs(struct oven *o, const struct recipe *r, struct err *err)
+{
+	struct programs_one list[PROGRAMS_MAX];
+	size_t n = programs_list(&r->programs, o->shape.accel == MACHINE_TCG && o->settled, list);
+	cleanup_free const char **env = guest_env(r, NULL);
+	int64_t deadline = clock_deadline(LIMIT_PROGRAMS_MS);
+
+	for (size_t i = 0; i < n && clock_left_ms(deadline) > 0; i++) {
+		int rc = programs_run(o->guest, o->alive_fd, env, &list[i],
+			clock_left_ms(deadline), err);
+
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
 int guest_quiesce(struct oven *o, const struct recipe *r, struct err *err)
 {
 	static const struct {
@@ -219,7 +242,10 @@ int guest_quiesce(struct oven *o, const struct recipe *r, struct err *err)
 
 		if (calls[i].type == PROTO_DROP_CACHES && r->keep_caches)
 			continue;
-		rc = oven_call(o, calls[i].type, &none, SLOW_CALL_MS, err);
+		if (calls[i].type == PROTO_ZERO_FREE)
+			rc = touch_programs(o, r, err);
+		if (!rc)
+			rc = oven_call(o, calls[i].type, &none, SLOW_CALL_MS, err);
 		if (!rc && calls[i].type == PROTO_DROP_CACHES)
 			rc = touch_shell(o, r, err);
 		if (rc) {

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "bake/bake.h"
-#include "bake/trial.h"
+#include "restore/train.h"
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/json.h"
@@ -179,15 +179,11 @@ static void report(
 }
 
 /* Baked elsewhere, or its translations are gone from the cache: here they are made. */
-static void train(struct store *s, const struct store_manifest *m)
+static void train(struct store *s, const struct store_manifest *m, struct progress *progress)
 {
-	cleanup_template struct template *t = NULL;
 	struct err err;
-	int r = template_open(s, m, NULL, &t, &err);
 
-	if (r == 0 && template_trainable(t) && !template_trained(t))
-		r = trial_train(s, m, &err);
-	if (r < 0)
+	if (train_template(s, m, true, progress, &err) < 0)
 		log_warn("%s: sandboxes will start slower than they could: %s", m->name, err.text);
 }
 
@@ -273,6 +269,8 @@ static int bake_one(const struct args *a, struct store *s, const char *name, str
 	opt.check_user = &watch;
 	opt.progress = progress_new(a->json ? PROGRESS_JSON : PROGRESS_AUTO);
 	rc = a->root_only ? bake_root(r, &opt, err) : bake_run(s, r, &opt, &res, err);
+	if (!rc && res.up_to_date && !opt.dry)
+		train(s, &res.manifest, opt.progress);
 	progress_free(opt.progress);
 	report_drift(a, r, &watch.drift);
 	if (!rc && a->lock)
@@ -283,8 +281,6 @@ static int bake_one(const struct args *a, struct store *s, const char *name, str
 		return rc;
 	if (opt.dry)
 		return report_check(a, r, &res);
-	if (res.up_to_date)
-		train(s, &res.manifest);
 	report(a, r, &res, begin);
 	return 0;
 }

@@ -12,7 +12,10 @@
 #include "common/json.h"
 #include "common/paths.h"
 #include "common/progress.h"
+#include "common/str.h"
 #include "pool/cgroup.h"
+#include "restore/translations.h"
+#include "store/store.h"
 #include "vmm/kernel.h"
 
 /* good: all is well; worse: it works, another way; bad: it does not. */
@@ -195,6 +198,42 @@ static void check_machine(struct report *rep)
 		page == IMAGE_PAGE ? "" : ": parbake needs pages of 4096");
 }
 
+/* Emulated templates without translations: baked elsewhere, or the cache was emptied. */
+static void check_translations(struct report *rep)
+{
+	cleanup_store struct store *s = NULL;
+	cleanup_free char *missing = str_dup("");
+	struct store_manifest *list = NULL;
+	size_t n = 0, kept = 0, without = 0;
+
+	if (store_open(NULL, false, &s, NULL) < 0 || store_list(s, &list, &n, NULL) < 0)
+		return; /* the store has its own line */
+	for (size_t i = 0; i < n; i++) {
+		const struct store_layer *memory = store_layer(&list[i], STORE_MEDIA_MEMORY);
+		enum translations_state state =
+			memory ? translations_look(list[i].config, memory->digest)
+			       : TRANSLATIONS_UNNEEDED;
+
+		kept += state == TRANSLATIONS_KEPT;
+		if (state == TRANSLATIONS_MISSING) {
+			char *more = str_printf("%s %s:%s", missing, list[i].name, list[i].tag);
+
+			free(missing);
+			missing = more;
+			without++;
+		}
+		store_manifest_clear(&list[i]);
+	}
+	free(list);
+	if (without)
+		say(rep, WORSE, "translations",
+			"emulated sandboxes of%s start slower until they are made: at the first use, or "
+			"by `parbake bake`",
+			missing);
+	else if (kept)
+		say(rep, GOOD, "translations", "all %zu emulated templates have theirs", kept);
+}
+
 int cmd_doctor(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -223,6 +262,7 @@ int cmd_doctor(int argc, char **argv)
 	check_place(&rep, PATHS_STORE, "store");
 	check_place(&rep, PATHS_CACHE, "cache");
 	check_place(&rep, PATHS_RUN, "run");
+	check_translations(&rep);
 	if (rep.json) {
 		json_print_line(rep.list);
 		json_decref(rep.list);

@@ -8,6 +8,7 @@
 
 #include "common/json.h"
 #include "common/progress.h"
+#include "restore/translations.h"
 
 static uint64_t stored_bytes(const struct store_manifest *m)
 {
@@ -21,6 +22,9 @@ static uint64_t stored_bytes(const struct store_manifest *m)
 static void print_row(const struct store_manifest *m, bool json)
 {
 	cleanup_snapshot_config struct snapshot_config c = {0};
+	const struct store_layer *layer = store_layer(m, STORE_MEDIA_MEMORY);
+	const char *code = translations_state_name(
+		layer ? translations_look(m->config, layer->digest) : TRANSLATIONS_UNNEEDED);
 	char size[16], memory[16];
 	struct err err = {0};
 
@@ -30,18 +34,19 @@ static void print_row(const struct store_manifest *m, bool json)
 	}
 	if (json) {
 		cleanup_json json_t *obj =
-			json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:s, s:s, s:s}", "name",
+			json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:s, s:s, s:s, s:s}", "name",
 				m->name, "tag", m->tag, "digest", m->digest, "created", m->created,
 				"stored_bytes", (json_int_t)stored_bytes(m), "memory_bytes",
 				(json_int_t)c.memory_bytes, "vcpus", (int)c.vcpus, "accel", c.accel,
-				"monitor", c.monitor, "description", c.description ?: "");
+				"monitor", c.monitor, "translations", code, "description",
+				c.description ?: "");
 
 		json_print_line(obj);
 		return;
 	}
-	printf("%-20s %-10s %.19s  %-4s %2u x %-9s %9s  %.20s\n", m->name, m->tag, m->digest,
+	printf("%-20s %-10s %.19s  %-4s %2u x %-9s %9s  %.20s  %s\n", m->name, m->tag, m->digest,
 		c.accel, c.vcpus, progress_bytes(c.memory_bytes, memory),
-		progress_bytes(stored_bytes(m), size), m->created);
+		progress_bytes(stored_bytes(m), size), m->created, code);
 }
 
 int cmd_ls(int argc, char **argv)
@@ -76,8 +81,8 @@ int cmd_ls(int argc, char **argv)
 	if (s && store_list(s, &list, &n, &err) < 0)
 		return cli_fail(&err);
 	if (!json && n)
-		printf("%-20s %-10s %-19s  %-4s %-14s %9s  %s\n", "TEMPLATE", "TAG", "DIGEST",
-			"ACCEL", "MACHINE", "STORED", "CREATED");
+		printf("%-20s %-10s %-19s  %-4s %-14s %9s  %-20s  %s\n", "TEMPLATE", "TAG", "DIGEST",
+			"ACCEL", "MACHINE", "STORED", "CREATED", "TRANSLATIONS");
 	for (size_t i = 0; i < n; i++) {
 		print_row(&list[i], json);
 		store_manifest_clear(&list[i]);

@@ -21,6 +21,7 @@
 #include "pool/keeper/keeper.h"
 #include "pool/publish.h"
 #include "restore/pager/pager.h"
+#include "restore/train.h"
 
 static const struct command {
 	const char *name;
@@ -58,6 +59,8 @@ static const struct command {
 		"  -t, --timeout T    kill the whole process tree after T (the recipe's, else 5m)\n"
 		"  -C, --cwd DIR      directory in the sandbox\n"
 		"  -u, --user USER    name or uid[:gid] (root)\n"
+		"  --require-signature FILE\n"
+		"                     run nothing that no key in FILE has signed\n"
 		"  --max-output N     bytes of each output stream passed on (the recipe's, else "
 		"16M)\n"
 		"  --tty              give the command a terminal\n"
@@ -68,10 +71,27 @@ static const struct command {
 	{"ls", cmd_ls, "[--json] [--store DIR]", "list the templates in the store", ""},
 	{"inspect", cmd_inspect, "TEMPLATE [--config|--manifest|--recipe] [--store DIR]",
 		"show what a snapshot is made of, as JSON", ""},
-	{"verify", cmd_verify, "[TEMPLATE…] [--json] [--store DIR]",
+	{"diff", cmd_diff, "A B [--other-store DIR] [--json] [--store DIR]",
+		"what differs between two versions: config, packages, files, memory",
+		"  --other-store DIR  where B lies (as A)\n"
+		"  --json             all of it, one JSON object\n"
+		"  exit status: 0 the same but for memory; 3 something differs; 1 it failed\n"},
+	{"sbom", cmd_sbom, "TEMPLATE [--format spdx|cyclonedx|provenance] [--store DIR]",
+		"what is in a version and where it comes from, as a document for tools",
+		"  --format F         SPDX 2.3, CycloneDX 1.5, or an in-toto statement with SLSA's "
+		"provenance (spdx)\n"},
+	{"sign", cmd_sign,
+		"TEMPLATE… --key FILE | TEMPLATE --signature FILE | --new-key FILE [--store DIR]",
+		"sign versions, as minisign does",
+		"  --key FILE         with this secret key of minisign's, one without a password\n"
+		"  --signature FILE   keep a signature of the manifest that was made elsewhere\n"
+		"  --new-key FILE     make a secret key, and FILE.pub with the public one\n"},
+	{"verify", cmd_verify, "[TEMPLATE…] [--boot] [--require-signature FILE] [--json] [--store DIR]",
 		"check every byte of snapshots against their digests, and of what the cache has of "
 		"them",
-		""},
+		"  --boot             then restore each, and have it pass its ready check\n"
+		"  --require-signature FILE\n"
+		"                     a key in FILE must have signed it\n"},
 	{"rm", cmd_rm, "TEMPLATE… [--store DIR]", "remove tags (the data go with gc)", ""},
 	{"gc", cmd_gc, "[--keep T] [--keep-cache T] [--dry-run] [--json] [--store DIR]",
 		"remove what no tag reaches, and what of the cache no template needs",
@@ -414,6 +434,8 @@ static int dispatch(int argc, char **argv)
 		return pager_process_main(argc, argv);
 	if (!strcmp(name, "pool-publish")) /* internal: started by the pool */
 		return pool_publish_main(argc, argv);
+	if (!strcmp(name, "train")) /* internal: started by train_in_background() */
+		return train_main(argc, argv);
 	if (!strcmp(name, "zygote")) /* internal: started by zygote_start() */
 		return zygote_main(argc, argv);
 	c = find(name);

@@ -6,10 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "bake/trial.h"
 #include "common/clock.h"
 #include "common/json.h"
 #include "restore/disk.h"
 #include "restore/translations.h"
+#include "store/signed.h"
 #include "store/snapshot.h"
 
 /* What the cache of this host has of it: how much was read, and in what time. */
@@ -40,40 +42,62 @@ static int verify_cached(const struct store_manifest *m, struct cached *ret, str
 	return 0;
 }
 
-static int verify_one(struct store *s, const struct store_manifest *m, bool json)
+/* How it is told: as JSON; what else is done: a restore, a look at signatures. */
+struct args {
+	bool json, boot;
+	const char *keys; /* that one of has signed it; NULL: any, or none */
+};
+
+static int verify_one(struct store *s, const struct store_manifest *m, const struct args *a)
 {
-	struct progress *progress = progress_new(json ? PROGRESS_SILENT : PROGRESS_AUTO);
+	struct progress *progress = progress_new(a->json ? PROGRESS_SILENT : PROGRESS_AUTO);
 	struct err err = {0};
 	struct cached cached = {0};
+	uint64_t boot_ms = 0;
 	char size[16];
 	int r = store_verify(s, m, progress, &err);
 	bool stored = r == 0;
 
 	if (r == 0)
 		r = verify_cached(m, &cached, &err);
+	if (r == 0 && a->keys)
+		r = store_signed_by_file(s, m->digest, a->keys, &err);
+	if (r == 0 && a->boot) {
+		progress_stage(progress, "restore", NULL, 0);
+		r = trial_ready(s, m, &boot_ms, &err);
+		if (r == 0)
+			progress_done(progress, NULL);
+		else
+			err_prefix(&err, "restore it");
+	}
 	progress_free(progress);
-	if (json) {
+	if (a->json) {
 		cleanup_json json_t *obj = json_pack("{s:s, s:s, s:s, s:b, s:o}", "name", m->name,
 			"tag", m->tag, "digest", m->digest, "ok", r == 0, "error",
 			json_lossy(err.text, strlen(err.text)));
 
+		if (a->boot && r == 0)
+			json_object_set_new(obj, "boot_ms", json_integer((json_int_t)boot_ms));
 		json_print_line(obj);
 	} else if (r < 0 && stored) {
 		fprintf(stderr, "parbake: %s:%s: %s\n", m->name, m->tag, err.text);
 	} else if (r < 0) {
 		fprintf(stderr,
-			"parbake: %s:%s: %s; remove it with `parbake rm %s:%s` and bake it anew\n",
+			"parbake: %s:%s: %s\nremove it with `parbake rm %s:%s` and bake it anew\n",
 			m->name, m->tag, err.text, m->name, m->tag);
 	} else {
 		printf("%s:%s: good, %s; of it in the cache: %u files, %s read in %.2f s\n",
 			m->name, m->tag, m->digest, cached.files,
 			progress_bytes(cached.bytes, size), (double)cached.ns / 1e9);
+		if (a->boot)
+			printf("%s:%s: restored, and its check passed after %lu ms\n", m->name,
+				m->tag, (unsigned long)boot_ms);
 	}
 	return r;
 }
 
 /* Every tag, also those that are too damaged for store_list(). */
-static int verify_all(struct store *s, bool json)
+static int verify_all(struct store *s, const struct args *a)
 {
 	struct err err = {0};
 	char **refs = NULL;
@@ -89,7 +113,7 @@ static int verify_all(struct store *s, bool json)
 			cli_fail(&err);
 			bad = 1;
 		} else {
-			bad |= verify_one(s, &m, json) < 0;
+			bad |= verify_one(s, &m, a) < 0;
 		}
 		free(refs[i]);
 	}
@@ -100,19 +124,26 @@ static int verify_all(struct store *s, bool json)
 int cmd_verify(int argc, char **argv)
 {
 	static const struct option options[] = {
+		{"require-signature", required_argument, NULL, 'K'},
+		{"boot", no_argument, NULL, 'b'},
 		{"json", no_argument, NULL, 'j'},
 		{"store", required_argument, NULL, 'S'},
 		{NULL, 0, NULL, 0},
 	};
 	cleanup_store struct store *s = NULL;
 	const char *dir = NULL;
-	bool json = false, bad = false;
+	struct args a = {0};
+	bool bad = false;
 	struct err err = {0};
 	int opt;
 
 	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		if (opt == 'j')
-			json = true;
+			a.json = true;
+		else if (opt == 'b')
+			a.boot = true;
+		else if (opt == 'K')
+			a.keys = optarg;
 		else if (opt == 'S')
 			dir = optarg;
 		else
@@ -121,13 +152,13 @@ int cmd_verify(int argc, char **argv)
 	if (store_open(dir, false, &s, &err) < 0)
 		return cli_fail(&err);
 	if (optind == argc)
-		return verify_all(s, json);
+		return verify_all(s, &a);
 	for (; optind < argc; optind++) {
 		cleanup_manifest struct store_manifest m = {0};
 
 		if (store_resolve(s, argv[optind], &m, &err) < 0)
 			return cli_fail(&err);
-		bad |= verify_one(s, &m, json) < 0;
+		bad |= verify_one(s, &m, &a) < 0;
 	}
 	return bad ? CLI_FAILED : CLI_OK;
 }

@@ -13,6 +13,9 @@
 /* recipes */
 #define LIMIT_RECIPE_BYTES (1 * MIB)
 #define LIMIT_RECIPE_LINE 4096
+#define LIMIT_PROGRAMS 32 /* that a recipe names, for translations to be kept of */
+#define LIMIT_PROGRAMS_MS 12000 /* to run all of them in, once before the capture, once in the trial */
+#define LIMIT_TRANSLATIONS_BYTES 100000000ull /* kept for a template */
 #define LIMIT_RECIPE_STEPS 256
 #define LIMIT_RECIPE_DEPTH 8 /* of `from` */
 #define LIMIT_PACKAGES 4096
@@ -66,7 +69,11 @@
 /* proving */
 #define LIMIT_INVENTORY 100000 /* packages on a disk */
 #define LIMIT_PACKAGE_TEXT 256 /* bytes of a name, of a version */
+#define LIMIT_SIGNATURE_BYTES (64 * KIB) /* of a signature, of a file of keys */
+#define LIMIT_SIGNATURE_KEYS 1024
 #define LIMIT_LOCK_BYTES (16 * MIB)
+#define LIMIT_DIFF_TEXT (16 * KIB) /* of a file whose lines are compared */
+#define LIMIT_DIFF_LINES 400
 
 /* running */
 #define LIMIT_OUTPUT_BYTES (16 * MIB) /* of one stream of one exec, unless asked otherwise */

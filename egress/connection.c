@@ -15,7 +15,7 @@
  * credit. From the socket no more is read than the guest has given credit for. A connection is one
  * request: bytes past the end of a plain request's body are dropped.
  *
- * A connection is freed as soon as it ends, which can be within any call of guest_stream_resume():
+ * A connection is freed as soon as it ends, which can be within any call of resume() of the transport:
  * after such a call the connection is not touched.
  */
 #include "egress/connection_private.h"
@@ -23,15 +23,16 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
+#include <string.h>
 #include <sys/timerfd.h>
 
 #include "common/str.h"
 
 enum conn_state { CONN_HEAD, CONN_LOOKUP, CONN_CONNECT, CONN_TUNNEL, CONN_OPEN };
 
-struct conn {
+struct proxy_conn {
 	struct proxy *p;
-	struct guest_stream *s;
+	void *s; /* the transport's stream */
 	enum conn_state state;
 	char *head; /* LIMIT_PROXY_HEAD: the request's, then the upstream's answer */
 	size_t head_len, request_len;
@@ -49,7 +50,7 @@ struct conn {
 	int fault; /* errno of the last try */
 
 	int sock, timer;
-	struct guest_watch *watch, *timer_watch;
+	void *watch, *timer_watch; /* of the transport */
 	char *request; /* a plain one's head, to be sent as soon as data may flow */
 	size_t request_out;
 	char *out; /* to be sent before anything else */
@@ -58,17 +59,31 @@ struct conn {
 	bool blocked, guest_eof, net_eof;
 };
 
+/* ---- what it waits for ------------------------------------------------------------------ */
+
+static void *watch_add(
+	struct proxy_conn *c, int fd, short events, void (*fn)(void *user, short revents))
+{
+	return c->p->transport->watch(c->p->transport_user, fd, events, fn, c);
+}
+
+static void watch_remove(struct proxy_conn *c, void *watch)
+{
+	if (watch)
+		c->p->transport->unwatch(watch);
+}
+
 /* ---- its end ---------------------------------------------------------------------------- */
 
-static void conn_free(struct conn *c)
+static void conn_free(struct proxy_conn *c)
 {
 	for (size_t i = 0; i < LIMIT_PROXY_STREAMS; i++) {
 		if (c->p->conns[i] == c)
 			c->p->conns[i] = NULL;
 	}
 	c->p->stats.open--;
-	guest_watch_remove(c->watch);
-	guest_watch_remove(c->timer_watch);
+	watch_remove(c, c->watch);
+	watch_remove(c, c->timer_watch);
 	proxy_lookup_free(c->lookup);
 	close_fd(&c->sock);
 	close_fd(&c->timer);
@@ -78,15 +93,15 @@ static void conn_free(struct conn *c)
 	free(c);
 }
 
-void proxy_conn_end(struct conn *c, int error, const char *text)
+void proxy_conn_end(struct proxy_conn *c, int error, const char *text)
 {
-	guest_stream_reply(c->s, error, text);
+	c->p->transport->reply(c->s, error, text);
 	conn_free(c);
 }
 
 /* Answer instead of the server, and end. */
 __attribute__((format(printf, 3, 4))) static void conn_answer(
-	struct conn *c, int status, const char *fmt, ...)
+	struct proxy_conn *c, int status, const char *fmt, ...)
 {
 	static const struct {
 		int status;
@@ -116,13 +131,13 @@ __attribute__((format(printf, 3, 4))) static void conn_answer(
 		c->p->stats.refused++;
 	else
 		c->p->stats.failed++;
-	guest_stream_send(c->s, PROTO_IN, head, (size_t)n);
-	guest_stream_send(c->s, PROTO_IN, text, strlen(text));
-	guest_stream_eof(c->s, PROTO_IN);
+	c->p->transport->send(c->s, head, (size_t)n);
+	c->p->transport->send(c->s, text, strlen(text));
+	c->p->transport->eof(c->s);
 	proxy_conn_end(c, 0, NULL);
 }
 
-static void refuse_address(struct conn *c)
+static void refuse_address(struct proxy_conn *c)
 {
 	char why[128];
 
@@ -137,10 +152,10 @@ static void refuse_address(struct conn *c)
 /* ---- connecting ------------------------------------------------------------------------- */
 
 static void sock_ready(void *user, short revents);
-static void connect_next(struct conn *c);
-static void lookup_begin(struct conn *c);
+static void connect_next(struct proxy_conn *c);
+static void lookup_begin(struct proxy_conn *c);
 
-static void timer_arm(struct conn *c, int ms)
+static void timer_arm(struct proxy_conn *c, int ms)
 {
 	const struct itimerspec t = {.it_value = {ms / 1000, (ms % 1000) * 1000000L}};
 
@@ -149,7 +164,7 @@ static void timer_arm(struct conn *c, int ms)
 
 static void timer_fired(void *user, short revents)
 {
-	struct conn *c = user;
+	struct proxy_conn *c = user;
 	uint64_t n;
 
 	(void)revents;
@@ -168,7 +183,7 @@ static void timer_fired(void *user, short revents)
 }
 
 /* What to wait for on the socket, by where the connection stands. */
-static void conn_update(struct conn *c)
+static void conn_update(struct proxy_conn *c)
 {
 	short events = 0;
 
@@ -176,24 +191,25 @@ static void conn_update(struct conn *c)
 		events |= POLLOUT;
 	if (c->state == CONN_TUNNEL && !c->out)
 		events |= POLLIN;
-	if (c->state == CONN_OPEN && !c->net_eof && guest_stream_room(c->s, PROTO_IN))
+	if (c->state == CONN_OPEN && !c->net_eof && c->p->transport->room(c->s))
 		events |= POLLIN;
-	guest_watch_set(c->watch, events);
+	if (c->watch)
+		c->p->transport->watch_set(c->watch, events);
 }
 
 /* The guest will send no more: say so to the network, once all it sent has gone there. */
-static void pass_eof(struct conn *c)
+static void pass_eof(struct proxy_conn *c)
 {
 	if (c->guest_eof && c->state == CONN_OPEN && !c->out)
 		shutdown(c->sock, SHUT_WR);
 }
 
 /* Data may flow. @early: bytes that an upstream proxy sent behind its answer. */
-static void conn_open(struct conn *c, const char *early, size_t n_early)
+static void conn_open(struct proxy_conn *c, const char *early, size_t n_early)
 {
 	static const char established[] = "HTTP/1.1 200 Connection established\r\n\r\n";
 
-	guest_watch_remove(c->timer_watch);
+	watch_remove(c, c->timer_watch);
 	c->timer_watch = NULL;
 	close_fd(&c->timer);
 	c->state = CONN_OPEN;
@@ -205,15 +221,15 @@ static void conn_open(struct conn *c, const char *early, size_t n_early)
 		c->body_left = c->h.body_bytes;
 	}
 	if (c->h.connect)
-		guest_stream_send(c->s, PROTO_IN, established, strlen(established));
-	guest_stream_send(c->s, PROTO_IN, early, n_early);
+		c->p->transport->send(c->s, established, strlen(established));
+	c->p->transport->send(c->s, early, n_early);
 	c->p->stats.bytes_in += n_early;
 	pass_eof(c);
 	conn_update(c);
-	guest_stream_resume(c->s);
+	c->p->transport->resume(c->s);
 }
 
-static void connected(struct conn *c)
+static void connected(struct proxy_conn *c)
 {
 	const char *auth = c->via ? c->via->auth : NULL;
 	char authority[272];
@@ -240,9 +256,9 @@ static void connected(struct conn *c)
 }
 
 /* Try the next address that may be tried. */
-static void connect_next(struct conn *c)
+static void connect_next(struct proxy_conn *c)
 {
-	guest_watch_remove(c->watch);
+	watch_remove(c, c->watch);
 	c->watch = NULL;
 	close_fd(&c->sock);
 	while (c->next && c->tried < LIMIT_PROXY_ADDRESSES) {
@@ -265,7 +281,7 @@ static void connect_next(struct conn *c)
 		}
 		timer_arm(c, c->next ? LIMIT_PROXY_CONNECT_MS / 4 : LIMIT_PROXY_CONNECT_MS);
 		c->state = CONN_CONNECT;
-		c->watch = guest_watch_add(c->p->g, c->sock, POLLOUT, sock_ready, c);
+		c->watch = watch_add(c, c->sock, POLLOUT, sock_ready);
 		return;
 	}
 	if (!c->tried && c->bad_address)
@@ -277,13 +293,13 @@ static void connect_next(struct conn *c)
 }
 
 /* Is it the host that is asked for whose address is looked up, and not the upstream proxy's? */
-static bool looks_up_target(const struct conn *c)
+static bool looks_up_target(const struct proxy_conn *c)
 {
 	return !c->via || (c->p->resolve_here && !c->any_address && !c->checked);
 }
 
 /* Where the upstream's tunnel may lead: the first address that is not refused. */
-static void target_found(struct conn *c, const struct addrinfo *found)
+static void target_found(struct proxy_conn *c, const struct addrinfo *found)
 {
 	char host[256];
 
@@ -300,7 +316,7 @@ static void target_found(struct conn *c, const struct addrinfo *found)
 		}
 	}
 	if (c->checked) {
-		guest_watch_remove(c->watch);
+		watch_remove(c, c->watch);
 		c->watch = NULL;
 		proxy_lookup_free(c->lookup);
 		c->lookup = NULL;
@@ -314,7 +330,7 @@ static void target_found(struct conn *c, const struct addrinfo *found)
 
 static void lookup_ready(void *user, short revents)
 {
-	struct conn *c = user;
+	struct proxy_conn *c = user;
 	const struct addrinfo *found;
 	const char *why;
 
@@ -331,7 +347,7 @@ static void lookup_ready(void *user, short revents)
 }
 
 /* Look up what is next to be; where no more may run now, again in a moment. */
-static void lookup_begin(struct conn *c)
+static void lookup_begin(struct proxy_conn *c)
 {
 	bool target = looks_up_target(c);
 	int r = proxy_lookup_start(target ? c->h.host : c->via->host,
@@ -344,13 +360,12 @@ static void lookup_begin(struct conn *c)
 		timer_arm(c, LIMIT_PROXY_LOOKUP_RETRY_MS);
 	} else {
 		timer_arm(c, LIMIT_PROXY_CONNECT_MS);
-		c->watch = guest_watch_add(
-			c->p->g, proxy_lookup_fd(c->lookup), POLLIN, lookup_ready, c);
+		c->watch = watch_add(c, proxy_lookup_fd(c->lookup), POLLIN, lookup_ready);
 	}
 }
 
 /* The request's head is whole. */
-static void conn_request(struct conn *c)
+static void conn_request(struct proxy_conn *c)
 {
 	struct proxy *p = c->p;
 	const char *why = "";
@@ -373,14 +388,14 @@ static void conn_request(struct conn *c)
 		return;
 	}
 	c->state = CONN_LOOKUP;
-	c->timer_watch = guest_watch_add(p->g, c->timer, POLLIN, timer_fired, c);
+	c->timer_watch = watch_add(c, c->timer, POLLIN, timer_fired);
 	lookup_begin(c);
 }
 
 /* ---- the socket ------------------------------------------------------------------------- */
 
 /* Send what is to go first. False: not all of it yet, or the connection is gone. */
-static bool flush_out(struct conn *c)
+static bool flush_out(struct proxy_conn *c)
 {
 	while (c->out_pos < c->out_len) {
 		ssize_t n =
@@ -404,7 +419,7 @@ static bool flush_out(struct conn *c)
 }
 
 /* The host's own proxy answers CONNECT. */
-static void tunnel_read(struct conn *c)
+static void tunnel_read(struct proxy_conn *c)
 {
 	size_t end;
 	ssize_t n = recv(c->sock, c->head + c->head_len, LIMIT_PROXY_HEAD - c->head_len, 0);
@@ -427,16 +442,16 @@ static void tunnel_read(struct conn *c)
 }
 
 /* Bytes, or the end, from the network. False: the connection is gone. */
-static bool net_read(struct conn *c)
+static bool net_read(struct proxy_conn *c)
 {
-	size_t room = guest_stream_room(c->s, PROTO_IN);
+	size_t room = c->p->transport->room(c->s);
 	ssize_t n;
 
 	if (!room)
 		return true;
 	n = recv(c->sock, c->p->buf, room < sizeof(c->p->buf) ? room : sizeof(c->p->buf), 0);
 	if (n > 0) {
-		guest_stream_send(c->s, PROTO_IN, c->p->buf, (size_t)n);
+		c->p->transport->send(c->s, c->p->buf, (size_t)n);
 		c->p->stats.bytes_in += (uint64_t)n;
 		return true;
 	}
@@ -447,7 +462,7 @@ static bool net_read(struct conn *c)
 		return false;
 	}
 	c->net_eof = true;
-	guest_stream_eof(c->s, PROTO_IN);
+	c->p->transport->eof(c->s);
 	if (!c->h.connect || c->guest_eof) {
 		proxy_conn_end(c, 0, NULL);
 		return false;
@@ -457,7 +472,7 @@ static bool net_read(struct conn *c)
 
 static void sock_ready(void *user, short revents)
 {
-	struct conn *c = user;
+	struct proxy_conn *c = user;
 
 	if (c->state == CONN_CONNECT) {
 		socklen_t len = sizeof(c->fault);
@@ -484,7 +499,7 @@ static void sock_ready(void *user, short revents)
 	if (revents & (POLLOUT | POLLERR)) {
 		c->blocked = false;
 		conn_update(c);
-		guest_stream_resume(c->s);
+		c->p->transport->resume(c->s);
 		return;
 	}
 	conn_update(c);
@@ -492,7 +507,7 @@ static void sock_ready(void *user, short revents)
 
 /* ---- the guest's side ------------------------------------------------------------------- */
 
-static size_t head_take(struct conn *c, const uint8_t *bytes, size_t len)
+static size_t head_take(struct proxy_conn *c, const uint8_t *bytes, size_t len)
 {
 	size_t room = LIMIT_PROXY_HEAD - c->head_len, had = c->head_len, n, end;
 
@@ -511,13 +526,11 @@ static size_t head_take(struct conn *c, const uint8_t *bytes, size_t len)
 	return end - had;
 }
 
-static size_t conn_data(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
+size_t proxy_conn_data(struct proxy_conn *c, const uint8_t *bytes, size_t len)
 {
-	struct conn *c = user;
 	size_t want = len;
 	ssize_t n;
 
-	(void)channel;
 	if (c->state == CONN_HEAD)
 		return head_take(c, bytes, len);
 	if (c->state != CONN_OPEN || c->out || c->blocked)
@@ -546,11 +559,8 @@ static size_t conn_data(void *user, enum proto_channel channel, const uint8_t *b
 	return len;
 }
 
-static void conn_eof(void *user, enum proto_channel channel)
+void proxy_conn_eof(struct proxy_conn *c)
 {
-	struct conn *c = user;
-
-	(void)channel;
 	c->guest_eof = true;
 	if (c->state == CONN_HEAD) {
 		if (c->head_len)
@@ -564,32 +574,24 @@ static void conn_eof(void *user, enum proto_channel channel)
 	}
 }
 
-static void conn_writable(void *user, enum proto_channel channel)
+void proxy_conn_writable(struct proxy_conn *c)
 {
-	struct conn *c = user;
-
-	(void)channel;
 	if (c->state == CONN_OPEN)
 		conn_update(c);
 }
 
-/* The guest is gone, or gave the connection up. */
-static void conn_done(void *user, const struct guest_reply *reply)
+void proxy_conn_lost(struct proxy_conn *c)
 {
-	(void)reply;
-	conn_free(user);
+	conn_free(c);
 }
 
-const struct guest_stream_ops proxy_conn_ops = {
-	.data = conn_data, .eof = conn_eof, .writable = conn_writable, .done = conn_done};
-
-struct conn *proxy_conn_new(struct proxy *p, struct guest_stream *s)
+struct proxy_conn *proxy_conn_new(struct proxy *p, void *stream)
 {
-	struct conn *c = malloc(sizeof(*c));
+	struct proxy_conn *c = malloc(sizeof(*c));
 
 	if (!c)
 		abort();
-	*c = (struct conn){.p = p, .s = s, .sock = -1, .timer = -1};
+	*c = (struct proxy_conn){.p = p, .s = stream, .sock = -1, .timer = -1};
 	c->head = malloc(LIMIT_PROXY_HEAD);
 	if (!c->head)
 		abort();

@@ -11,10 +11,9 @@
  * share.
  */
 
-struct conn;
-
 struct proxy {
-	struct guest *g;
+	const struct proxy_transport *transport;
+	void *transport_user;
 	struct proxy_rule *rules;
 	size_t n_rules;
 	struct proxy_env env;
@@ -23,18 +22,16 @@ struct proxy {
 	void (*note)(void *user, const char *text);
 	void *user;
 	struct proxy_stats stats;
-	struct conn *conns[LIMIT_PROXY_STREAMS];
+	struct proxy_conn *conns[LIMIT_PROXY_STREAMS];
 	char *noted[LIMIT_PROXY_NOTES];
 	unsigned n_noted;
-	uint8_t buf[PROTO_DATA_MAX];
+	uint8_t buf[64 << 10];
 };
 
-/* A connection for the agent's stream @s, in its slot of @p->conns. */
-struct conn *proxy_conn_new(struct proxy *p, struct guest_stream *s);
+/* A connection for the transport's @stream, in its slot of @p->conns. */
+struct proxy_conn *proxy_conn_new(struct proxy *p, void *stream);
 /* End the connection: REPLY with @error (positive errno, or 0) and free it. */
-void proxy_conn_end(struct conn *c, int error, const char *text);
-/* The stream's callbacks; their user is the connection. */
-extern const struct guest_stream_ops proxy_conn_ops;
+void proxy_conn_end(struct proxy_conn *c, int error, const char *text);
 
 /* Is the host of @h allowed? *@ret_any: is it allowed whatever its addresses are? */
 bool proxy_allows(const struct proxy *p, const struct proxy_head *h, bool *ret_any);

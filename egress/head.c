@@ -9,6 +9,7 @@
 #include "egress/head.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <strings.h>
 
 #include "common/limits.h"

@@ -3,6 +3,9 @@
  * The proxy as a whole: its rules, its slots for connections (connection.c), its counters and its
  * messages.
  */
+#include <stdlib.h>
+#include <string.h>
+
 #include "common/str.h"
 #include "egress/connection_private.h"
 
@@ -42,10 +45,8 @@ bool proxy_allows(const struct proxy *p, const struct proxy_head *h, bool *ret_a
 	return found;
 }
 
-static const struct guest_stream_ops *proxy_open(
-	void *user, struct guest_stream *s, void **ret_user)
+struct proxy_conn *proxy_accept(struct proxy *p, void *stream)
 {
-	struct proxy *p = user;
 	size_t slot = 0;
 
 	p->stats.connections++;
@@ -55,11 +56,11 @@ static const struct guest_stream_ops *proxy_open(
 		p->stats.failed++;
 		return NULL;
 	}
-	*ret_user = p->conns[slot] = proxy_conn_new(p, s);
-	return &proxy_conn_ops;
+	return p->conns[slot] = proxy_conn_new(p, stream);
 }
 
-int proxy_new(struct guest *g, const struct proxy_spec *spec, struct proxy **ret, struct err *err)
+int proxy_new(const struct proxy_transport *transport, void *transport_user,
+	const struct proxy_spec *spec, struct proxy **ret, struct err *err)
 {
 	size_t n_rules = spec->n_rules;
 	struct proxy *p;
@@ -71,7 +72,8 @@ int proxy_new(struct guest *g, const struct proxy_spec *spec, struct proxy **ret
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		abort();
-	p->g = g;
+	p->transport = transport;
+	p->transport_user = transport_user;
 	p->who = spec->who;
 	p->resolve_here = spec->resolve_here;
 	p->note = spec->note;
@@ -88,7 +90,6 @@ int proxy_new(struct guest *g, const struct proxy_spec *spec, struct proxy **ret
 		free(p);
 		return rc;
 	}
-	guest_on_open(g, proxy_open, p);
 	*ret = p;
 	return 0;
 }
@@ -97,7 +98,7 @@ void proxy_free(struct proxy *p)
 {
 	if (!p)
 		return;
-	guest_on_open(p->g, NULL, NULL);
+	p->transport->stop(p->transport_user);
 	for (size_t i = 0; i < LIMIT_PROXY_STREAMS; i++) {
 		if (p->conns[i])
 			proxy_conn_end(p->conns[i], ECONNABORTED, "the proxy has been stopped");
@@ -107,15 +108,6 @@ void proxy_free(struct proxy *p)
 	proxy_env_free(&p->env);
 	free(p->rules);
 	free(p);
-}
-
-int proxy_listen(struct proxy *p, unsigned port, int64_t deadline, int also_fd, struct err *err)
-{
-	uint8_t buf[16];
-	struct proto_out o = {.buf = buf, .max = sizeof(buf)};
-
-	proto_put_u32(&o, PROTO_T_PORT, port);
-	return guest_call(p->g, PROTO_PROXY, &o, deadline, also_fd, NULL, NULL, err);
 }
 
 void proxy_get_stats(const struct proxy *p, struct proxy_stats *ret)

@@ -8,13 +8,12 @@
 
 #include "common/cleanup.h"
 #include "common/err.h"
-#include "vmm/guest/guest.h"
 
 /*
  * Egress, a machine's way out to the network: an HTTP/1.1 forward proxy, for bakes and for the
- * pool. Connections to a port on the guest's loopback come over the agent's channel (PROXY_OPEN).
- * The proxy connects them, and only to what its rules allow. It runs in the guest's event loop
- * (guest_wait(), or the owner's), and never blocks it.
+ * pool. A transport (vmm/guest/proxy.h is one) brings the connections that a guest makes, each as a
+ * stream. The proxy connects them, and only to what its rules allow. It runs in the event loop of
+ * the transport, in its thread, and never blocks it.
  *
  * The host's own upstream proxy is honoured (https_proxy for CONNECT, http_proxy for http:// URLs,
  * in lower case; HTTPS_PROXY too; no_proxy, NO_PROXY: "*", hosts with their subdomains, host:port).
@@ -69,6 +68,7 @@ struct proxy_stats {
 };
 
 struct proxy;
+struct proxy_conn;
 
 /*
  * Who looks names up: each asker has a share of the lookups that may run. Borrowed strings; NULL:
@@ -90,15 +90,48 @@ struct proxy_spec {
 	void *user;
 };
 
-/* Serve @g's proxy connections from now on. Takes guest_on_open(). Same thread as @g. */
-int proxy_new(struct guest *g, const struct proxy_spec *spec, struct proxy **ret, struct err *err);
-/* End the proxy's connections and free it. Call it before guest_free(). NULL is allowed. */
+/* What the proxy asks of a transport. None of these may block. */
+struct proxy_transport {
+	/* @stream was given to proxy_accept(). Send to the guest: returns how many bytes were taken,
+	 * at most room(). Where room() was 0, the transport calls proxy_conn_writable() later. */
+	size_t (*send)(void *stream, const void *bytes, size_t len);
+	size_t (*room)(void *stream);
+	/* there is nothing more to send */
+	void (*eof)(void *stream);
+	/* offer what proxy_conn_data() has left once more; the connection may be gone afterwards */
+	void (*resume)(void *stream);
+	/* end the stream, with a positive errno and why, or with 0; its connection is gone */
+	void (*reply)(void *stream, int error, const char *text);
+	/* Call @fn with what poll(2) finds at @fd, until unwatch(). With events 0 it is not polled.
+	 * The calls get what watch() returned, which is not NULL. */
+	void *(*watch)(void *user, int fd, short events, void (*fn)(void *user, short revents),
+		void *fn_user);
+	void (*watch_set)(void *watch, short events);
+	void (*unwatch)(void *watch);
+	/* the proxy ends: no more proxy_accept() */
+	void (*stop)(void *user);
+};
+
+/* A proxy for what @transport, which gets @user, brings. Both are borrowed until proxy_free(). */
+int proxy_new(const struct proxy_transport *transport, void *transport_user,
+	const struct proxy_spec *spec, struct proxy **ret, struct err *err);
+/* End the proxy's connections and free it, before its transport. NULL is allowed. */
 void proxy_free(struct proxy *p);
 DEFINE_CLEANUP(struct proxy *, proxy_free)
 #define cleanup_proxy cleanup_with(proxy_free_p_)
 
-/* Let the agent listen on loopback @port and send its connections here; 0: stop listening. */
-int proxy_listen(struct proxy *p, unsigned port, int64_t deadline, int also_fd, struct err *err);
+/* The transport has a connection, with @stream to it. NULL: there are too many. */
+struct proxy_conn *proxy_accept(struct proxy *p, void *stream);
+/* Bytes from the guest: returns how many are done with. The transport keeps the others until
+ * resume(). Like proxy_conn_eof(), it may end the connection: then reply() has been called. */
+size_t proxy_conn_data(struct proxy_conn *c, const uint8_t *bytes, size_t len);
+/* The guest will send nothing more. */
+void proxy_conn_eof(struct proxy_conn *c);
+/* There is room() again. */
+void proxy_conn_writable(struct proxy_conn *c);
+/* The guest is gone, or has given the connection up. @c is freed; reply() is not called. */
+void proxy_conn_lost(struct proxy_conn *c);
+
 void proxy_get_stats(const struct proxy *p, struct proxy_stats *ret);
 
 #endif

@@ -11,6 +11,7 @@
 #include <ctype.h>
 #include <ifaddrs.h>
 #include <stdio.h>
+#include <string.h>
 #include <strings.h>
 
 /* Would inet_aton(3) take a name that ends in this label for a number? */

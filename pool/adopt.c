@@ -118,8 +118,8 @@ static int64_t paused_at(const char *capture)
 static unsigned rests_in(const struct pool_sandbox *sb)
 {
 	/* one before: it ran, and still needed the checkpoint that it came from */
-	for (unsigned n = sb->notes.generation + 1; n && n + 1 >= sb->notes.generation; n--) {
-		cleanup_free char *capture = pool_capture_path(sb->pool, sb->notes.id, n);
+	for (unsigned n = sb->record.generation + 1; n && n + 1 >= sb->record.generation; n--) {
+		cleanup_free char *capture = pool_capture_path(sb->pool, sb->record.id, n);
 
 		if (pool_capture_whole(capture))
 			return n;
@@ -128,7 +128,7 @@ static unsigned rests_in(const struct pool_sandbox *sb)
 }
 
 /* The record of one that does not run: paused, or litter. */
-static void note_of_resting(struct pool *p, const char *id, const char *path)
+static void paused_read(struct pool *p, const char *id, const char *path)
 {
 	cleanup_free char *capture = NULL;
 	cleanup_json json_t *record = NULL;
@@ -137,7 +137,7 @@ static void note_of_resting(struct pool *p, const char *id, const char *path)
 
 	if (json_read_file(AT_FDCWD, path, &record, &err) == 0)
 		sb = pool_sandbox_new(p, record, POOL_PAUSED, &err);
-	if (!sb || strcmp(sb->notes.id, id)) {
+	if (!sb || strcmp(sb->record.id, id)) {
 		log_error("%s cannot be read, and is left as it is: %s", path,
 			sb ? "it is another's" : err.text);
 		if (sb)
@@ -167,19 +167,19 @@ static bool adopting(const struct pool *p, const char *id)
 }
 
 /* Look at what STATE/paused has of @id. */
-static void note_look(struct pool *p, const char *id)
+static void adopt_record(struct pool *p, const char *id)
 {
-	cleanup_free char *path = pool_note_path(p, "paused", id);
+	cleanup_free char *path = pool_record_path(p, "paused", id);
 	struct pool_sandbox *sb = pool_sandbox_find(p, id);
 
 	if (sb && sb->machine && sb->capture)
 		return; /* settle.c says when */
-	if (sb && sb->machine && sb->notes.auto_pause)
-		pool_paused_note(sb, noted, str_dup(id));
+	if (sb && sb->machine && sb->record.auto_pause)
+		pool_paused_write(sb, noted, str_dup(id));
 	else if (sb && sb->machine)
 		unlink(path);
 	else if (!sb && access(path, F_OK) == 0)
-		note_of_resting(p, id, path);
+		paused_read(p, id, path);
 }
 
 /* May the checkpoint @name be needed? It is a snapshot's, or "ID-N" of a sandbox. */
@@ -190,9 +190,9 @@ static bool capture_needed(struct pool *p, const char *name)
 	unsigned n;
 
 	if (pool_id_valid(name)) {
-		cleanup_free char *note = pool_note_path(p, "snapshots", name);
+		cleanup_free char *path = pool_record_path(p, "snapshots", name);
 
-		return access(note, F_OK) == 0;
+		return access(path, F_OK) == 0;
 	}
 	if (sscanf(name, "%20[a-z0-9]-%9u%c", id, &n, &rest) != 2 || !pool_id_valid(id))
 		return false;
@@ -200,7 +200,7 @@ static bool capture_needed(struct pool *p, const char *name)
 	if (!sb)
 		return adopting(p, id);
 	/* one that runs may just now be pausing, by its lease */
-	return n == sb->capture || (sb->machine && n >= sb->notes.generation);
+	return n == sb->capture || (sb->machine && n >= sb->record.generation);
 }
 
 /* Each name in a directory, which @fn may remove. */
@@ -218,14 +218,14 @@ static void each(struct pool *p, const char *path,
 	}
 }
 
-static void paused_look(struct pool *p, const char *path, const char *name)
+static void adopt_paused(struct pool *p, const char *path, const char *name)
 {
 	char id[POOL_ID_SIZE];
 
-	if (!pool_note_name(name, id))
+	if (!pool_record_name(name, id))
 		trash(p, path); /* what a publish left behind */
 	else if (!adopting(p, id))
-		note_look(p, id);
+		adopt_record(p, id);
 }
 
 static void litter(struct pool *p, const char *path, const char *name)
@@ -234,18 +234,18 @@ static void litter(struct pool *p, const char *path, const char *name)
 	trash(p, path);
 }
 
-static void snapshot_look(struct pool *p, const char *path, const char *name)
+static void adopt_snapshot(struct pool *p, const char *path, const char *name)
 {
 	cleanup_json json_t *record = NULL;
 	cleanup_free char *capture = NULL;
 	char id[POOL_ID_SIZE];
 
-	if (!pool_note_name(name, id) || pool_snapshot_find(p, id, &record, &capture, NULL) < 0 ||
+	if (!pool_record_name(name, id) || pool_snapshot_find(p, id, &record, &capture, NULL) < 0 ||
 		json_object_get(record, "publish"))
 		trash(p, path);
 }
 
-static void capture_look(struct pool *p, const char *path, const char *name)
+static void adopt_capture(struct pool *p, const char *path, const char *name)
 {
 	if (!capture_needed(p, name))
 		trash(p, path);
@@ -253,17 +253,17 @@ static void capture_look(struct pool *p, const char *path, const char *name)
 
 /* What is known of @id, now that its machine is: its record, and its checkpoints (of the generations there can
  * be; others' are not looked at, they may be being made). */
-static void late_look(struct pool *p, const char *id)
+static void adopt_late(struct pool *p, const char *id)
 {
 	const struct pool_sandbox *sb;
 
-	note_look(p, id);
+	adopt_record(p, id);
 	sb = pool_sandbox_find(p, id);
-	for (unsigned n = sb && sb->notes.generation ? sb->notes.generation - 1 : 0;
-		sb && n <= sb->notes.generation + 1; n++) {
+	for (unsigned n = sb && sb->record.generation ? sb->record.generation - 1 : 0;
+		sb && n <= sb->record.generation + 1; n++) {
 		cleanup_free char *path = pool_capture_path(p, id, n);
 
-		capture_look(p, path, strrchr(path, '/') + 1);
+		adopt_capture(p, path, strrchr(path, '/') + 1);
 	}
 }
 
@@ -281,7 +281,7 @@ static int sandbox_adopt(struct pool_machine *m, const json_t *reply, int channe
 	if (r == 0)
 		r = json_get_u64(reply, "monitor_pid", 0, INT32_MAX, &monitor, err);
 	sb = r == 0 ? pool_sandbox_new(p, (json_t *)record, POOL_RUNNING, err) : NULL;
-	if (sb && (strcmp(sb->notes.id, name) || pool_sandbox_find(p, name))) {
+	if (sb && (strcmp(sb->record.id, name) || pool_sandbox_find(p, name))) {
 		err_set(err, EINVAL, "its record is that of another sandbox");
 		pool_sandbox_remove(sb);
 		sb = NULL;
@@ -290,7 +290,7 @@ static int sandbox_adopt(struct pool_machine *m, const json_t *reply, int channe
 		close(channel);
 		return -EINVAL;
 	}
-	sb->version = pool_version_of(p, &sb->notes);
+	sb->version = pool_version_of(p, &sb->record);
 	sb->version->sandboxes++;
 	r = pool_guest_open(sb, channel, err);
 	if (r < 0) {
@@ -301,8 +301,8 @@ static int sandbox_adopt(struct pool_machine *m, const json_t *reply, int channe
 	m->use = POOL_USE_SANDBOX;
 	m->sb = sb;
 	sb->machine = m;
-	sb->cgroup = pool_cgroup_new(p->cgroups, sb->notes.id, (int)monitor, sb->notes.memory_bytes,
-		p->config->machine_pids, sb->notes.vcpus);
+	sb->cgroup = pool_cgroup_new(p->cgroups, sb->record.id, (int)monitor,
+		sb->record.memory_bytes, p->config->machine_pids, sb->record.vcpus);
 	pool_sandbox_list(sb);
 	pool_lease_set(sb, (int64_t)end);
 	pool_settle_adopted(sb);
@@ -322,7 +322,7 @@ static void stuck_gone(void *user, int error, const char *text)
 	(void)error;
 	(void)text;
 	unlink(l->path);
-	late_look(l->pool, strrchr(l->path, '/') + 1);
+	adopt_late(l->pool, strrchr(l->path, '/') + 1);
 	free(l->path);
 	free(l);
 }
@@ -374,7 +374,7 @@ static void described(
 	} else {
 		log_info("sandbox %s: adopted", id);
 		if (!p->opening)
-			late_look(p, id);
+			adopt_late(p, id);
 	}
 }
 
@@ -387,10 +387,10 @@ void pool_adopt_ended(struct pool_machine *m, const char *text)
 	unlink(m->path);
 	m->use = POOL_USE_DYING;
 	if (!p->opening)
-		late_look(p, id);
+		adopt_late(p, id);
 }
 
-static void socket_look(struct pool *p, const char *path, const char *name)
+static void adopt_socket(struct pool *p, const char *path, const char *name)
 {
 	struct pool_machine *m;
 	struct err err;
@@ -425,7 +425,7 @@ int pool_adopt(struct pool *p, struct err *err)
 	int r = 0;
 
 	each(p, bin, litter);
-	each(p, p->sockets, socket_look);
+	each(p, p->sockets, adopt_socket);
 	while (r == 0 && adopting_count(p) && clock_now_ns() < deadline)
 		r = loop_once(p->loop, deadline, err);
 	if (r < 0)
@@ -437,8 +437,8 @@ int pool_adopt(struct pool *p, struct err *err)
 	if (adopting_count(p))
 		log_warn(
 			"%u sandboxes of the pool before have not answered yet", adopting_count(p));
-	each(p, paused, paused_look);
-	each(p, snapshots, snapshot_look);
-	each(p, captures, capture_look);
+	each(p, paused, adopt_paused);
+	each(p, snapshots, adopt_snapshot);
+	each(p, captures, adopt_capture);
 	return 0;
 }

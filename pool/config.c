@@ -56,10 +56,24 @@ static void set(char **field, const char *value)
 	*field = str_dup(value);
 }
 
+/* ---- words ---------------------------------------------------------------------------------- */
+
+/*
+ * A key: @read takes its value into @field, which lies @at bytes into the struct of its section
+ * (struct config, config_template, config_key). Numbers and sizes are from @min to @max.
+ */
+struct word {
+	const char *section, *key;
+	int (*read)(struct reader *rd, const struct word *w, void *field);
+	size_t at;
+	uint64_t min, max;
+};
+
 /* ---- kinds of values ------------------------------------------------------------------------ */
 
-static int read_path(struct reader *rd, char **field)
+static int read_path(struct reader *rd, const struct word *w, void *field)
 {
+	(void)w;
 	if (*rd->e->value != '/' || strchr(rd->e->value, '\n'))
 		return bad(rd, "must be an absolute path");
 	if (strlen(rd->e->value) >= LIMIT_PATH)
@@ -68,74 +82,63 @@ static int read_path(struct reader *rd, char **field)
 	return 0;
 }
 
-static int read_count(struct reader *rd, uint64_t min, uint64_t max, uint64_t *ret)
+static int read_count(struct reader *rd, const struct word *w, void *field)
 {
 	const char *s = rd->e->value;
-	unsigned long long v;
+	unsigned long v;
 	char *end;
 
 	errno = 0;
-	v = strtoull(s, &end, 10);
-	if (!isdigit((unsigned char)*s) || *end || errno || v < min || v > max)
-		return bad(rd, "must be a number from %llu to %llu", (unsigned long long)min,
-			(unsigned long long)max);
-	*ret = v;
+	v = strtoul(s, &end, 10);
+	if (!isdigit((unsigned char)*s) || *end || errno || v < w->min || v > w->max)
+		return bad(rd, "must be a number from %lu to %lu", w->min, w->max);
+	*(uint32_t *)field = (uint32_t)v;
 	return 0;
 }
 
-static int read_count32(struct reader *rd, uint32_t min, uint32_t max, uint32_t *ret)
-{
-	uint64_t v = 0;
-	int r = read_count(rd, min, max, &v);
-
-	if (!r)
-		*ret = (uint32_t)v;
-	return r;
-}
-
-static int read_time(struct reader *rd, uint64_t *ret)
+static int read_time(struct reader *rd, const struct word *w, void *field)
 {
 	uint64_t v;
 
+	(void)w;
 	if (units_parse_time_ms(rd->e->value, &v))
 		return bad(rd, "not a time; write 30s, 5m or 24h");
 	if (v < 1000 || v > LIMIT_LEASE_MS)
 		return bad(rd, "must be from 1s to 8760h, a year");
-	*ret = v;
+	*(uint64_t *)field = v;
 	return 0;
 }
 
-static int read_size(struct reader *rd, uint64_t min, uint64_t max, uint64_t *ret)
+static int read_size(struct reader *rd, const struct word *w, void *field)
 {
 	uint64_t v;
 
 	if (units_parse_size(rd->e->value, &v))
 		return bad(rd, "not a size; write 512M or 16G");
-	if (v < min || v > max)
-		return bad(rd, "must be from %luM to %luG", (unsigned long)(min / MIB),
-			(unsigned long)(max / GIB));
-	*ret = v;
+	if (v < w->min || v > w->max)
+		return bad(rd, "must be from %luM to %luG", w->min / MIB, w->max / GIB);
+	*(uint64_t *)field = v;
 	return 0;
 }
 
 /* How many are to be ready: a number, or auto. */
-static int read_ready(struct reader *rd, uint32_t *ret)
+static int read_ready(struct reader *rd, const struct word *w, void *field)
 {
 	if (strcmp(rd->e->value, "auto"))
-		return read_count32(rd, 0, LIMIT_POOL_READY, ret)
-			? bad(rd, "must be auto, or a number from 0 to %d", LIMIT_POOL_READY)
+		return read_count(rd, w, field)
+			? bad(rd, "must be auto, or a number from %lu to %lu", w->min, w->max)
 			: 0;
-	*ret = CONFIG_AUTO;
+	*(uint32_t *)field = CONFIG_AUTO;
 	return 0;
 }
 
 /* ---- [pool] --------------------------------------------------------------------------------- */
 
-static int read_socket(struct reader *rd)
+static int read_socket(struct reader *rd, const struct word *w, void *field)
 {
 	if (strlen(rd->e->value) >= sizeof(((struct sockaddr_un *)NULL)->sun_path))
 		return bad(rd, "a socket's path may have 107 bytes");
-	return read_path(rd, &rd->c->socket);
+	return read_path(rd, w, field);
 }
 
 int config_listen_addr(const char *listen, struct sockaddr_storage *ret, socklen_t *ret_len)
@@ -167,32 +170,24 @@ int config_listen_addr(const char *listen, struct sockaddr_storage *ret, socklen
 	return inet_pton(AF_INET, host, &v4->sin_addr) == 1 ? 0 : -EINVAL;
 }
 
-static int read_listen(struct reader *rd)
+static int read_listen(struct reader *rd, const struct word *w, void *field)
 {
 	struct sockaddr_storage addr;
 	socklen_t len;
 
+	(void)w;
 	if (config_listen_addr(rd->e->value, &addr, &len))
 		return bad(rd, "not an address and port; write 127.0.0.1:3000 or [::1]:3000");
-	set(&rd->c->listen, rd->e->value);
+	set(field, rd->e->value);
 	return 0;
 }
 
-static int read_state(struct reader *rd)
-{
-	return read_path(rd, &rd->c->state);
-}
-
-static int read_store(struct reader *rd)
-{
-	return read_path(rd, &rd->c->store);
-}
-
-static int read_domain(struct reader *rd)
+static int read_domain(struct reader *rd, const struct word *w, void *field)
 {
 	const char *s = rd->e->value;
 	size_t label = 0;
 
+	(void)w;
 	for (const char *p = s; *p; p++) {
 		bool edge = !label || !p[1] || p[1] == '.';
 
@@ -207,93 +202,33 @@ static int read_domain(struct reader *rd)
 	}
 	if (!label || strlen(s) > 180)
 		return bad(rd, "not a domain; write sandboxes.example.org");
-	set(&rd->c->domain, s);
+	set(field, s);
 	return 0;
 }
 
-static int read_timeout(struct reader *rd)
-{
-	return read_time(rd, &rd->c->timeout_ms);
-}
-
-static int read_max_timeout(struct reader *rd)
-{
-	return read_time(rd, &rd->c->max_timeout_ms);
-}
-
-static int read_sandboxes(struct reader *rd)
-{
-	return read_count32(rd, 1, LIMIT_POOL_SANDBOXES, &rd->c->max_sandboxes);
-}
-
-static int read_templates(struct reader *rd)
-{
-	return read_count32(rd, 1, LIMIT_POOL_TEMPLATES, &rd->c->max_templates);
-}
-
-static int read_memory(struct reader *rd)
-{
-	return read_size(rd, LIMIT_MEMORY_MIN, 1024 * 1024 * GIB, &rd->c->memory_budget);
-}
-
-static int read_reserve(struct reader *rd)
-{
-	return read_size(rd, LIMIT_MEMORY_MIN, 1024 * 1024 * GIB, &rd->c->memory_reserve);
-}
-
-static int read_memory_count(struct reader *rd)
+static int read_memory_count(struct reader *rd, const struct word *w, void *field)
 {
 	bool reserved = !strcmp(rd->e->value, "reserved");
 
+	(void)w;
 	if (!reserved && strcmp(rd->e->value, "measured"))
 		return bad(rd, "neither measured nor reserved");
-	rd->c->memory_reserved = reserved;
+	*(bool *)field = reserved;
 	return 0;
 }
 
-static int read_refill(struct reader *rd)
-{
-	return read_count32(rd, 1, 1000, &rd->c->refill_per_s);
-}
-
-static int read_cgroup(struct reader *rd)
+static int read_cgroup(struct reader *rd, const struct word *w, void *field)
 {
 	if (strstr(rd->e->value, "/.."))
 		return bad(rd, "must be an absolute path without ..");
-	return read_path(rd, &rd->c->cgroup);
-}
-
-static int read_pids(struct reader *rd)
-{
-	return read_count(rd, 8, 4000000, &rd->c->machine_pids);
-}
-
-/* ---- [template NAME] ------------------------------------------------------------------------ */
-
-static int read_standbys(struct reader *rd)
-{
-	return read_ready(rd, &rd->template->standbys);
-}
-
-static int read_spares(struct reader *rd)
-{
-	return read_ready(rd, &rd->template->spares);
-}
-
-static int read_max_standbys(struct reader *rd)
-{
-	return read_count32(rd, 0, LIMIT_POOL_READY, &rd->template->max_standbys);
-}
-
-static int read_max_spares(struct reader *rd)
-{
-	return read_count32(rd, 0, LIMIT_POOL_READY, &rd->template->max_spares);
+	return read_path(rd, w, field);
 }
 
 /* ---- [key NAME] ----------------------------------------------------------------------------- */
 
-static int read_digest(struct reader *rd)
+static int read_digest(struct reader *rd, const struct word *w, void *field)
 {
+	(void)w;
 	if (!digest_valid(rd->e->value))
 		return bad(rd,
 			"not a digest: sha256: and 64 digits of 0-9 a-f; `parbake pool key` "
@@ -301,70 +236,71 @@ static int read_digest(struct reader *rd)
 	for (size_t i = 0; i < rd->c->n_keys; i++)
 		if (!strcmp(rd->c->keys[i].digest, rd->e->value))
 			return bad(rd, "the key of [key %s] already", rd->c->keys[i].name);
-	memcpy(rd->key->digest, rd->e->value, DIGEST_TEXT_SIZE);
+	memcpy(field, rd->e->value, DIGEST_TEXT_SIZE);
 	return 0;
 }
 
-static int read_key_sandboxes(struct reader *rd)
-{
-	return read_count32(rd, 1, LIMIT_POOL_SANDBOXES, &rd->key->max_sandboxes);
-}
-
-static int read_key_snapshots(struct reader *rd)
-{
-	return read_count32(rd, 1, LIMIT_POOL_SANDBOXES, &rd->key->max_snapshots);
-}
-
-static int read_creates(struct reader *rd)
+static int read_creates(struct reader *rd, const struct word *w, void *field)
 {
 	const char *s = rd->e->value;
 	char *end;
 	double v = strtod(s, &end);
 
+	(void)w;
 	if (s[strspn(s, "0123456789.")] || *end || end == s || !isfinite(v) || v < 0.001 ||
 		v > 10000)
 		return bad(rd, "must be a number from 0.001 to 10000");
-	rd->key->creates_per_s = v;
+	*(double *)field = v;
 	return 0;
 }
 
-static int read_key_memory(struct reader *rd)
-{
-	return read_size(rd, LIMIT_MEMORY_MIN, 1024 * 1024 * GIB, &rd->key->max_memory);
-}
+/* ---- the table ------------------------------------------------------------------------------ */
 
-/* ---- words ---------------------------------------------------------------------------------- */
+#define MEMORY_MIN LIMIT_MEMORY_MIN
+#define MEMORY_MAX (1024 * 1024 * GIB)
+#define POOL(key, kind, field, ...)                                                                \
+	{                                                                                          \
+		"pool", key, read_##kind, offsetof(struct config, field), __VA_ARGS__              \
+	}
+#define TEMPLATE(key, kind, field)                                                                 \
+	{                                                                                          \
+		"template NAME", key, read_##kind, offsetof(struct config_template, field), 0,     \
+			LIMIT_POOL_READY                                                           \
+	}
+#define KEY(key, kind, field, ...)                                                                 \
+	{                                                                                          \
+		"key NAME", key, read_##kind, offsetof(struct config_key, field), __VA_ARGS__      \
+	}
 
-static const struct word {
-	const char *section, *key;
-	int (*read)(struct reader *rd);
-} words[] = {
-	{"pool", "socket", read_socket},
-	{"pool", "listen", read_listen},
-	{"pool", "state", read_state},
-	{"pool", "store", read_store},
-	{"pool", "domain", read_domain},
-	{"pool", "timeout", read_timeout},
-	{"pool", "max_timeout", read_max_timeout},
-	{"pool", "max_sandboxes", read_sandboxes},
-	{"pool", "max_templates", read_templates},
-	{"pool", "memory_budget", read_memory},
-	{"pool", "memory_reserve", read_reserve},
-	{"pool", "memory_count", read_memory_count},
-	{"pool", "refill_per_s", read_refill},
-	{"pool", "cgroup", read_cgroup},
-	{"pool", "machine_pids", read_pids},
-	{"template NAME", "standbys", read_standbys},
-	{"template NAME", "shells", read_standbys}, /* what standbys were called once */
-	{"template NAME", "spares", read_spares},
-	{"template NAME", "max_standbys", read_max_standbys},
-	{"template NAME", "max_shells", read_max_standbys},
-	{"template NAME", "max_spares", read_max_spares},
-	{"key NAME", "digest", read_digest},
-	{"key NAME", "max_sandboxes", read_key_sandboxes},
-	{"key NAME", "max_snapshots", read_key_snapshots},
-	{"key NAME", "creates_per_s", read_creates},
-	{"key NAME", "max_memory", read_key_memory},
+static const struct word words[] = {
+	POOL("socket", socket, socket, 0, 0),
+	POOL("listen", listen, listen, 0, 0),
+	POOL("state", path, state, 0, 0),
+	POOL("store", path, store, 0, 0),
+	POOL("require_signature", path, require_signature, 0, 0),
+	POOL("domain", domain, domain, 0, 0),
+	POOL("timeout", time, timeout_ms, 0, 0),
+	POOL("max_timeout", time, max_timeout_ms, 0, 0),
+	POOL("max_sandboxes", count, max_sandboxes, 1, LIMIT_POOL_SANDBOXES),
+	POOL("max_templates", count, max_templates, 1, LIMIT_POOL_TEMPLATES),
+	POOL("memory_budget", size, memory_budget, MEMORY_MIN, MEMORY_MAX),
+	POOL("memory_reserve", size, memory_reserve, MEMORY_MIN, MEMORY_MAX),
+	POOL("memory_count", memory_count, memory_reserved, 0, 0),
+	POOL("refill_per_s", count, refill_per_s, 1, 1000),
+	POOL("cgroup", cgroup, cgroup, 0, 0),
+	POOL("machine_pids", count, machine_pids, 8, 4000000),
+	TEMPLATE("standbys", ready, standbys),
+	TEMPLATE("spares", ready, spares),
+	TEMPLATE("max_standbys", count, max_standbys),
+	TEMPLATE("max_spares", count, max_spares),
+	/* what standbys were called once */
+	TEMPLATE("shells", ready, standbys),
+	TEMPLATE("max_shells", count, max_standbys),
+	KEY("digest", digest, digest, 0, 0),
+	KEY("max_sandboxes", count, max_sandboxes, 1, LIMIT_POOL_SANDBOXES),
+	KEY("max_snapshots", count, max_snapshots, 1, LIMIT_POOL_SANDBOXES),
+	KEY("creates_per_s", creates, creates_per_s, 0, 0),
+	KEY("max_memory", size, max_memory, MEMORY_MIN, MEMORY_MAX),
 };
 
 #define N_WORDS (sizeof(words) / sizeof(*words))
@@ -397,11 +333,14 @@ static int unknown_section(struct reader *rd, const struct inifile_entry *e)
 static int read_entry(struct reader *rd)
 {
 	const char *kind = kind_of(rd->e->section), *names[N_WORDS];
+	char *into = *kind == 't' ? (char *)rd->template
+		: *kind == 'k'    ? (char *)rd->key
+				  : (char *)rd->c;
 
 	for (size_t i = 0; i < N_WORDS; i++) {
 		names[i] = strcmp(words[i].section, kind) ? NULL : words[i].key;
 		if (names[i] && !strcmp(names[i], rd->e->key))
-			return words[i].read(rd);
+			return words[i].read(rd, &words[i], into + words[i].at);
 	}
 	return inifile_unknown_key(rd->ini, rd->e, names, N_WORDS, NULL, rd->err);
 }
@@ -593,6 +532,7 @@ void config_free(struct config *c)
 	free(c->listen);
 	free(c->state);
 	free(c->store);
+	free(c->require_signature);
 	free(c->domain);
 	free(c->cgroup);
 	free(c->templates);

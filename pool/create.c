@@ -68,13 +68,13 @@ void pool_create_done(struct pool_handout *j, int error, const char *text, const
 	if (error) {
 		pool_sandbox_remove(sb);
 		j->fn(j->user, NULL, error, text);
-	} else if (sb->notes.auto_pause) {
+	} else if (sb->record.auto_pause) {
 		c = malloc(sizeof(*c));
 		if (!c)
 			abort();
 		*c = (struct creating){.sb = sb, .fn = j->fn, .user = j->user};
 		pool_sandbox_hold(sb);
-		pool_paused_note(sb, create_noted, c);
+		pool_paused_write(sb, create_noted, c);
 	} else {
 		j->fn(j->user, sb, 0, "");
 	}

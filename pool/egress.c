@@ -24,6 +24,7 @@
 #include "pool/record_private.h"
 #include "pool/sandbox_private.h"
 #include "vmm/guest/guest.h"
+#include "vmm/guest/proxy.h"
 
 #define EGRESS_PORT 3128 /* on guest loopback, as while a template is baked */
 
@@ -64,7 +65,7 @@ static void egress_watch_set(void *handle, short events)
 		e->watch =
 			loop_add(e->egress->sb->pool->loop, e->fd, events, egress_ready, e, &err);
 		if (!e->watch)
-			log_warn("sandbox %s: its way out: %s", e->egress->sb->notes.id, err.text);
+			log_warn("sandbox %s: its way out: %s", e->egress->sb->record.id, err.text);
 	}
 }
 
@@ -94,7 +95,7 @@ static void egress_note(void *user, const char *text)
 {
 	struct pool_egress *e = user;
 
-	log_info("sandbox %s: %s", e->sb->notes.id, text);
+	log_info("sandbox %s: %s", e->sb->record.id, text);
 }
 
 static void listening(void *user, const struct guest_reply *reply)
@@ -139,23 +140,23 @@ int pool_egress_new(struct pool_sandbox *sb, struct err *err)
 {
 	struct pool_egress *e = calloc(1, sizeof(*e));
 	struct proxy_rule allow[LIMIT_POOL_ALLOW];
-	size_t n = json_array_size(sb->notes.allow);
+	size_t n = json_array_size(sb->record.allow);
 	int r = 0;
 
 	if (!e)
 		abort();
 	for (size_t i = 0; i < n && r == 0; i++)
-		r = pool_rule_read(json_array_get(sb->notes.allow, i), &allow[i], err);
+		r = pool_rule_read(json_array_get(sb->record.allow, i), &allow[i], err);
 	if (r < 0) {
 		free(e);
 		return r;
 	}
 	e->sb = sb;
 	guest_on_watch(sb->guest, &egress_watches, e);
-	r = proxy_new(sb->guest,
+	r = guest_proxy_new(sb->guest,
 		&(struct proxy_spec){.rules = allow,
 			.n_rules = n,
-			.who = {.sandbox = sb->notes.id, .key = sb->notes.key},
+			.who = {.sandbox = sb->record.id, .key = sb->record.key},
 			.resolve_here = true,
 			.note = egress_note,
 			.user = e},
@@ -166,7 +167,7 @@ int pool_egress_new(struct pool_sandbox *sb, struct err *err)
 	}
 	sb->egress = e;
 	json_decref(sb->egress_env);
-	sb->egress_env = pool_egress_env(&sb->notes);
+	sb->egress_env = pool_egress_env(&sb->record);
 	egress_listen(sb);
 	return 0;
 }

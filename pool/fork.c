@@ -91,7 +91,7 @@ static struct pool_sandbox *fork_sandbox(struct pool_transition *c, struct err *
 	record = pool_record_write(&n);
 	sb = pool_sandbox_new(c->pool, record, POOL_CREATING, err);
 	if (sb) {
-		sb->version = pool_version_of(c->pool, &sb->notes);
+		sb->version = pool_version_of(c->pool, &sb->record);
 		sb->version->sandboxes++;
 	}
 	return sb;
@@ -170,7 +170,7 @@ static int capture_link(const char *from, const char *to, struct err *err)
 static int fork_paused(struct pool_transition *c, struct err *err)
 {
 	struct pool_sandbox *sb = c->sb;
-	cleanup_free char *from = pool_capture_path(c->pool, sb->notes.id, sb->capture);
+	cleanup_free char *from = pool_capture_path(c->pool, sb->record.id, sb->capture);
 	struct err why;
 	int r = capture_link(from, c->capture, err);
 
@@ -203,7 +203,7 @@ static int fork_begin(struct pool *p, const char *id, unsigned count, uint64_t t
 		return r;
 	sb = c->sb;
 	r = pool_limits_check(
-		p, sb->notes.key, pool_version_of(p, &sb->notes), count, true, false, err);
+		p, sb->record.key, pool_version_of(p, &sb->record), count, true, false, err);
 	if (r < 0) {
 		pool_transition_free(c);
 		return r;
@@ -214,7 +214,7 @@ static int fork_begin(struct pool *p, const char *id, unsigned count, uint64_t t
 	c->captured = fork_captured;
 	c->count = count;
 	c->timeout_ms = timeout_ms;
-	c->record = json_incref(sb->record);
+	c->record = json_incref(sb->record_json);
 	pool_id_make(name);
 	c->capture = pool_path(p, "captures", name);
 	c->own = true;

@@ -61,7 +61,7 @@ static void guest_ready(void *user, short revents)
 		guest_events_set(sb);
 		return;
 	}
-	log_info("sandbox %s: its channel: %s", sb->notes.id, err.text);
+	log_info("sandbox %s: its channel: %s", sb->record.id, err.text);
 	loop_remove(sb->guest_watch);
 	sb->guest_watch = NULL;
 	if (!sb->guest_timer)
@@ -85,7 +85,7 @@ int pool_guest_open(struct pool_sandbox *sb, int channel, struct err *err)
 		sb->guest = NULL;
 		return -EIO;
 	}
-	if (sb->notes.allow) {
+	if (sb->record.allow) {
 		r = pool_egress_new(sb, err);
 		if (r < 0)
 			pool_guest_close(sb, false);

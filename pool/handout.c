@@ -44,7 +44,7 @@
 #define WAITING_TRIES 3 /* … and so many of them, then one is made */
 #define FRESH_TRIES 2
 
-static void job_try(struct pool_handout *j);
+static void handout_try(struct pool_handout *j);
 
 static void slot_release(struct pool_handout *j)
 {
@@ -70,7 +70,7 @@ static void queue_remove(struct pool_handout *j)
 }
 
 /* Take it out of everything, but for its machine and its sandbox. */
-static void job_detach(struct pool_handout *j)
+static void handout_detach(struct pool_handout *j)
 {
 	queue_remove(j);
 	slot_release(j);
@@ -82,9 +82,9 @@ static void job_detach(struct pool_handout *j)
 	if (j->prev)
 		j->prev->next = j->next;
 	else
-		j->pool->jobs = j->next;
-	j->sb->version->jobs--;
-	j->pool->job_ended = clock_now_ns();
+		j->pool->handouts = j->next;
+	j->sb->version->handouts--;
+	j->pool->handout_ended = clock_now_ns();
 }
 
 /* A machine that is being ended under a sandbox's name. */
@@ -95,7 +95,7 @@ struct try_ending {
 	void *user;
 };
 
-static void job_free(struct pool_handout *j)
+static void handout_free(struct pool_handout *j)
 {
 	if (j->ending)
 		j->ending->j = NULL;
@@ -109,18 +109,18 @@ static struct pool_machine *machine_take(struct pool_handout *j)
 	struct pool_machine *m = j->machine;
 
 	if (m)
-		m->job = NULL;
+		m->handout = NULL;
 	j->machine = NULL;
 	return m;
 }
 
-static void job_end(struct pool_handout *j, int error, const char *text, const json_t *reply)
+static void handout_end(struct pool_handout *j, int error, const char *text, const json_t *reply)
 {
 	struct pool *p = j->pool;
 
-	job_detach(j);
+	handout_detach(j);
 	j->done(j, error, text, reply);
-	job_free(j);
+	handout_free(j);
 	pool_handout_pump(p);
 	pool_stock_refill(p);
 }
@@ -137,7 +137,7 @@ static void try_gone(void *user, int error, const char *text)
 		cleanup_free char *why = steal_ptr(&j->text);
 
 		j->ending = NULL;
-		job_end(j, j->error, why, NULL);
+		handout_end(j, j->error, why, NULL);
 	}
 }
 
@@ -145,14 +145,14 @@ static void try_gone(void *user, int error, const char *text)
  * It has failed with @error. A sandbox that is to rest again can be resumed again as soon as that is told, under the
  * same name, so then its machine is gone; who was to be made has a name that nobody else gets.
  */
-static void job_fail(struct pool_handout *j, int error, const char *text)
+static void handout_fail(struct pool_handout *j, int error, const char *text)
 {
 	struct pool_machine *m = machine_take(j);
 
 	if (!m || !j->sb->listed) {
 		if (m)
 			pool_machine_end(m, NULL, NULL);
-		job_end(j, error, text, NULL);
+		handout_end(j, error, text, NULL);
 		return;
 	}
 	loop_timer_cancel(j->deadline_timer);
@@ -178,10 +178,10 @@ void pool_handout_cancel(struct pool_handout *j)
 		pool_machine_free(m);
 	if (j->fork)
 		j->fork->pending--;
-	job_detach(j);
+	handout_detach(j);
 	if (!sb->listed)
 		pool_sandbox_remove(sb);
-	job_free(j);
+	handout_free(j);
 }
 
 struct gone_later {
@@ -217,8 +217,8 @@ void pool_handout_abort(struct pool_handout *j, int error, const char *text,
 		*g = (struct gone_later){.gone = gone, .user = user};
 		pool_later(j->pool, gone_now, g, 0, "");
 	}
-	job_detach(j);
-	job_free(j);
+	handout_detach(j);
+	handout_free(j);
 }
 
 static void deadline_passed(void *user)
@@ -230,7 +230,7 @@ static void deadline_passed(void *user)
 			  j->text ? j->text : "");
 
 	j->deadline_timer = NULL;
-	job_fail(j, ETIMEDOUT, text);
+	handout_fail(j, ETIMEDOUT, text);
 }
 
 static void slot_passed(void *user)
@@ -246,7 +246,7 @@ static void slot_passed(void *user)
 
 static void try_failed(struct pool_handout *j, int error, const char *text)
 {
-	bool was_fresh = !strcmp(j->sb->notes.mode, "cold") || j->capture;
+	bool was_fresh = !strcmp(j->sb->record.mode, "cold") || j->capture;
 	struct pool_machine *m;
 
 	loop_timer_cancel(j->try_timer);
@@ -258,13 +258,13 @@ static void try_failed(struct pool_handout *j, int error, const char *text)
 	if (was_fresh && !j->capture)
 		pool_version_failed(j->sb->version, text);
 	else
-		log_warn("template %s: a %s failed: %s", j->sb->version->name, j->sb->notes.mode,
+		log_warn("template %s: a %s failed: %s", j->sb->version->name, j->sb->record.mode,
 			text);
 	/* what is restored under its own name is tried once: whoever asked may ask again */
 	if (j->capture || (was_fresh && j->tries >= WAITING_TRIES + FRESH_TRIES - 1)) {
 		cleanup_free char *why = str_dup(j->text);
 
-		job_fail(j, j->error, why);
+		handout_fail(j, j->error, why);
 		return;
 	}
 	m = machine_take(j);
@@ -272,7 +272,7 @@ static void try_failed(struct pool_handout *j, int error, const char *text)
 		pool_machine_end(m, NULL, NULL);
 	if (was_fresh && j->tries < WAITING_TRIES)
 		j->tries = WAITING_TRIES;
-	job_try(j);
+	handout_try(j);
 }
 
 static void try_passed(void *user)
@@ -303,8 +303,8 @@ static int take_over(struct pool_handout *j, const json_t *reply, int channel, s
 	sb->machine->use = POOL_USE_SANDBOX;
 	sb->machine->sb = sb;
 	sb->create_ns = clock_now_ns() - j->began;
-	sb->cgroup = pool_cgroup_new(sb->pool->cgroups, sb->notes.id, (int)monitor,
-		sb->notes.memory_bytes, sb->pool->config->machine_pids, sb->notes.vcpus);
+	sb->cgroup = pool_cgroup_new(sb->pool->cgroups, sb->record.id, (int)monitor,
+		sb->record.memory_bytes, sb->pool->config->machine_pids, sb->record.vcpus);
 	pool_sandbox_set(sb, POOL_RUNNING);
 	if (!sb->listed)
 		pool_sandbox_list(sb);
@@ -316,7 +316,7 @@ static void handed_out(
 	void *user, int error, const char *text, const json_t *reply, int *fds, unsigned n_fds)
 {
 	struct pool_machine *m = user;
-	struct pool_handout *j = m->job;
+	struct pool_handout *j = m->handout;
 	int channel = -1;
 	struct err err;
 
@@ -338,15 +338,15 @@ static void handed_out(
 	} else {
 		json_t *kept = json_incref((json_t *)reply);
 
-		job_end(j, 0, "", kept);
+		handout_end(j, 0, "", kept);
 		json_decref(kept);
 	}
 }
 
 /* The sandbox's record for this try: its id and how it is made. */
-static int try_note(struct pool_handout *j, const char *mode, struct err *err)
+static int try_record(struct pool_handout *j, const char *mode, struct err *err)
 {
-	struct pool_record n = j->sb->notes;
+	struct pool_record n = j->sb->record;
 	char id[POOL_ID_SIZE];
 	json_t *record;
 	int r;
@@ -358,12 +358,12 @@ static int try_note(struct pool_handout *j, const char *mode, struct err *err)
 	}
 	n.mode = mode;
 	record = pool_record_write(&n);
-	r = pool_sandbox_note(j->sb, record, err);
+	r = pool_sandbox_set_record(j->sb, record, err);
 	json_decref(record);
 	return r;
 }
 
-static void job_try(struct pool_handout *j)
+static void handout_try(struct pool_handout *j)
 {
 	struct pool_version *v = j->sb->version;
 	struct pool_machine *m = NULL;
@@ -376,39 +376,39 @@ static void job_try(struct pool_handout *j)
 	if (!j->capture && j->tries < WAITING_TRIES)
 		m = pool_stock_take(v, &mode);
 	if (!m)
-		r = pool_machine_make(v, j->sb->notes.key, j->capture, j->same_identity,
+		r = pool_machine_make(v, j->sb->record.key, j->capture, j->same_identity,
 			POOL_USE_HANDOUT, &m, &err);
 	if (r == 0)
-		r = try_note(j, mode, &err);
+		r = try_record(j, mode, &err);
 	if (r < 0) {
 		if (m)
 			pool_machine_end(m, NULL, NULL);
-		job_end(j, -r, err.text, NULL);
+		handout_end(j, -r, err.text, NULL);
 		return;
 	}
 	m->use = POOL_USE_HANDOUT;
-	m->job = j;
+	m->handout = j;
 	j->machine = m;
 	if (!j->capture && strcmp(mode, "cold"))
 		j->try_timer =
 			loop_timer(j->pool->loop, clock_deadline(WAITING_TRY_MS), try_passed, j);
 	pause_dir = pool_lease_pause_dir(j->sb);
-	lease = (struct keeper_lease){.id = j->sb->notes.id,
-		.record = j->sb->record,
+	lease = (struct keeper_lease){.id = j->sb->record.id,
+		.record = j->sb->record_json,
 		.lease_ms = j->timeout_ms,
 		.pause_dir = pause_dir};
 	fault_point("pool.create.hand-out");
-	keeper_hand_out(m->keeper, &lease, j->sb->notes.id, handed_out, m);
+	keeper_hand_out(m->keeper, &lease, j->sb->record.id, handed_out, m);
 }
 
 /* ---- the queue -------------------------------------------------------------------------------- */
 
-static void job_begin(void *user)
+static void handout_begin(void *user)
 {
 	struct pool_handout *j = user;
 
 	j->try_timer = NULL;
-	job_try(j);
+	handout_try(j);
 }
 
 void pool_handout_pump(struct pool *p)
@@ -421,7 +421,7 @@ void pool_handout_pump(struct pool *p)
 		j->slot = true;
 		j->slot_timer = loop_timer(p->loop, clock_deadline(SLOT_MS), slot_passed, j);
 		/* not from within whoever called: it may fail at once */
-		j->try_timer = loop_defer(p->loop, job_begin, j);
+		j->try_timer = loop_defer(p->loop, handout_begin, j);
 	}
 }
 
@@ -429,11 +429,11 @@ void pool_handout_submit(struct pool_handout *j)
 {
 	struct pool *p = j->pool;
 
-	j->next = p->jobs;
+	j->next = p->handouts;
 	if (j->next)
 		j->next->prev = j;
-	p->jobs = j;
-	j->sb->version->jobs++;
+	p->handouts = j;
+	j->sb->version->handouts++;
 	j->queued = true;
 	*p->queue_tail = j;
 	p->queue_tail = &j->queue_next;
@@ -444,5 +444,5 @@ void pool_handout_submit(struct pool_handout *j)
 void pool_handout_fail_waiting(struct pool *p, int error, const char *text)
 {
 	while (p->queue)
-		job_fail(p->queue, error, text);
+		handout_fail(p->queue, error, text);
 }

@@ -45,9 +45,9 @@ int pool_lease_check(const struct pool *p, uint64_t *timeout_ms, struct err *err
 
 char *pool_lease_pause_dir(const struct pool_sandbox *sb)
 {
-	if (!sb->notes.auto_pause)
+	if (!sb->record.auto_pause)
 		return NULL;
-	return pool_capture_path(sb->pool, sb->notes.id, sb->notes.generation);
+	return pool_capture_path(sb->pool, sb->record.id, sb->record.generation);
 }
 
 static void lease_overdue(void *user)
@@ -61,11 +61,11 @@ static void lease_overdue(void *user)
 static void lease_ended(void *user)
 {
 	struct pool_sandbox *sb = user;
-	bool captures = sb->notes.auto_pause || sb->change;
+	bool captures = sb->record.auto_pause || sb->transition;
 	int64_t grace_ms = captures ? LIMIT_CAPTURE_MS : BACKSTOP_MS;
 
 	/* from here on it is the keeper's: nobody may begin something in it */
-	if (sb->notes.auto_pause && sb->state == POOL_RUNNING && !sb->change) {
+	if (sb->record.auto_pause && sb->state == POOL_RUNNING && !sb->transition) {
 		pool_sandbox_set(sb, POOL_PAUSING);
 		pool_guest_close(sb, false);
 	}
@@ -156,7 +156,7 @@ void pool_renew(struct pool *p, const char *id, uint64_t timeout_ms, bool only_l
 	if (!r)
 		abort();
 	*r = (struct renewing){.pool = p, .fn = fn, .user = user};
-	memcpy(r->id, sb->notes.id, sizeof(r->id));
+	memcpy(r->id, sb->record.id, sizeof(r->id));
 	if (only_longer && clock_boot_deadline((int64_t)timeout_ms) <= sb->end_ns) {
 		pool_later(p, renew_same, r, 0, "");
 		return;

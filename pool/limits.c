@@ -99,23 +99,23 @@ static void key_count(
 {
 	*ret_sandboxes = *ret_memory = 0;
 	for (const struct pool_sandbox *sb = p->newest; sb; sb = sb->next) {
-		if (counts(sb) && !strcmp(sb->notes.key, key)) {
+		if (counts(sb) && !strcmp(sb->record.key, key)) {
 			++*ret_sandboxes;
-			*ret_memory += sb->notes.memory_bytes;
+			*ret_memory += sb->record.memory_bytes;
 		}
 	}
-	for (const struct pool_handout *j = p->jobs; j; j = j->next) {
-		if (!j->sb->listed && !strcmp(j->sb->notes.key, key)) {
+	for (const struct pool_handout *j = p->handouts; j; j = j->next) {
+		if (!j->sb->listed && !strcmp(j->sb->record.key, key)) {
 			++*ret_sandboxes;
-			*ret_memory += j->sb->notes.memory_bytes;
+			*ret_memory += j->sb->record.memory_bytes;
 		}
 	}
-	for (const struct pool_transition *c = p->changes; c; c = c->next) {
+	for (const struct pool_transition *c = p->transitions; c; c = c->next) {
 		unsigned n = forks_pending(c);
 
-		if (n && !strcmp(c->sb->notes.key, key)) {
+		if (n && !strcmp(c->sb->record.key, key)) {
 			*ret_sandboxes += n;
-			*ret_memory += n * c->sb->notes.memory_bytes;
+			*ret_memory += n * c->sb->record.memory_bytes;
 		}
 	}
 }
@@ -124,7 +124,7 @@ uint64_t pool_memory_used(const struct pool *p)
 {
 	uint64_t bytes = 0;
 
-	for (const struct pool_transition *c = p->changes; c; c = c->next)
+	for (const struct pool_transition *c = p->transitions; c; c = c->next)
 		if (forks_pending(c) && c->sb->version)
 			bytes += c->count * pool_version_cost(c->sb->version);
 
@@ -209,7 +209,7 @@ static unsigned waiting(const struct pool_version *v)
 {
 	unsigned ready = v->ready[POOL_KIND_STANDBY] + v->ready[POOL_KIND_SPARE];
 
-	return ready > v->jobs ? ready - v->jobs : 0;
+	return ready > v->handouts ? ready - v->handouts : 0;
 }
 
 /* Standbys and spares go before a sandbox is refused; what a create takes from the stock is counted already. */
@@ -278,7 +278,7 @@ static int key_share(struct pool *p, const struct config_key *c, const struct po
 		return 0;
 	key_count(p, c->name, &sandboxes, &memory);
 	for (const struct pool_sandbox *sb = p->newest; sb; sb = sb->next) {
-		if (strcmp(sb->notes.key, c->name))
+		if (strcmp(sb->record.key, c->name))
 			continue;
 		kept++;
 		if (counts(sb) && sb->version)
@@ -316,7 +316,7 @@ int pool_limits_check(struct pool *p, const char *key, const struct pool_version
 	size_t coming = p->counts[POOL_CREATING], running;
 	int r;
 
-	for (const struct pool_transition *ch = p->changes; ch; ch = ch->next)
+	for (const struct pool_transition *ch = p->transitions; ch; ch = ch->next)
 		coming += forks_pending(ch);
 	running = p->n_sandboxes - p->counts[POOL_PAUSED] + coming;
 	if (running + n > p->config->max_sandboxes)

@@ -65,7 +65,7 @@ static void machine_ended(void *user, const char *text)
 {
 	struct pool_machine *m = user;
 	struct pool_sandbox *sb = m->sb;
-	struct pool_handout *j = m->job;
+	struct pool_handout *j = m->handout;
 	cleanup_free char *why = str_dup(text);
 
 	switch (m->use) {
@@ -151,7 +151,7 @@ void pool_machine_end(
 	loop_timer_cancel(m->timer);
 	m->timer = NULL;
 	m->use = POOL_USE_DYING;
-	m->job = NULL;
+	m->handout = NULL;
 	m->sb = NULL;
 	m->gone = gone;
 	m->user = user;

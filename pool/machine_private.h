@@ -40,7 +40,7 @@ struct pool_machine {
 	int64_t began;
 	int64_t measured_ns; /* when its memory was last asked for; 0: not yet */
 	struct loop_timer *timer; /* at its deadline for being made, or for answering */
-	struct pool_handout *job; /* while POOL_USE_HANDOUT */
+	struct pool_handout *handout; /* while POOL_USE_HANDOUT */
 	struct pool_sandbox *sb; /* while POOL_USE_SANDBOX */
 	char *path; /* of an adopted one's socket */
 	void (*gone)(void *user, int error, const char *text); /* while POOL_USE_DYING; or NULL */

@@ -24,7 +24,7 @@
 #include "pool/sandbox_private.h"
 #include "pool/work_private.h"
 
-struct resting {
+struct paused_write {
 	struct pool_sandbox *sb;
 	char *dir, *name, *text;
 	int error;
@@ -35,14 +35,14 @@ struct resting {
 
 static void rest_run(void *arg)
 {
-	struct resting *r = arg;
+	struct paused_write *r = arg;
 
 	r->error = -file_publish(r->dir, r->name, r->text, strlen(r->text), 0600, &r->err);
 }
 
 static void rest_done(void *arg)
 {
-	struct resting *r = arg;
+	struct paused_write *r = arg;
 
 	fault_point("pool.rest.noted");
 	if (!pool_sandbox_put(r->sb)) {
@@ -57,18 +57,18 @@ static void rest_done(void *arg)
 	free(r);
 }
 
-void pool_paused_note(
+void pool_paused_write(
 	struct pool_sandbox *sb, void (*done)(void *user, int error, const char *text), void *user)
 {
-	struct resting *r = calloc(1, sizeof(*r));
+	struct paused_write *r = calloc(1, sizeof(*r));
 
 	if (!r)
 		abort();
 	r->sb = sb;
 	pool_sandbox_hold(sb);
 	r->dir = str_printf("%s/paused", sb->pool->state);
-	r->name = str_printf("%s.json", sb->notes.id);
-	r->text = json_text(sb->record);
+	r->name = str_printf("%s.json", sb->record.id);
+	r->text = json_text(sb->record_json);
 	r->done = done;
 	r->user = user;
 	pool_work(sb->pool->works, rest_run, rest_done, r);
@@ -76,21 +76,21 @@ void pool_paused_note(
 
 void pool_paused_clear_one(struct pool_sandbox *sb, unsigned generation)
 {
-	cleanup_free char *path = pool_capture_path(sb->pool, sb->notes.id, generation);
+	cleanup_free char *path = pool_capture_path(sb->pool, sb->record.id, generation);
 	struct err err;
 
 	if (pool_trash(sb->pool, path, &err) < 0)
-		log_warn("sandbox %s: %s", sb->notes.id, err.text);
+		log_warn("sandbox %s: %s", sb->record.id, err.text);
 }
 
 int pool_paused_clear(struct pool_sandbox *sb, struct err *err)
 {
-	cleanup_free char *note = pool_note_path(sb->pool, "paused", sb->notes.id);
+	cleanup_free char *path = pool_record_path(sb->pool, "paused", sb->record.id);
 
-	if (unlink(note) < 0 && errno != ENOENT)
-		return err_sys(err, errno, "removing %s", note);
-	pool_paused_clear_one(sb, sb->notes.generation);
-	if (sb->capture && sb->capture != sb->notes.generation)
+	if (unlink(path) < 0 && errno != ENOENT)
+		return err_sys(err, errno, "removing %s", path);
+	pool_paused_clear_one(sb, sb->record.generation);
+	if (sb->capture && sb->capture != sb->record.generation)
 		pool_paused_clear_one(sb, sb->capture);
 	return 0;
 }

@@ -11,7 +11,7 @@ struct pool_sandbox;
 /*
  * Write the record of @sb to STATE/paused/ID.json in another thread, then call @done in the loop.
  */
-void pool_paused_note(
+void pool_paused_write(
 	struct pool_sandbox *sb, void (*done)(void *user, int error, const char *text), void *user);
 /* Remove the checkpoint of generation @generation of @sb. */
 void pool_paused_clear_one(struct pool_sandbox *sb, unsigned generation);

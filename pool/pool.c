@@ -112,7 +112,7 @@ char *pool_path(const struct pool *p, const char *sub, const char *id)
 	return str_printf("%s/%s/%s", p->state, sub, id);
 }
 
-char *pool_note_path(const struct pool *p, const char *sub, const char *id)
+char *pool_record_path(const struct pool *p, const char *sub, const char *id)
 {
 	return str_printf("%s/%s/%s.json", p->state, sub, id);
 }
@@ -122,7 +122,7 @@ char *pool_capture_path(const struct pool *p, const char *id, unsigned generatio
 	return str_printf("%s/captures/%s-%u", p->state, id, generation);
 }
 
-bool pool_note_name(const char *name, char ret[static POOL_ID_SIZE])
+bool pool_record_name(const char *name, char ret[static POOL_ID_SIZE])
 {
 	if (strlen(name) != POOL_ID_LEN + strlen(".json") || strcmp(name + POOL_ID_LEN, ".json"))
 		return false;
@@ -279,8 +279,8 @@ void pool_free(struct pool *p)
 	p->draining = true;
 	loop_timer_cancel(p->tick_timer);
 	loop_timer_cancel(p->refill_timer);
-	while (p->jobs) {
-		struct pool_handout *j = p->jobs;
+	while (p->handouts) {
+		struct pool_handout *j = p->handouts;
 
 		pool_handout_cancel(j);
 	}
@@ -343,7 +343,7 @@ size_t pool_size(const struct pool *p)
 
 void pool_sandbox_info(const struct pool_sandbox *sb, struct pool_sandbox_info *ret)
 {
-	const struct pool_record *n = &sb->notes;
+	const struct pool_record *n = &sb->record;
 
 	*ret = (struct pool_sandbox_info){
 		.id = n->id,

@@ -187,6 +187,7 @@ struct pool_template_info {
 	unsigned vcpus;
 	uint64_t disk_bytes;
 	const json_t *aliases; /* array of strings; NULL: none */
+	const char *translations; /* translations_state_name() */
 };
 /* The template that @ref, NAME[:TAG] or an alias, names. False: there is none in the store. */
 bool pool_template_named(struct pool *p, const char *ref, struct pool_template_info *ret);

@@ -26,7 +26,7 @@ struct pool_burial;
 struct pool_cgroups;
 struct pool_handout;
 struct pool_later;
-struct pool_looking;
+struct pool_question;
 struct pool_machine;
 struct pool_tag;
 struct pool_publish;
@@ -72,9 +72,9 @@ struct pool {
 	struct pool_machine *machines;
 	struct pool_key *keys;
 
-	struct pool_handout *jobs, *queue, **queue_tail;
+	struct pool_handout *handouts, *queue, **queue_tail;
 	unsigned slots, slots_used;
-	int64_t job_ended; /* when the last hand-out ended */
+	int64_t handout_ended; /* when the last hand-out ended */
 	int64_t refill_starved; /* since when making standbys and spares has yielded to creates; 0: it does not */
 	double refill_tokens;
 	int64_t refill_at;
@@ -83,10 +83,10 @@ struct pool {
 	int64_t gc_at; /* when garbage is to be collected in the store; 0: never */
 	struct pool_publish *gc; /* the collection of garbage under way */
 
-	struct pool_transition *changes;
+	struct pool_transition *transitions;
 	struct pool_burial *burials; /* guests to be freed in the next round */
 	struct pool_later *later; /* answers to be given in the next round */
-	struct pool_looking *looking; /* questions to keepers */
+	struct pool_question *questions; /* questions to keepers */
 	void (*on_create)(
 		void *user, const struct pool_sandbox_info *f, bool ok, const json_t *parts);
 	void *on_create_user;
@@ -103,10 +103,10 @@ void pool_fail_later(struct pool *p, pool_fn *fn, void *user, int r, const struc
  * checkpoint). Caller frees.
  */
 char *pool_path(const struct pool *p, const char *sub, const char *id);
-char *pool_note_path(const struct pool *p, const char *sub, const char *id);
+char *pool_record_path(const struct pool *p, const char *sub, const char *id);
 char *pool_capture_path(const struct pool *p, const char *id, unsigned generation);
 /* Is @name "ID.json", the file name of a record? Then @ret is the id. */
-bool pool_note_name(const char *name, char ret[static POOL_ID_SIZE]);
+bool pool_record_name(const char *name, char ret[static POOL_ID_SIZE]);
 /* Is there a whole checkpoint in @dir? */
 bool pool_capture_whole(const char *dir);
 

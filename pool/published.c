@@ -52,25 +52,25 @@ static char *note_path(const struct pool *p, const char *ref)
 }
 
 /* The text of a field; "" where there is none. */
-static const char *text_of(const json_t *note, const char *field)
+static const char *text_of(const json_t *obj, const char *field)
 {
-	const char *text = json_string_value(json_object_get(note, field));
+	const char *text = json_string_value(json_object_get(obj, field));
 
 	return text ? text : "";
 }
 
-void pool_published_note(struct pool *p, const char *ref, const char *key)
+void pool_published_write(struct pool *p, const char *ref, const char *key)
 {
 	cleanup_free char *dir = str_printf("%s/published", p->state);
 	cleanup_free char *name = file_name(ref), *text = NULL;
-	cleanup_json json_t *note = NULL;
+	cleanup_json json_t *obj = NULL;
 	struct pool_tag tag;
 	struct err err = {0};
 	int r = name ? pool_version_resolve(p, ref, &tag, &err) : -EINVAL;
 
 	if (r == 0) {
-		note = json_pack("{s:s, s:s}", "key", key, "digest", tag.version->digest);
-		text = json_text(note);
+		obj = json_pack("{s:s, s:s}", "key", key, "digest", tag.version->digest);
+		text = json_text(obj);
 		r = file_publish(dir, name, text, strlen(text), 0600, &err);
 	}
 	if (r < 0)
@@ -88,13 +88,13 @@ unsigned pool_published_count(struct pool *p, const char *key)
 	for (size_t i = 0; i < json_array_size(snapshots); i++)
 		n += !strcmp(text_of(json_array_get(snapshots, i), "key"), key);
 	while (dir && (e = readdir(dir))) {
-		cleanup_json json_t *note = NULL;
+		cleanup_json json_t *obj = NULL;
 
-		if (e->d_name[0] != '.' && json_read_file(dirfd(dir), e->d_name, &note, NULL) == 0)
-			n += !strcmp(text_of(note, "key"), key);
+		if (e->d_name[0] != '.' && json_read_file(dirfd(dir), e->d_name, &obj, NULL) == 0)
+			n += !strcmp(text_of(obj, "key"), key);
 	}
 	/* and those on their way */
-	for (const struct pool_transition *c = p->changes; c; c = c->next)
+	for (const struct pool_transition *c = p->transitions; c; c = c->next)
 		n += c->id[0] && c->record && !strcmp(text_of(c->record, "key"), key);
 	return n;
 }
@@ -102,18 +102,18 @@ unsigned pool_published_count(struct pool *p, const char *key)
 static int template_remove(struct pool *p, const char *ref, const char *key, struct err *err)
 {
 	cleanup_free char *path = note_path(p, ref);
-	cleanup_json json_t *note = NULL;
+	cleanup_json json_t *obj = NULL;
 	struct pool_tag tag;
 	int r = path ? pool_version_resolve(p, ref, &tag, NULL) : -ENOENT;
 
 	if (r < 0)
 		return err_set(err, ENOENT, "template \"%.64s\" doesn't exist", ref);
-	r = json_read_file(AT_FDCWD, path, &note, NULL);
-	if (r < 0 || strcmp(text_of(note, "digest"), tag.version->digest))
+	r = json_read_file(AT_FDCWD, path, &obj, NULL);
+	if (r < 0 || strcmp(text_of(obj, "digest"), tag.version->digest))
 		return err_set(err, EPERM,
 			"template \"%.64s\" is in the host's store: `parbake rm` removes it there",
 			ref);
-	if (*key && strcmp(text_of(note, "key"), key))
+	if (*key && strcmp(text_of(obj, "key"), key))
 		return err_set(err, EPERM, "template \"%.64s\" was published by another key", ref);
 	for (size_t i = 0; i < p->config->n_templates; i++) {
 		const struct config_template *t = &p->config->templates[i];

@@ -79,17 +79,17 @@ static struct pool_sandbox **bucket(struct pool *p, const char *id)
 struct pool_sandbox *pool_sandbox_new(
 	struct pool *p, json_t *record, enum pool_state state, struct err *err)
 {
-	struct pool_record notes;
+	struct pool_record fields;
 	struct pool_sandbox *sb;
 
-	if (pool_record_read(record, &notes, err) < 0)
+	if (pool_record_read(record, &fields, err) < 0)
 		return NULL;
 	sb = calloc(1, sizeof(*sb));
 	if (!sb)
 		abort();
 	sb->pool = p;
-	sb->record = json_incref(record);
-	sb->notes = notes;
+	sb->record_json = json_incref(record);
+	sb->record = fields;
 	sb->state = state;
 	p->counts[state]++;
 	return sb;
@@ -106,32 +106,32 @@ void pool_sandbox_set(struct pool_sandbox *sb, enum pool_state state)
 		pool_waiters_wake(sb);
 }
 
-int pool_sandbox_note(struct pool_sandbox *sb, json_t *record, struct err *err)
+int pool_sandbox_set_record(struct pool_sandbox *sb, json_t *record, struct err *err)
 {
-	struct pool_record notes;
+	struct pool_record fields;
 	int r = pool_record_check(record, err);
 
-	if (r < 0 || (r = pool_record_read(record, &notes, err)) < 0)
+	if (r < 0 || (r = pool_record_read(record, &fields, err)) < 0)
 		return r;
-	assert(!sb->listed || !strcmp(notes.id, sb->notes.id));
+	assert(!sb->listed || !strcmp(fields.id, sb->record.id));
 	json_incref(record);
-	json_decref(sb->record);
-	sb->record = record;
-	sb->notes = notes;
+	json_decref(sb->record_json);
+	sb->record_json = record;
+	sb->record = fields;
 	return 0;
 }
 
 /* Is @a listed before @b? */
 static bool newer(const struct pool_sandbox *a, const struct pool_sandbox *b)
 {
-	if (a->notes.started_ms != b->notes.started_ms)
-		return a->notes.started_ms > b->notes.started_ms;
-	return strcmp(a->notes.id, b->notes.id) > 0;
+	if (a->record.started_ms != b->record.started_ms)
+		return a->record.started_ms > b->record.started_ms;
+	return strcmp(a->record.id, b->record.id) > 0;
 }
 
 void pool_sandbox_list(struct pool_sandbox *sb)
 {
-	struct pool_sandbox **at = bucket(sb->pool, sb->notes.id);
+	struct pool_sandbox **at = bucket(sb->pool, sb->record.id);
 	struct pool_sandbox *next = sb->pool->newest, *prev = NULL;
 
 	sb->hash_next = *at;
@@ -154,7 +154,7 @@ void pool_sandbox_list(struct pool_sandbox *sb)
 
 static void unlist(struct pool_sandbox *sb)
 {
-	struct pool_sandbox **at = bucket(sb->pool, sb->notes.id);
+	struct pool_sandbox **at = bucket(sb->pool, sb->record.id);
 
 	if (!sb->listed)
 		return;
@@ -173,7 +173,7 @@ static void unlist(struct pool_sandbox *sb)
 
 static void sandbox_free_now(struct pool_sandbox *sb)
 {
-	json_decref(sb->record);
+	json_decref(sb->record_json);
 	json_decref(sb->egress_env);
 	free(sb);
 }
@@ -194,7 +194,7 @@ static void sandbox_stop(struct pool_sandbox *sb)
 	sb->version = NULL;
 }
 
-void pool_sandbox_rest(struct pool_sandbox *sb, unsigned capture)
+void pool_sandbox_set_paused(struct pool_sandbox *sb, unsigned capture)
 {
 	sandbox_stop(sb);
 	if (sb->state != POOL_RESUMING)
@@ -238,7 +238,7 @@ struct pool_sandbox *pool_sandbox_find(struct pool *p, const char *id)
 
 	if (!pool_id_valid(id))
 		return NULL;
-	for (sb = *bucket(p, id); sb && strcmp(sb->notes.id, id); sb = sb->hash_next)
+	for (sb = *bucket(p, id); sb && strcmp(sb->record.id, id); sb = sb->hash_next)
 		;
 	return sb && sb->state != POOL_ENDING ? sb : NULL;
 }
@@ -247,35 +247,35 @@ struct pool_sandbox *pool_sandbox_find(struct pool *p, const char *id)
 
 /* Its machine is gone. Where the end of its lease paused it, or it needed the checkpoint it came from, it rests now; else
  * all of it goes. */
-static void sandbox_gone(struct pool_sandbox *sb, bool may_rest)
+static void sandbox_gone(struct pool_sandbox *sb, bool may_pause)
 {
 	cleanup_free char *capture =
-		pool_capture_path(sb->pool, sb->notes.id, sb->notes.generation);
+		pool_capture_path(sb->pool, sb->record.id, sb->record.generation);
 	struct err err;
 
-	if (may_rest && pool_capture_whole(capture)) {
-		pool_sandbox_rest(sb, sb->notes.generation);
-		log_info("sandbox %s: paused", sb->notes.id);
+	if (may_pause && pool_capture_whole(capture)) {
+		pool_sandbox_set_paused(sb, sb->record.generation);
+		log_info("sandbox %s: paused", sb->record.id);
 		pool_transition_rested(sb);
 		return;
 	}
-	if (may_rest && pool_settle_ended(sb))
+	if (may_pause && pool_settle_ended(sb))
 		return;
 	if (pool_paused_clear(sb, &err) < 0)
-		log_warn("sandbox %s: %s", sb->notes.id, err.text);
+		log_warn("sandbox %s: %s", sb->record.id, err.text);
 	pool_sandbox_remove(sb);
 }
 
 void pool_sandbox_ended(struct pool_sandbox *sb, const char *text)
 {
-	log_info("sandbox %s: ended: %s", sb->notes.id, text);
+	log_info("sandbox %s: ended: %s", sb->record.id, text);
 	sb->machine = NULL;
 	sandbox_gone(sb, true);
 }
 
 struct killing {
 	struct pool_sandbox *sb;
-	bool may_rest;
+	bool may_pause;
 	pool_fn *fn;
 	void *user;
 };
@@ -287,21 +287,21 @@ static void kill_gone(void *user, int error, const char *text)
 	cleanup_free char *why = str_dup(text ? text : "");
 
 	fault_point("pool.kill.gone");
-	sandbox_gone(k->sb, k->may_rest);
+	sandbox_gone(k->sb, k->may_pause);
 	if (k->fn)
 		k->fn(k->user, NULL, error, why);
 	free(k);
 	pool_handout_pump(p);
 }
 
-static void sandbox_end(struct pool_sandbox *sb, bool may_rest, pool_fn *fn, void *user)
+static void sandbox_end(struct pool_sandbox *sb, bool may_pause, pool_fn *fn, void *user)
 {
 	struct killing *k = malloc(sizeof(*k));
 	struct pool_machine *m = sb->machine;
 
 	if (!k)
 		abort();
-	*k = (struct killing){.sb = sb, .may_rest = may_rest, .fn = fn, .user = user};
+	*k = (struct killing){.sb = sb, .may_pause = may_pause, .fn = fn, .user = user};
 	pool_sandbox_set(sb, POOL_ENDING);
 	pool_transition_lost(sb, "the sandbox was killed");
 	pool_guest_close(sb, false);
@@ -316,7 +316,7 @@ void pool_sandbox_kill(struct pool_sandbox *sb, const char *why)
 {
 	if (!sb->machine || sb->state == POOL_ENDING)
 		return;
-	log_warn("sandbox %s is ended: %s", sb->notes.id, why);
+	log_warn("sandbox %s is ended: %s", sb->record.id, why);
 	sandbox_end(sb, true, NULL, NULL);
 }
 
@@ -324,7 +324,7 @@ void pool_sandbox_kill(struct pool_sandbox *sb, const char *why)
 static void kill_resuming(struct pool_sandbox *sb, pool_fn *fn, void *user)
 {
 	struct killing *k = malloc(sizeof(*k));
-	struct pool_handout *j = sb->pool->jobs;
+	struct pool_handout *j = sb->pool->handouts;
 
 	if (!k)
 		abort();

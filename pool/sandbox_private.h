@@ -32,8 +32,8 @@ struct pool_sandbox {
 	unsigned held; /* how many pieces of work on the disk hold it; it is freed when none does */
 	bool removed;
 	enum pool_state state;
-	json_t *record;
-	struct pool_record notes;
+	json_t *record_json; /* what &record was read from: the keeper, and the file of a paused one, hold it */
+	struct pool_record record;
 	struct pool_version *version; /* NULL: paused, and its template was not looked up yet */
 	struct pool_machine *machine;
 	int64_t end_ns; /* of the lease, CLOCK_BOOTTIME */
@@ -51,10 +51,10 @@ struct pool_sandbox {
 	bool guest_synced;
 	struct loop_timer *guest_timer; /* its channel is dead, and its keeper is silent */
 	struct pool_egress *egress; /* its way out, NULL: none */
-	json_t *egress_env; /* notes.env with the variables that lead to the way out; NULL: notes.env alone */
+	json_t *egress_env; /* record.env with the variables that lead to the way out; NULL: record.env alone */
 
 	struct pool_waiter *waiters; /* they resume it once it is PAUSED or RUNNING */
-	struct pool_transition *change; /* a pause, snapshot or fork on its way; NULL: none */
+	struct pool_transition *transition; /* a pause, snapshot or fork on its way; NULL: none */
 
 	uint64_t cost_bytes; /* of host memory, when it was last measured; 0: not yet */
 	uint64_t cpu_ns; /* at the last measurement, for the share since then */
@@ -74,12 +74,12 @@ void pool_sandbox_set(struct pool_sandbox *sb, enum pool_state state);
  * Replace the record of @sb. Returns 0; or -EINVAL or -E2BIG, and the sandbox keeps the record that
  * it had.
  */
-int pool_sandbox_note(struct pool_sandbox *sb, json_t *record, struct err *err);
+int pool_sandbox_set_record(struct pool_sandbox *sb, json_t *record, struct err *err);
 /*
  * The machine of @sb is gone: @sb is PAUSED in its checkpoint of generation @capture. Another
  * checkpoint that it had is removed.
  */
-void pool_sandbox_rest(struct pool_sandbox *sb, unsigned capture);
+void pool_sandbox_set_paused(struct pool_sandbox *sb, unsigned capture);
 /* Take @sb off the lists. It is freed as soon as nobody holds it. */
 void pool_sandbox_remove(struct pool_sandbox *sb);
 void pool_sandbox_hold(struct pool_sandbox *sb);

@@ -48,7 +48,7 @@ static void settled_noted(void *user, int error, const char *text)
 	struct err err;
 
 	if (pool_sandbox_put(s->sb) && error)
-		log_warn("sandbox %s: %s", s->sb->notes.id, text);
+		log_warn("sandbox %s: %s", s->sb->record.id, text);
 	if (pool_trash(p, s->capture, &err) < 0)
 		log_warn("%s", err.text);
 	free(s->capture);
@@ -58,21 +58,21 @@ static void settled_noted(void *user, int error, const char *text)
 static void settled(struct pool_sandbox *sb)
 {
 	struct settled *s = malloc(sizeof(*s));
-	cleanup_free char *note = pool_note_path(sb->pool, "paused", sb->notes.id);
+	cleanup_free char *path = pool_record_path(sb->pool, "paused", sb->record.id);
 
 	if (!s)
 		abort();
 	*s = (struct settled){
-		.sb = sb, .capture = pool_capture_path(sb->pool, sb->notes.id, sb->capture)};
+		.sb = sb, .capture = pool_capture_path(sb->pool, sb->record.id, sb->capture)};
 	sb->capture = 0;
 	pool_sandbox_hold(sb);
 	/* the record of one that is pausing is the pause's */
-	if (sb->state == POOL_RUNNING && sb->notes.auto_pause) {
-		pool_paused_note(sb, settled_noted, s);
+	if (sb->state == POOL_RUNNING && sb->record.auto_pause) {
+		pool_paused_write(sb, settled_noted, s);
 		return;
 	}
 	if (sb->state == POOL_RUNNING)
-		unlink(note);
+		unlink(path);
 	settled_noted(s, 0, "");
 }
 
@@ -91,7 +91,7 @@ static void settle_answered(
 	if (error == ENOSYS || (!error && json_is_true(json_object_get(reply, "settled")))) {
 		settled(sb); /* a keeper of an older parbake does not know */
 	} else if (error) {
-		log_warn("sandbox %s: %s", sb->notes.id, text); /* its machine ends for it */
+		log_warn("sandbox %s: %s", sb->record.id, text); /* its machine ends for it */
 	} else {
 		sb->settle_ms = sb->settle_ms < ASK_LAST_MS / 2 ? 2 * sb->settle_ms : ASK_LAST_MS;
 		sb->settle_timer =
@@ -117,8 +117,8 @@ void pool_settle(struct pool_sandbox *sb)
 
 void pool_settle_adopted(struct pool_sandbox *sb)
 {
-	unsigned before = sb->notes.generation ? sb->notes.generation - 1 : 0;
-	cleanup_free char *capture = pool_capture_path(sb->pool, sb->notes.id, before);
+	unsigned before = sb->record.generation ? sb->record.generation - 1 : 0;
+	cleanup_free char *capture = pool_capture_path(sb->pool, sb->record.id, before);
 
 	if (!before || !pool_capture_whole(capture))
 		return;
@@ -128,17 +128,17 @@ void pool_settle_adopted(struct pool_sandbox *sb)
 
 bool pool_settle_ended(struct pool_sandbox *sb)
 {
-	cleanup_free char *capture = pool_capture_path(sb->pool, sb->notes.id, sb->capture);
+	cleanup_free char *capture = pool_capture_path(sb->pool, sb->record.id, sb->capture);
 	static const char why[] =
 		"the sandbox ended before all of its memory was there: it is paused, as it was "
 		"before it was resumed";
 
 	/* with a lease that does not pause it, what it held was given up */
-	if (!sb->capture || (!sb->notes.auto_pause && clock_boot_ns() >= sb->end_ns) ||
+	if (!sb->capture || (!sb->record.auto_pause && clock_boot_ns() >= sb->end_ns) ||
 		!pool_capture_whole(capture))
 		return false;
-	log_warn("sandbox %s: %s", sb->notes.id, why);
-	pool_sandbox_rest(sb, sb->capture);
+	log_warn("sandbox %s: %s", sb->record.id, why);
+	pool_sandbox_set_paused(sb, sb->capture);
 	pool_transition_lost(sb, why);
 	return true;
 }

@@ -42,7 +42,7 @@
 int pool_snapshot_find(
 	struct pool *p, const char *id, json_t **ret_record, char **ret_capture, struct err *err)
 {
-	cleanup_free char *path = pool_note_path(p, "snapshots", id);
+	cleanup_free char *path = pool_record_path(p, "snapshots", id);
 	cleanup_free char *capture = pool_path(p, "captures", id);
 	cleanup_json json_t *record = NULL;
 	struct pool_record n;
@@ -62,7 +62,7 @@ int pool_snapshot_find(
 
 int pool_snapshot_clear(struct pool *p, const char *id, struct err *err)
 {
-	cleanup_free char *path = pool_note_path(p, "snapshots", id);
+	cleanup_free char *path = pool_record_path(p, "snapshots", id);
 	cleanup_free char *capture = pool_path(p, "captures", id);
 
 	if (unlink(path) < 0 && errno != ENOENT)
@@ -82,7 +82,7 @@ json_t *pool_snapshots(struct pool *p)
 		cleanup_free char *capture = NULL;
 		char id[POOL_ID_SIZE];
 
-		if (pool_note_name(e->d_name, id) &&
+		if (pool_record_name(e->d_name, id) &&
 			pool_snapshot_find(p, id, &record, &capture, NULL) == 0)
 			json_array_append(list, record);
 	}
@@ -219,7 +219,7 @@ static void snapshot_published(void *user, int error, const char *text)
 		log_warn("%s", err.text);
 	key = json_string_value(json_object_get(c->record, "key"));
 	if (!error && key && *key)
-		pool_published_note(c->pool, c->name, key);
+		pool_published_write(c->pool, c->name, key);
 	snapshot_end(c, error, why);
 }
 
@@ -273,7 +273,7 @@ static void snapshot_written(void *arg)
 /* What is known of it: of whom, and what it is. */
 static json_t *snapshot_record(const struct pool_transition *c)
 {
-	struct pool_record n = c->sb->notes;
+	struct pool_record n = c->sb->record;
 	json_t *record;
 
 	n.source = n.id;
@@ -319,7 +319,7 @@ void pool_snapshot(struct pool *p, const char *id, const char *name, bool only_n
 	else
 		r = pool_transition_begin(p, id, true, &c, &err);
 	if (r == 0) {
-		r = pool_limits_snapshots(p, c->sb->notes.key, &err);
+		r = pool_limits_snapshots(p, c->sb->record.key, &err);
 		if (r < 0)
 			pool_transition_free(c);
 	}
@@ -337,7 +337,7 @@ void pool_snapshot(struct pool *p, const char *id, const char *name, bool only_n
 	c->record = snapshot_record(c);
 	c->capture = pool_path(p, "captures", c->id);
 	if (c->sb->state == POOL_PAUSED)
-		c->from = pool_capture_path(p, c->sb->notes.id, c->sb->capture);
+		c->from = pool_capture_path(p, c->sb->record.id, c->sb->capture);
 	c->pending++;
 	pool_work(p->works, snapshot_write, snapshot_written, c);
 }

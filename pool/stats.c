@@ -20,8 +20,8 @@
 
 #define LOOK_MS 5000
 
-struct pool_looking {
-	struct pool_looking *next, **at;
+struct pool_question {
+	struct pool_question *next, **at;
 	struct loop_timer *timer;
 	struct pool *pool;
 	char id[POOL_ID_SIZE];
@@ -30,7 +30,7 @@ struct pool_looking {
 	void *user;
 };
 
-static void looking_free(struct pool_looking *l)
+static void question_free(struct pool_question *l)
 {
 	loop_timer_cancel(l->timer);
 	*l->at = l->next;
@@ -41,8 +41,8 @@ static void looking_free(struct pool_looking *l)
 
 void pool_looking_free_all(struct pool *p)
 {
-	while (p->looking)
-		looking_free(p->looking);
+	while (p->questions)
+		question_free(p->questions);
 }
 
 /* The share of one processor since the last look. */
@@ -50,7 +50,7 @@ static double cpu_share(struct pool_sandbox *sb, uint64_t cpu_ns)
 {
 	int64_t now = clock_now_ns();
 	int64_t since = sb->cpu_at ? now - sb->cpu_at
-				   : clock_realtime_ns() - sb->notes.started_ms * 1000000;
+				   : clock_realtime_ns() - sb->record.started_ms * 1000000;
 	double share = since > 0 && cpu_ns >= sb->cpu_ns
 		? (double)(cpu_ns - sb->cpu_ns) / (double)since
 		: 0;
@@ -63,7 +63,7 @@ static double cpu_share(struct pool_sandbox *sb, uint64_t cpu_ns)
 static void looked(
 	void *user, int error, const char *text, const json_t *reply, int *fds, unsigned n_fds)
 {
-	struct pool_looking *l = user;
+	struct pool_question *l = user;
 	struct pool_sandbox *sb = pool_sandbox_find(l->pool, l->id);
 	cleanup_json json_t *more = NULL;
 	uint64_t cpu = 0;
@@ -71,7 +71,7 @@ static void looked(
 	if (!l->fn) { /* it has been answered */
 		for (unsigned i = 0; i < n_fds; i++)
 			close(fds[i]);
-		looking_free(l);
+		question_free(l);
 		return;
 	}
 	if (error == 0 && l->stats && sb) {
@@ -80,12 +80,12 @@ static void looked(
 		json_object_set_new(more, "cpu_pct", json_real(100 * cpu_share(sb, cpu)));
 	}
 	l->fn(l->user, error, text, more ? more : reply, fds, n_fds);
-	looking_free(l);
+	question_free(l);
 }
 
 static void look_passed(void *user)
 {
-	struct pool_looking *l = user;
+	struct pool_question *l = user;
 	keeper_fn *fn = l->fn;
 
 	l->timer = NULL;
@@ -95,31 +95,31 @@ static void look_passed(void *user)
 
 static void not_there(void *user, struct pool_sandbox *none, int error, const char *text)
 {
-	struct pool_looking *l = user;
+	struct pool_question *l = user;
 
 	(void)none;
 	l->fn(l->user, error, text, NULL, NULL, 0);
-	looking_free(l);
+	question_free(l);
 }
 
 static void look(struct pool *p, const char *id, bool stats, keeper_fn *fn, void *user)
 {
 	struct pool_sandbox *sb = pool_sandbox_find(p, id);
-	struct pool_looking *l = malloc(sizeof(*l));
+	struct pool_question *l = malloc(sizeof(*l));
 
 	if (!l)
 		abort();
-	*l = (struct pool_looking){.pool = p, .stats = stats, .fn = fn, .user = user};
-	l->next = p->looking;
-	l->at = &p->looking;
+	*l = (struct pool_question){.pool = p, .stats = stats, .fn = fn, .user = user};
+	l->next = p->questions;
+	l->at = &p->questions;
 	if (l->next)
 		l->next->at = &l->next;
-	p->looking = l;
+	p->questions = l;
 	if (!sb) {
 		pool_later(p, not_there, l, ENOENT, "there is no such sandbox");
 		return;
 	}
-	memcpy(l->id, sb->notes.id, sizeof(l->id));
+	memcpy(l->id, sb->record.id, sizeof(l->id));
 	if (!sb->machine) {
 		pool_later(p, not_there, l, EBUSY, "the sandbox does not run");
 		return;

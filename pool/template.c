@@ -31,6 +31,8 @@
 #include "pool/record_private.h"
 #include "pool/stock_private.h"
 #include "pool/version_private.h"
+#include "restore/translations.h"
+#include "store/signed.h"
 #include "store/snapshot.h"
 
 #define ZYGOTE_IDLE_NS (600 * 1000000000LL)
@@ -78,6 +80,7 @@ static int version_of_manifest(
 	struct pool *p, const struct store_manifest *m, struct pool_version **ret, struct err *err)
 {
 	cleanup_snapshot_config struct snapshot_config c = {0};
+	const struct store_layer *memory = store_layer(m, STORE_MEDIA_MEMORY);
 	struct pool_version *v = version_with(p, m->digest);
 	struct pool_record shape;
 	json_t *env;
@@ -94,6 +97,8 @@ static int version_of_manifest(
 	}
 	if (!v->config)
 		v->config = json_incref(m->config);
+	if (memory)
+		memcpy(v->memory_digest, memory->digest, sizeof(v->memory_digest));
 	*ret = v;
 	return 0;
 }
@@ -165,7 +170,7 @@ static void zygote_ended(void *user, const char *text)
 
 static bool version_in_use(const struct pool_version *v)
 {
-	return v->jobs || v->ready[0] || v->ready[1] || v->making[0] || v->making[1];
+	return v->handouts || v->ready[0] || v->ready[1] || v->making[0] || v->making[1];
 }
 
 /* How many zygotes were last used for the key of @v. */
@@ -222,6 +227,11 @@ int pool_version_zygote(struct pool_version *v, const char *key, struct err *err
 			"%u templates are in use at once, as many as a pool serves: try again "
 			"later",
 			p->config->max_templates);
+	r = p->config->require_signature
+		? store_signed_by_file(p->store, v->digest, p->config->require_signature, err)
+		: 0;
+	if (r < 0)
+		return r;
 	r = zygote_start(p->loop, p->store_dir, v->digest, v->name, v->tag, p->sockets,
 		zygote_ended, v, &v->zygote, err);
 	if (r < 0) {
@@ -433,7 +443,7 @@ int pool_version_resolve(struct pool *p, const char *ref, struct pool_tag *ret, 
 	return version_of_manifest(p, &m, &ret->version, err);
 }
 
-static void tag_facts(const struct pool_tag *t, struct pool_template_info *ret)
+static void tag_info(const struct pool_tag *t, struct pool_template_info *ret)
 {
 	struct pool_version *v = t->version;
 	unsigned want[2];
@@ -467,6 +477,8 @@ static void tag_facts(const struct pool_tag *t, struct pool_template_info *ret)
 		.vcpus = v->shape.vcpus,
 		.disk_bytes = v->shape.disk_bytes,
 		.aliases = json_object_get(json_object_get(v->config, "extra"), "aliases"),
+		.translations =
+			translations_state_name(translations_look(v->config, v->memory_digest)),
 	};
 }
 
@@ -474,7 +486,7 @@ bool pool_template(struct pool *p, unsigned i, struct pool_template_info *ret)
 {
 	if (i >= p->n_tags)
 		return false;
-	tag_facts(&p->tags[i], ret);
+	tag_info(&p->tags[i], ret);
 	return true;
 }
 
@@ -483,6 +495,6 @@ bool pool_template_named(struct pool *p, const char *ref, struct pool_template_i
 	const struct pool_tag *t = pool_store_refresh(p, NULL) < 0 ? NULL : tag_named(p, ref);
 
 	if (t)
-		tag_facts(t, ret);
+		tag_info(t, ret);
 	return t != NULL;
 }

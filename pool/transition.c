@@ -55,7 +55,7 @@ int pool_transition_begin(struct pool *p, const char *id, bool or_paused,
 
 	if (!sb)
 		return err_set(err, ENOENT, "there is no such sandbox");
-	if (sb->change || (sb->state != POOL_RUNNING && sb->state != POOL_PAUSED))
+	if (sb->transition || (sb->state != POOL_RUNNING && sb->state != POOL_PAUSED))
 		return err_set(err, EBUSY,
 			"the sandbox is being paused, resumed, captured or forked: try again when "
 			"that is done");
@@ -64,11 +64,11 @@ int pool_transition_begin(struct pool *p, const char *id, bool or_paused,
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		abort();
-	*c = (struct pool_transition){.pool = p, .sb = sb, .channel = -1, .next = p->changes};
+	*c = (struct pool_transition){.pool = p, .sb = sb, .channel = -1, .next = p->transitions};
 	if (c->next)
 		c->next->prev = c;
-	p->changes = c;
-	sb->change = c;
+	p->transitions = c;
+	sb->transition = c;
 	*ret = c;
 	return 0;
 }
@@ -76,7 +76,7 @@ int pool_transition_begin(struct pool *p, const char *id, bool or_paused,
 void pool_transition_release(struct pool_transition *c)
 {
 	if (c->sb)
-		c->sb->change = NULL;
+		c->sb->transition = NULL;
 	c->sb = NULL;
 }
 
@@ -88,7 +88,7 @@ void pool_transition_free(struct pool_transition *c)
 	if (c->prev)
 		c->prev->next = c->next;
 	else
-		c->pool->changes = c->next;
+		c->pool->transitions = c->next;
 	pool_publish_free(c->publish);
 	close_fd(&c->channel);
 	json_decref(c->record);
@@ -102,7 +102,7 @@ void pool_transition_free_all(struct pool *p)
 {
 	struct pool_transition *next;
 
-	for (struct pool_transition *c = p->changes; c; c = next) {
+	for (struct pool_transition *c = p->transitions; c; c = next) {
 		next = c->next;
 		/* a work of its own still writes to it: it is lost with the process */
 		if (!c->pending)
@@ -114,7 +114,7 @@ void pool_transition_free_all(struct pool *p)
 
 void pool_transition_lost(struct pool_sandbox *sb, const char *text)
 {
-	struct pool_transition *c = sb->change;
+	struct pool_transition *c = sb->transition;
 
 	if (!c)
 		return;
@@ -128,7 +128,7 @@ static void change_captured(
 	void *user, int error, const char *text, const json_t *reply, int *fds, unsigned n_fds)
 {
 	struct pool_machine *m = user;
-	struct pool_transition *c = m->sb ? m->sb->change : NULL;
+	struct pool_transition *c = m->sb ? m->sb->transition : NULL;
 
 	(void)reply;
 	for (unsigned i = 0; i < n_fds; i++)
@@ -154,7 +154,7 @@ static void pause_lost(struct pool_transition *c, int error, const char *text)
 
 void pool_transition_rested(struct pool_sandbox *sb)
 {
-	struct pool_transition *c = sb->change;
+	struct pool_transition *c = sb->transition;
 
 	if (c && c->lost == pause_lost) {
 		pool_transition_release(c);
@@ -175,10 +175,10 @@ static void pause_failed(struct pool_transition *c, int error, const char *text)
 	void *user = c->user;
 	struct err err;
 
-	log_warn("sandbox %s could not be paused: %s", sb->notes.id, text);
+	log_warn("sandbox %s could not be paused: %s", sb->record.id, text);
 	/* what it still needs of the checkpoint before stays, with the record */
-	if (!sb->notes.auto_pause && !sb->capture && pool_paused_clear(sb, &err) < 0)
-		log_warn("sandbox %s: %s", sb->notes.id, err.text);
+	if (!sb->record.auto_pause && !sb->capture && pool_paused_clear(sb, &err) < 0)
+		log_warn("sandbox %s: %s", sb->record.id, err.text);
 	pool_transition_free(c);
 	pool_sandbox_set(sb, POOL_RUNNING);
 	fn(user, NULL, error, text);
@@ -195,12 +195,12 @@ static void pause_gone(void *user, int error, const char *text)
 	(void)error; /* it was told in the log; the checkpoint is whole, and is the sandbox now */
 	(void)text;
 	fault_point("pool.pause.gone");
-	pool_sandbox_rest(sb, sb->notes.generation);
+	pool_sandbox_set_paused(sb, sb->record.generation);
 	pool_transition_release(c);
 	if (c->fn)
 		c->fn(c->user, sb, 0, "");
 	if (c->kill)
-		pool_kill(p, sb->notes.id, c->kill_fn, c->kill_user);
+		pool_kill(p, sb->record.id, c->kill_fn, c->kill_user);
 	pool_transition_free(c);
 }
 
@@ -220,7 +220,7 @@ static void pause_captured(struct pool_transition *c, int error, const char *tex
 
 bool pool_transition_kill(struct pool_sandbox *sb, pool_fn *fn, void *user)
 {
-	struct pool_transition *c = sb->change;
+	struct pool_transition *c = sb->transition;
 
 	if (!c || c->kill)
 		return false;
@@ -243,7 +243,8 @@ static void pause_noted(void *user, int error, const char *text)
 	} else {
 		dir = pool_lease_pause_dir(c->sb);
 		if (!dir)
-			dir = pool_capture_path(c->pool, c->sb->notes.id, c->sb->notes.generation);
+			dir = pool_capture_path(
+				c->pool, c->sb->record.id, c->sb->record.generation);
 		pool_transition_capture(c, dir, true);
 	}
 }
@@ -265,7 +266,7 @@ void pool_pause(struct pool *p, const char *id, pool_fn *fn, void *user)
 	pool_sandbox_set(c->sb, POOL_PAUSING);
 	c->channel = pool_guest_close(c->sb, true);
 	c->pending++;
-	pool_paused_note(c->sb, pause_noted, c);
+	pool_paused_write(c->sb, pause_noted, c);
 }
 
 /* ---- waiting for the end of one ----------------------------------------------------------------- */
@@ -293,7 +294,7 @@ static void pool_wait(
 		.auto_pause = auto_pause,
 		.fn = fn,
 		.user = user};
-	memcpy(w->id, sb->notes.id, sizeof(w->id));
+	memcpy(w->id, sb->record.id, sizeof(w->id));
 	sb->waiters = w;
 }
 
@@ -334,7 +335,7 @@ static void resume_done(struct pool_handout *j, int error, const char *text, con
 		p->on_create(p->on_create_user, &f, error == 0, json_object_get(reply, "trace"));
 	}
 	if (error)
-		pool_sandbox_rest(sb, sb->capture);
+		pool_sandbox_set_paused(sb, sb->capture);
 	else
 		pool_settle(sb);
 	j->fn(j->user, error ? NULL : sb, error, text);
@@ -343,9 +344,9 @@ static void resume_done(struct pool_handout *j, int error, const char *text, con
 /* May it, by the limits? Then it has its version, and its record says what it will be. */
 static int resume_prepare(struct pool_sandbox *sb, int auto_pause, struct err *err)
 {
-	struct pool_version *v = pool_version_of(sb->pool, &sb->notes);
+	struct pool_version *v = pool_version_of(sb->pool, &sb->record);
 	cleanup_json json_t *record = NULL;
-	struct pool_record n = sb->notes;
+	struct pool_record n = sb->record;
 	int r = pool_limits_check(sb->pool, n.key, v, 1, false, false, err);
 
 	if (r < 0)
@@ -353,7 +354,7 @@ static int resume_prepare(struct pool_sandbox *sb, int auto_pause, struct err *e
 	n.generation = sb->capture + 1;
 	n.auto_pause = auto_pause < 0 ? n.auto_pause : auto_pause != 0;
 	record = pool_record_write(&n);
-	r = pool_sandbox_note(sb, record, err);
+	r = pool_sandbox_set_record(sb, record, err);
 	if (r < 0)
 		return r;
 	sb->version = v;
@@ -377,7 +378,7 @@ static int resume_begin(struct pool_sandbox *sb, uint64_t timeout_ms, int auto_p
 		abort();
 	*j = (struct pool_handout){.pool = p,
 		.sb = sb,
-		.capture = pool_capture_path(p, sb->notes.id, sb->capture),
+		.capture = pool_capture_path(p, sb->record.id, sb->capture),
 		.same_identity = true,
 		.timeout_ms = timeout_ms,
 		.began = clock_now_ns(),
@@ -393,7 +394,7 @@ static int resume_begin(struct pool_sandbox *sb, uint64_t timeout_ms, int auto_p
 void pool_wake(struct pool *p, const char *id, pool_fn *fn, void *user)
 {
 	const struct pool_sandbox *sb = pool_sandbox_find(p, id);
-	uint64_t timeout_ms = sb ? sb->notes.lease_ms : 0;
+	uint64_t timeout_ms = sb ? sb->record.lease_ms : 0;
 
 	if (timeout_ms < LIMIT_POOL_WAKE_MS)
 		timeout_ms = LIMIT_POOL_WAKE_MS;
@@ -415,7 +416,7 @@ void pool_resume(struct pool *p, const char *id, uint64_t timeout_ms, int auto_p
 		pool_renew(p, id, timeout_ms, true, fn, user);
 	else if (sb->state == POOL_PAUSING || sb->state == POOL_RESUMING)
 		pool_wait(sb, timeout_ms, auto_pause, fn, user);
-	else if (sb->change)
+	else if (sb->transition)
 		r = err_set(&err, EBUSY,
 			"the sandbox is being captured or forked: try again when "
 			"that is done");

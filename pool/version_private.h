@@ -28,6 +28,7 @@ struct pool_version {
 	bool tagged; /* some tag leads to it now */
 	struct pool_record shape; /* the template's part */
 	json_t *shape_env; /* behind shape.template_env */
+	char memory_digest[DIGEST_TEXT_SIZE]; /* of the blob; "": not known */
 	json_t *config; /* of the template; NULL: the template is not in the store any more */
 	const struct config_template *want; /* NULL: not configured, so none is kept ready */
 
@@ -39,7 +40,7 @@ struct pool_version {
 	bool tried; /* a standby or spare was made once, or failed to be */
 
 	unsigned ready[2], making[2]; /* by enum pool_kind */
-	unsigned jobs, sandboxes;
+	unsigned handouts, sandboxes;
 	uint64_t hits_spare, hits_standby, misses, failures;
 	char error[POOL_TEXT_MAX];
 

@@ -41,6 +41,9 @@ DEFINE_CLEANUP(struct template *, template_free)
  */
 bool template_trainable(const struct template *t);
 bool template_trained(const struct template *t);
+/* Look for them again where there were none; then the template's next sandboxes have them. Returns
+ * template_trained(). Not while another thread makes a sandbox of it. */
+bool template_look_for_translations(struct template *t);
 /* The file of translations; -1: there is none. Borrowed as long as the template. */
 int template_translations_fd(const struct template *t);
 /* The monitor that the template's machines run in. */

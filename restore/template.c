@@ -386,6 +386,13 @@ bool template_trained(const struct template *t)
 	return t->translations_fd >= 0;
 }
 
+bool template_look_for_translations(struct template *t)
+{
+	if (!t->opt.untrained && template_trainable(t) && t->translations_fd < 0)
+		t->translations_fd = translations_open(t->memory_key, t->monitor);
+	return template_trained(t);
+}
+
 static int open_parts(
 	struct template *t, struct store *s, const struct store_manifest *m, struct err *err)
 {
@@ -402,8 +409,7 @@ static int open_parts(
 		return r;
 	/* by the blob, not by what it expands to: a damaged copy must not serve for a sound one */
 	memcpy(t->memory_key, memory->digest, sizeof(t->memory_key));
-	if (!t->opt.untrained && template_trainable(t))
-		t->translations_fd = translations_open(t->memory_key, t->monitor);
+	template_look_for_translations(t);
 	/* the pager starts to fill the working set while the rest is made */
 	if ((r = connect_pager(t, err)) < 0 || (r = load_state(t, s, m, err)) < 0)
 		return r;

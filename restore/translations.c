@@ -63,6 +63,48 @@ int translations_open(const char *key, const struct monitor_facts *monitor)
 	return r < 0 ? -1 : steal_fd(&fd);
 }
 
+/* By the first digit of the blob's digest, as the locks of expanded disks: no lock file is litter. */
+int translations_lock(const char *key, bool wait, struct err *err)
+{
+	cleanup_free char *dir = NULL;
+	char name[16];
+	int r = paths_sub(PATHS_CACHE, DIRECTORY, &dir, err);
+
+	if (r < 0)
+		return r;
+	snprintf(name, sizeof(name), ".lock-%c", key[strcspn(key, ":") + 1]);
+	return file_lock(dir, name, true, wait, err);
+}
+
+static const char *const state_names[] = {
+	[TRANSLATIONS_UNNEEDED] = "unneeded",
+	[TRANSLATIONS_MISSING] = "missing",
+	[TRANSLATIONS_KEPT] = "kept",
+};
+_Static_assert(sizeof(state_names) / sizeof(*state_names) == TRANSLATIONS_KEPT + 1, "all named");
+
+const char *translations_state_name(enum translations_state state)
+{
+	return state_names[state];
+}
+
+enum translations_state translations_look(const json_t *config, const char *key)
+{
+	cleanup_free char *path = NULL;
+	const char *accel, *version, *cache;
+	char name[DIGEST_HEX_SIZE];
+
+	if (json_get_string(config, "accel", &accel, NULL) < 0 ||
+		json_get_string(config, "monitor_version", &version, NULL) < 0 ||
+		strcmp(accel, "tcg"))
+		return TRANSLATIONS_UNNEEDED;
+	if (paths_get(PATHS_CACHE, &cache, NULL) < 0)
+		return TRANSLATIONS_MISSING;
+	translations_name(key, version, name);
+	path = str_printf("%s/" DIRECTORY "/%s", cache, name);
+	return access(path, R_OK) == 0 ? TRANSLATIONS_KEPT : TRANSLATIONS_MISSING;
+}
+
 int translations_begin(struct publish *p, struct err *err)
 {
 	cleanup_free char *dir = NULL;

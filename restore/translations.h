@@ -4,6 +4,7 @@
 
 #include "common/digest.h"
 #include "common/file.h"
+#include "common/json.h"
 #include "vmm/monitor.h"
 
 /*
@@ -17,6 +18,22 @@ void translations_name(
 	const char *key, const char *monitor_version, char ret[static DIGEST_HEX_SIZE]);
 /* Open the translations: a descriptor that the caller closes; -1: there are none. */
 int translations_open(const char *key, const struct monitor_facts *monitor);
+/*
+ * Make sure that nobody else is making translations for memory @key, or others that share its lock:
+ * @wait for them, or else -EWOULDBLOCK. A descriptor that holds the lock until it is closed.
+ */
+int translations_lock(const char *key, bool wait, struct err *err);
+/*
+ * Are there translations on this host of a template with this config and the memory @key? A look at
+ * the cache's directory alone: a damaged file counts. Any thread.
+ */
+enum translations_state {
+	TRANSLATIONS_UNNEEDED, /* nothing is emulated */
+	TRANSLATIONS_MISSING,
+	TRANSLATIONS_KEPT,
+};
+enum translations_state translations_look(const json_t *config, const char *key);
+const char *translations_state_name(enum translations_state state);
 /*
  * Begin a file to write translations to, and then give it its name; a file that had the name is
  * replaced.

@@ -86,4 +86,10 @@ int image_expand(struct image *img, int fd, const char *raw_digest, struct progr
 int image_check_all(
 	struct image *img, const char *raw_digest, struct progress *progress, struct err *err);
 
+/*
+ * Words for a person on where the image @fd is damaged, whose digest is known to be wrong: which of its bytes, and
+ * which of the raw image's, as far as checksums tell. It reads all of it. Caller frees.
+ */
+char *image_damage(int fd);
+
 #endif

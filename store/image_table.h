@@ -2,7 +2,7 @@
 #ifndef PARBAKE_STORE_IMAGE_TABLE_H
 #define PARBAKE_STORE_IMAGE_TABLE_H
 
-/* An open image from inside: for image_table.c and image_read.c alone. */
+/* An open image from inside: for image_table.c, image_read.c and image_damage.c alone. */
 #include <pthread.h>
 
 #include "store/image_format.h"

@@ -138,7 +138,7 @@ int store_put_manifest(struct store *s, const char *name, const char *tag, const
 	struct store_manifest *ret, struct err *err);
 /*
  * Check every byte: digests of manifest, config, layers; frames and raw digests of images.
- * Errors name the blob. @progress may be NULL.
+ * Errors name the blob, and which of its bytes are wrong where its format tells. @progress may be NULL.
  */
 int store_verify(struct store *s, const struct store_manifest *m, struct progress *progress,
 	struct err *err);

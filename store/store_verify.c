@@ -96,6 +96,26 @@ static int check_image(int fd, size_t i, const struct store_layer *layer, const 
 	return r;
 }
 
+/* The digest says that something is wrong; what, as far as the format lets it be told. */
+static void locate(int fd, const struct store_layer *layer, struct err *err)
+{
+	bool image = false;
+	cleanup_free char *where = NULL;
+
+	for (size_t i = 0; i < sizeof(images) / sizeof(images[0]); i++)
+		image |= !strcmp(layer->media, images[i].media);
+	if (!image) {
+		err_append(err,
+			": some of its %" PRIu64
+			" bytes; it has one digest for all, so which cannot be "
+			"told",
+			layer->bytes);
+		return;
+	}
+	where = image_damage(fd);
+	err_append(err, ": %s", where);
+}
+
 static int check_layer(struct store *s, const struct store_layer *layer, const json_t *config,
 	struct progress *progress, struct err *err)
 {
@@ -106,6 +126,8 @@ static int check_layer(struct store *s, const struct store_layer *layer, const j
 	if (r == 0) {
 		progress_stage(progress, stage, "bytes", layer->bytes);
 		r = check_digest(fd, layer, progress, err);
+		if (r == -EBADMSG)
+			locate(fd, layer, err);
 		if (r == 0)
 			progress_done(progress, NULL);
 	}

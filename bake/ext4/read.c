@@ -143,6 +143,39 @@ int ext4_image_digest(
 	return r;
 }
 
+int ext4_image_same(struct ext4_image *a, uint32_t a_ino, struct ext4_image *b, uint32_t b_ino,
+	bool *ret, struct err *err)
+{
+	cleanup_free char *buf = malloc(2 * READ_BYTES);
+	ext2_file_t one = NULL, other = NULL;
+	struct ext2_inode inode;
+	unsigned n = 1, m = 1;
+	errcode_t rc;
+	int r = inode_of(a, a_ino, &inode, err);
+
+	if (!buf)
+		abort();
+	if (r)
+		return r;
+	if (EXT2_I_SIZE(&inode) > a->bytes)
+		return err_set(err, EFBIG, "inode %u is larger than its image", a_ino);
+	*ret = true;
+	rc = ext2fs_file_open(a->lib, a_ino, 0, &one);
+	if (!rc)
+		rc = ext2fs_file_open(b->lib, b_ino, 0, &other);
+	while (!rc && *ret && (n || m)) {
+		rc = ext2fs_file_read(one, buf, READ_BYTES, &n);
+		if (!rc)
+			rc = ext2fs_file_read(other, buf + READ_BYTES, READ_BYTES, &m);
+		*ret = n == m && !memcmp(buf, buf + READ_BYTES, n);
+	}
+	if (one)
+		ext2fs_file_close(one);
+	if (other)
+		ext2fs_file_close(other);
+	return rc ? bad(err, rc, "compare", a_ino) : 0;
+}
+
 int ext4_image_find(struct ext4_image *img, const char *path, uint32_t *ret)
 {
 	ext2_ino_t at = EXT2_ROOT_INO;

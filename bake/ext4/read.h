@@ -2,6 +2,7 @@
 #ifndef PARBAKE_BAKE_EXT4_READ_H
 #define PARBAKE_BAKE_EXT4_READ_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -50,6 +51,12 @@ int ext4_image_read(struct ext4_image *img, uint32_t ino, size_t max, char **ret
 /* The digest of what the regular file @ino holds. -EFBIG where it is larger than its image. */
 int ext4_image_digest(
 	struct ext4_image *img, uint32_t ino, char ret[static DIGEST_TEXT_SIZE], struct err *err);
+/*
+ * Do two regular files (of the same image, or of two) hold the same bytes? Their sizes must be the same and within their
+ * images (-EFBIG).
+ */
+int ext4_image_same(struct ext4_image *a, uint32_t a_ino, struct ext4_image *b, uint32_t b_ino,
+	bool *ret, struct err *err);
 /* The inode that @path (absolute, no link is followed) names. -ENOENT without an error text. */
 int ext4_image_find(struct ext4_image *img, const char *path, uint32_t *ret);
 

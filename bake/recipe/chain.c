@@ -336,6 +336,7 @@ void recipe_free(struct recipe *r)
 	strings_clear(&r->packages);
 	strings_clear(&r->env);
 	strings_clear(&r->secrets);
+	strings_clear(&r->programs);
 	free(r->allow.items);
 	strings_clear(&r->pip);
 	free_steps(&r->install);

@@ -530,6 +530,23 @@ static int read_caches(struct recipe_reader *rd)
 	return 0;
 }
 
+static int read_programs(struct recipe_reader *rd)
+{
+	cleanup_free char *copy = str_dup(rd->e->value);
+	struct strings *to = &rd->r->programs;
+	char *save = NULL;
+
+	for (char *line = strtok_r(copy, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		line += strspn(line, " \t");
+		if (!*line)
+			continue;
+		if (to->n == LIMIT_PROGRAMS)
+			return bad(rd, "more than %d programs", LIMIT_PROGRAMS);
+		strings_add(to, line);
+	}
+	return to->n ? 0 : bad(rd, "names none");
+}
+
 /* ---- the table -------------------------------------------------------------------------- */
 
 const struct recipe_key recipe_keys[] = {
@@ -557,6 +574,7 @@ const struct recipe_key recipe_keys[] = {
 	{"start", "ready", read_ready},
 	{"warm", KEY_NUMBER, read_warm_step},
 	{"warm", "caches", read_caches},
+	{"warm", "programs", read_programs},
 	{"limits", "timeout", read_timeout},
 	{"limits", "output", read_output},
 	{"limits", "memory", read_exec_memory},

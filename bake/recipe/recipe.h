@@ -27,7 +27,8 @@
  *     [secrets]  NAME = env:VARIABLE | file:path (lent to install steps as variables)
  *     [install]  N = shell line …; pip = requirement …
  *     [start]    command = …; ready = shell line | python: code
- *     [warm]     N = shell line | python: code; caches = drop | keep
+ *     [warm]     N = shell line | python: code; caches = drop | keep;
+ *                programs = shell lines, one a line, that sandboxes will run
  *     [limits]   timeout, output, memory, pids  (defaults of every exec in a sandbox)
  *
  * Sizes: 512M, 2G (powers of 1024). Times: 500ms, 30s, 5m.
@@ -85,6 +86,7 @@ struct recipe {
 	char *start_command, *ready;
 	bool ready_python;
 	struct recipe_steps warm;
+	struct strings programs; /* shell lines that sandboxes will run, of the whole chain */
 	bool keep_caches; /* [warm] caches = keep: the page cache stays in the snapshot */
 	uint64_t exec_timeout_ms, output_bytes, exec_memory_bytes, exec_pids;
 };

@@ -190,6 +190,7 @@ char *recipe_text(const struct recipe *r)
 	put(&t, "start", "command", r->start_command);
 	put(&t, "start", "ready", ready);
 	put_steps(&t, "warm", &r->warm);
+	put_words(&t, "warm", "programs", &r->programs);
 	put(&t, "warm", "caches", r->keep_caches ? "keep" : "drop");
 	if (r->exec_timeout_ms)
 		put_u64(&t, "limits", "timeout", r->exec_timeout_ms, "ms");

@@ -73,7 +73,7 @@ int control_metadata_parse(const char *text, json_t **ret, struct err *err);
 int control_token_parse(
 	const char *text, int64_t *ret_ms, char ret_id[static LIMIT_NAME_SIZE], struct err *err);
 char *control_token_make(int64_t ms, const char *id);
-bool control_filter_match(const struct control_filter *f, const struct pool_sandbox_info *facts);
+bool control_filter_match(const struct control_filter *f, const struct pool_sandbox_info *info);
 void control_list(struct api *a, const struct api_caller *who, struct http_request *rq, bool paged);
 
 /* ---- answers (render.c) ------------------------------------------------------------- */

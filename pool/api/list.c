@@ -156,37 +156,37 @@ static bool template_match(const char *wanted, const struct pool_sandbox_info *f
 	return !strcmp(wanted, id) || !strcmp(wanted, f->template_name);
 }
 
-bool control_filter_match(const struct control_filter *f, const struct pool_sandbox_info *facts)
+bool control_filter_match(const struct control_filter *f, const struct pool_sandbox_info *info)
 {
-	unsigned state = facts->state == POOL_PAUSED || facts->state == POOL_PAUSING
+	unsigned state = info->state == POOL_PAUSED || info->state == POOL_PAUSING
 		? CONTROL_PAUSED
 		: CONTROL_RUNNING;
 	const char *key;
 	const json_t *value;
 
-	if (!(f->states & state) || facts->started_ms < f->started_after_ms)
+	if (!(f->states & state) || info->started_ms < f->started_after_ms)
 		return false;
-	if (f->template && *f->template && !template_match(f->template, facts))
+	if (f->template && *f->template && !template_match(f->template, info))
 		return false;
 	if (!f->metadata)
 		return true;
 	json_object_foreach(f->metadata, key, value)
 	{
-		if (!json_equal((json_t *)value, json_object_get(facts->metadata, key)))
+		if (!json_equal((json_t *)value, json_object_get(info->metadata, key)))
 			return false;
 	}
 	return true;
 }
 
 /* Is it behind the token, in the order asked for? */
-static bool is_behind(const struct control_filter *f, const struct pool_sandbox_info *facts)
+static bool is_behind(const struct control_filter *f, const struct pool_sandbox_info *info)
 {
-	int order = strcmp(facts->id, f->after_id);
+	int order = strcmp(info->id, f->after_id);
 
 	if (!f->has_after)
 		return true;
-	if (facts->started_ms != f->after_ms)
-		return (facts->started_ms > f->after_ms) == f->oldest_first;
+	if (info->started_ms != f->after_ms)
+		return (info->started_ms > f->after_ms) == f->oldest_first;
 	return f->oldest_first ? order > 0 : order < 0;
 }
 
@@ -203,13 +203,13 @@ static struct found find_all(
 	if (!all.items)
 		abort();
 	for (struct pool_sandbox *sb = pool_next(a->pool, NULL); sb; sb = pool_next(a->pool, sb)) {
-		struct pool_sandbox_info facts;
+		struct pool_sandbox_info info;
 
-		pool_sandbox_info(sb, &facts);
-		if (!control_owns(who, facts.key) || !control_filter_match(f, &facts))
+		pool_sandbox_info(sb, &info);
+		if (!control_owns(who, info.key) || !control_filter_match(f, &info))
 			continue;
-		all.running += facts.state == POOL_RUNNING || facts.state == POOL_RESUMING;
-		if (is_behind(f, &facts))
+		all.running += info.state == POOL_RUNNING || info.state == POOL_RESUMING;
+		if (is_behind(f, &info))
 			all.items[all.n++] = sb;
 	}
 	return all;
@@ -220,7 +220,7 @@ void control_list(struct api *a, const struct api_caller *who, struct http_reque
 	struct control_filter f;
 	json_t *list;
 	struct found all;
-	struct pool_sandbox_info facts;
+	struct pool_sandbox_info info;
 	struct err err;
 	size_t n;
 
@@ -233,11 +233,11 @@ void control_list(struct api *a, const struct api_caller *who, struct http_reque
 	n = f.limit && all.n > f.limit ? f.limit : all.n;
 	list = json_array();
 	for (size_t i = 0; i < n; i++) {
-		pool_sandbox_info(all.items[f.oldest_first ? all.n - 1 - i : i], &facts);
-		json_array_append_new(list, control_listed(&facts));
+		pool_sandbox_info(all.items[f.oldest_first ? all.n - 1 - i : i], &info);
+		json_array_append_new(list, control_listed(&info));
 	}
 	if (n < all.n) {
-		cleanup_free char *token = control_token_make(facts.started_ms, facts.id);
+		cleanup_free char *token = control_token_make(info.started_ms, info.id);
 
 		http_add_header(rq, "X-Next-Token", token);
 	}

@@ -365,7 +365,7 @@ void api_monitoring_free(struct api *a)
 static json_t *template_json(const struct pool_template_info *t)
 {
 	json_t *obj = json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:I, "
-				"s:o, s:f, s:I, s:i, s:I}",
+				"s:o, s:f, s:I, s:i, s:I, s:s}",
 		"name", t->name, "tag", t->tag, "digest", t->digest, "standbys", (int)t->standbys,
 		"spares", (int)t->spares, "want_standbys", (int)t->want_standbys, "want_spares",
 		(int)t->want_spares, "making", (int)t->making, "sandboxes", (int)t->sandboxes,
@@ -374,7 +374,8 @@ static json_t *template_json(const struct pool_template_info *t)
 		(json_int_t)t->failures, "error",
 		json_lossy(t->error ? t->error : "", t->error ? strlen(t->error) : 0),
 		"arrivals_per_s", t->arrivals_per_s, "memory_bytes", (json_int_t)t->memory_bytes,
-		"vcpus", (int)t->vcpus, "disk_bytes", (json_int_t)t->disk_bytes);
+		"vcpus", (int)t->vcpus, "disk_bytes", (json_int_t)t->disk_bytes, "translations",
+		t->translations);
 
 	/* the earlier names of three of them */
 	json_object_set(obj, "shells", json_object_get(obj, "standbys"));

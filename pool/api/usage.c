@@ -35,7 +35,7 @@ static json_t *metrics_json(const struct pool_sandbox_info *f, const json_t *rep
 		(json_int_t)(number(reply, "monitor_private") + number(reply, "keeper_private")));
 }
 
-/* The end of a look into a running sandbox: its facts, or false where the answer has been given. */
+/* The end of a look into a running sandbox: its info, or false where the answer has been given. */
 static bool looked(struct control_call *c, int error, const char *text, int *fds, unsigned n_fds,
 	struct pool_sandbox_info *ret)
 {

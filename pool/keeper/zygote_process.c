@@ -28,6 +28,7 @@
 #include "common/log.h"
 #include "common/str.h"
 #include "pool/keeper/keeper_private.h"
+#include "restore/train.h"
 #include "store/store.h"
 
 #define THREAD_END_MS 10000
@@ -55,8 +56,12 @@ static int open_template(const char *store_dir, const char *digest, const char *
 	if (r < 0) {
 		template_free(*ret);
 		*ret = NULL;
+		return r;
 	}
-	return r;
+	/* it came from another host: what is made before they are there does without */
+	if (template_trainable(*ret) && !template_trained(*ret))
+		train_in_background(*store_dir ? store_dir : NULL, digest, name, tag, true);
+	return 0;
 }
 
 static unsigned count_threads(void)
@@ -107,6 +112,8 @@ static void make(struct zygote *n, const json_t *rq, int conn)
 	int r = n->t ? template_before_fork(n->t, &err) : -n->code;
 	pid_t pid;
 
+	if (r == 0)
+		template_look_for_translations(n->t);
 	if (r == 0 && (r = fault_point("zygote.fork")) < 0)
 		err_sys(&err, -r, "fork a keeper");
 	if (r == 0) {

@@ -9,7 +9,7 @@ if [ ! -x "$top/build/parbake-qemu" ]; then
 	finish
 fi
 # with KVM nothing is translated: an emulated machine has them on any host
-export PARBAKE_ACCEL=tcg
+export PARBAKE_ACCEL=tcg PARBAKE_TRAIN=off
 is "$(doctor accelerator value)" tcg "machines are emulated where that is asked for"
 kept=$PARBAKE_HOME/cache/translations
 run() { timeout 120 "$parbake" run tiny -- "$@"; }
@@ -33,7 +33,13 @@ not_ok "then nothing is mapped" maps_translations tiny
 maps() { timeout 120 "$parbake" run "$1" -- sh -c 'cat /proc/self/maps' | cut -d ' ' -f 1; }
 is "$(maps tiny)" "$(maps tiny)" "programs of emulated machines lie at the same addresses every time"
 like_tiny tiny-random 's/^vcpus = 1/&\nrandomize_addresses = yes/' >"$scratch/tiny-random.ini"
+echo 'programs = echo own >/dev/shm/own; cat /etc/tiny/motd' >>"$scratch/tiny-random.ini"
 bake "$scratch/tiny-random.ini"
+like "$(cat "$scratch/bake.out" "$scratch/bake.err")" 'program echo own .*: .* blocks of code, .* of translations' \
+	"a bake says what the programs gave that a recipe names"
+unlike "$(cat "$scratch/bake.out" "$scratch/bake.err")" 'program sh: ' \
+	"and does not run its own where they would lie elsewhere"
+is "$(timeout 120 "$parbake" run tiny-random -- cat /dev/shm/own)" own "they ran before the capture"
 not_ok "at random ones where the recipe says so" [ "$(maps tiny-random)" = "$(maps tiny-random)" ]
 "$parbake" rm tiny-random
 

@@ -26,6 +26,26 @@ node_too=
 node --version 2>/dev/null | grep -Eq '^v(20\.(1[89]|[2-9][0-9])|2[2-9]|[3-9][0-9])\.?' || node_too=node@22
 
 bake base
+
+# documents about a template, read by the validators of those who define them
+documents() {
+	local dir=$cache/documents
+	[ -e "$dir/ready" ] || { rm -rf "$dir" && python3 -m venv "$dir" &&
+		"$dir/bin/pip" install -q --disable-pip-version-check spdx-tools==0.8.5 \
+			'cyclonedx-python-lib[json-validation]==11.12.0' && touch "$dir/ready"; } >"$scratch/fetch" 2>&1
+}
+ok "validators of bills of materials" documents
+for format in spdx cyclonedx; do
+	"$parbake" sbom base --format $format >"$scratch/$format.json"
+done
+ok "spdx-tools finds the SPDX document valid" "$cache/documents/bin/pyspdxtools" -i "$scratch/spdx.json"
+ok "CycloneDX's own validator finds that one valid" "$cache/documents/bin/python" -c 'import sys
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+wrong = JsonStrictValidator(SchemaVersion.V1_5).validate_str(open(sys.argv[1]).read())
+sys.exit(repr(wrong) if wrong else 0)' "$scratch/cyclonedx.json"
+sed -i 's/"CC0-1.0"/"none"/' "$scratch/spdx.json"
+not_ok "and a document that is not, they do not" "$cache/documents/bin/pyspdxtools" -i "$scratch/spdx.json"
 own_run
 port=$(python3 -c 'import socket
 with socket.socket() as s:

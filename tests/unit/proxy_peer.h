@@ -14,6 +14,7 @@
 #include "common/limits.h"
 #include "egress/head.h"
 #include "egress/proxy.h"
+#include "vmm/guest/proxy.h"
 #include "tests/unit/peer.h"
 
 #pragma GCC diagnostic ignored "-Wunused-function" /* a test that uses a part of it is no fault */
@@ -231,7 +232,7 @@ static int proxy_for(struct guest *g, const char *const *allow, size_t n, bool p
 			peer_die(err.text);
 		rules[i].private_ok = private_ok || rules[i].literal;
 	}
-	return proxy_new(
+	return guest_proxy_new(
 		g, &(struct proxy_spec){.rules = rules, .n_rules = n, .note = note}, ret, &err);
 }
 

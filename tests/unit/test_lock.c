@@ -5,6 +5,7 @@
 
 #include "bake/ext4/ext4.h"
 #include "bake/ext4/read.h"
+#include "prove/bom.h"
 #include "prove/lock.h"
 #include "tests/unit/ext4_images.h"
 
@@ -200,6 +201,27 @@ static void test_inventory(void)
 	}
 }
 
+static void test_purls(void)
+{
+	static const struct {
+		struct package p;
+		const char *want;
+	} rows[] = {
+		{{PACKAGE_DEBIAN, (char *)"libstdc++6", (char *)"1:12.2~1", (char *)"amd64", ""},
+			"pkg:deb/debian/libstdc%2B%2B6@1:12.2~1?arch=amd64"},
+		{{PACKAGE_NPM, (char *)"@a/B", (char *)"2.0.0", (char *)"", ""},
+			"pkg:npm/%40a/B@2.0.0"},
+		{{PACKAGE_PYTHON, (char *)"Typing_Extensions", (char *)"4.0", (char *)"", ""},
+			"pkg:pypi/typing-extensions@4.0"},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		cleanup_free char *purl = bom_purl(&rows[i].p);
+
+		is_str(purl, rows[i].want, "a package's URL");
+	}
+}
+
 int main(void)
 {
 	if (!mkdtemp(dir))
@@ -208,6 +230,7 @@ int main(void)
 	test_refused();
 	test_drift();
 	test_inventory();
+	test_purls();
 	free(run(NULL, "rm -rf %s", dir));
 	return tap_done();
 }

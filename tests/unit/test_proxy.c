@@ -240,7 +240,7 @@ static void test_agent(struct server *web)
 	}
 	snprintf(rule, sizeof(rule), "127.0.0.1:%u", web->port);
 	proxy_for(g, allow, 1, false, NULL, &p);
-	is_int(proxy_listen(p, port, clock_deadline(PEER_DEADLINE_MS), -1, &err), 0,
+	is_int(guest_proxy_listen(g, port, clock_deadline(PEER_DEADLINE_MS), -1, &err), 0,
 		"the agent listens (%s)", err.text);
 	snprintf(url, sizeof(url), "http://%s/x", rule);
 	curl(g, port, url, "body0", "curl: GET");
@@ -261,7 +261,7 @@ static void test_agent(struct server *web)
 		proxy_get_stats(p, &st);
 	} while (st.open && clock_left_ms(deadline) > 0);
 	is_int(st.open, 0, "no connection is left");
-	is_int(proxy_listen(p, 0, clock_deadline(PEER_DEADLINE_MS), -1, &err), 0, "it stops");
+	is_int(guest_proxy_listen(g, 0, clock_deadline(PEER_DEADLINE_MS), -1, &err), 0, "it stops");
 	curl(g, port, "http://evil.example/", "connect", "curl: nobody there any more");
 	proxy_free(p);
 	peer_end(g, pid);

@@ -101,7 +101,7 @@ static struct proxy *sandbox_of(struct guest *g, const char *sandbox, const char
 	proxy_rule_parse("fast.example", &rules[1], NULL);
 	proxy_rule_parse("inside.example", &rules[2], NULL);
 	proxy_rule_parse("both.example", &rules[3], NULL);
-	if (proxy_new(g, &spec, &p, &err) < 0)
+	if (guest_proxy_new(g, &spec, &p, &err) < 0)
 		peer_die(err.text);
 	return p;
 }

@@ -75,6 +75,7 @@ static void test_meaning(void)
 		      "pip = six==1.0 a[b]>=2\n"
 		      "[start]\ncommand = sleep 1\nready = python: assert True\n"
 		      "[warm]\n1 = python:\n\tfor i in x:\n\t    pass\n2 = true\ncaches = keep\n"
+		      "programs =\n\tmake -v\n\n\tcc --version | head\n"
 		      "[limits]\ntimeout = 2m\noutput = 3M\nmemory = 64M\npids = 10\n");
 
 	if (!r)
@@ -110,6 +111,8 @@ static void test_meaning(void)
 	is_str(r->warm.items[0].text, "for i in x:\n    pass", "python code keeps its indent");
 	ok(r->warm.items[0].python && !r->warm.items[1].python, "python or shell");
 	ok(r->keep_caches, "caches");
+	is_int((int64_t)r->programs.n, 2, "programs, one a line");
+	is_str(r->programs.items[1], "cc --version | head", "each a shell line");
 	is_int((int64_t)r->exec_timeout_ms, 120000, "timeout");
 	is_int((int64_t)r->output_bytes, 3 << 20, "output");
 	is_int((int64_t)r->exec_pids, 10, "pids");
@@ -150,9 +153,9 @@ static void test_text(void)
 				 "[network]\nallow = z.example.org a.example.org 10.0.0.1\n"
 				 "  B.example.org:99 private\n"
 				 "[install]\n7 = seven\n3 = a\n  b\n[start]\nready = python: 1\n"
-				 "[warm]\n1 = python:\n  x\n  y\n[limits]\ntimeout = 1s\n");
+				 "[warm]\nprograms = a b\n  c\n1 = python:\n  x\n  y\n[limits]\ntimeout = 1s\n");
 	struct recipe *b = parse(
-		"[limits]\ntimeout = 1000ms\n[warm]\n1 = python:\n\tx\n\ty\n"
+		"[limits]\ntimeout = 1000ms\n[warm]\n1 = python:\n\tx\n\ty\nprograms =\n a b\n\n c\n"
 		"[network]\nallow = b.example.org.:99 private a.example.org\n  10.0.0.1 private\n"
 		"  z.example.org z.example.org\n"
 		"[start]\nready = python:   1\n[env]\nK = v\n[files]\n/f = f 0600\n"

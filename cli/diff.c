@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `parbake diff`: what differs between two template versions. */
+#include "cli/cli.h"
+
+#include <getopt.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "common/progress.h"
+#include "prove/diff.h"
+
+#define FILES_SHOWN 200 /* of each list, for people; --json has all */
+
+struct args {
+	const char *store_a, *store_b;
+	bool json;
+};
+
+/* Names and lines come from a guest: nothing of them moves a terminal's cursor. */
+static void put_text(const char *text)
+{
+	for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+		bool c1 = *p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0;
+
+		putchar((*p < ' ' && *p != '\t') || *p == 0x7f || c1 ? '?' : *p);
+		p += c1;
+	}
+}
+
+static const char *text_of(const json_t *obj, const char *key)
+{
+	const char *text = json_string_value(json_object_get(obj, key));
+
+	return text ? text : "";
+}
+
+static uint64_t number_of(const json_t *obj, const char *key)
+{
+	return (uint64_t)json_integer_value(json_object_get(obj, key));
+}
+
+static void put_value(const json_t *value)
+{
+	cleanup_free char *text = NULL;
+
+	if (json_is_string(value)) {
+		put_text(json_string_value(value));
+		return;
+	}
+	text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_SORT_KEYS);
+	put_text(text ? text : "");
+}
+
+static bool heading(const json_t *list, const char *text)
+{
+	if (json_array_size(list))
+		printf("\n%s\n", text);
+	return json_array_size(list) > 0;
+}
+
+static void put_config(const json_t *list)
+{
+	const json_t *e;
+	size_t i;
+
+	heading(list, "config");
+	json_array_foreach(list, i, e)
+	{
+		printf("  %s: ", text_of(e, "field"));
+		put_value(json_object_get(e, "a"));
+		printf(" → ");
+		put_value(json_object_get(e, "b"));
+		putchar('\n');
+	}
+}
+
+static void put_lines(const json_t *lines, const char *indent)
+{
+	const json_t *e;
+	size_t i;
+
+	json_array_foreach(lines, i, e)
+	{
+		fputs(indent, stdout);
+		put_text(json_string_value(e));
+		putchar('\n');
+	}
+}
+
+static void put_packages(const json_t *list)
+{
+	const json_t *e;
+	size_t i;
+
+	heading(list, "packages");
+	json_array_foreach(list, i, e)
+	{
+		const char *a = json_string_value(json_object_get(e, "a"));
+		const char *b = json_string_value(json_object_get(e, "b"));
+
+		printf("  %c %s ", !a ? '+' : !b ? '-' : '~', text_of(e, "kind"));
+		put_text(text_of(e, "name"));
+		putchar(' ');
+		put_text(a ? a : b);
+		if (a && b) {
+			printf(" → ");
+			put_text(b);
+		}
+		if (a && b && !strcmp(a, b))
+			printf(", other files");
+		putchar('\n');
+	}
+}
+
+static void put_one_sided(const json_t *list, char sign)
+{
+	const json_t *e;
+	char size[16];
+	size_t i;
+
+	json_array_foreach(list, i, e)
+	{
+		if (i == FILES_SHOWN) {
+			printf("  %c and %zu more\n", sign, json_array_size(list) - i);
+			break;
+		}
+		printf("  %c ", sign);
+		put_text(text_of(e, "path"));
+		if (!strcmp(text_of(e, "type"), "file"))
+			printf(", %s", progress_bytes(number_of(e, "bytes"), size));
+		else
+			printf(", a %s", text_of(e, "type"));
+		putchar('\n');
+	}
+}
+
+static void put_changed(const json_t *list)
+{
+	const json_t *e, *what;
+	char size[2][16];
+	size_t i, j;
+
+	json_array_foreach(list, i, e)
+	{
+		if (i == FILES_SHOWN) {
+			printf("  ~ and %zu more\n", json_array_size(list) - i);
+			break;
+		}
+		printf("  ~ ");
+		put_text(text_of(e, "path"));
+		json_array_foreach(json_object_get(e, "what"), j, what)
+			printf("%s %s", j ? "," : ":", json_string_value(what));
+		if (number_of(e, "a_bytes") != number_of(e, "b_bytes"))
+			printf(", %s → %s", progress_bytes(number_of(e, "a_bytes"), size[0]),
+				progress_bytes(number_of(e, "b_bytes"), size[1]));
+		putchar('\n');
+		put_lines(json_object_get(e, "lines"), "      ");
+	}
+}
+
+static void put_files(const json_t *files)
+{
+	const json_t *added = json_object_get(files, "added");
+	const json_t *removed = json_object_get(files, "removed");
+	const json_t *changed = json_object_get(files, "changed");
+	const json_t *dirs = json_object_get(files, "directories"), *e;
+	char size[2][16];
+	size_t i;
+
+	if (json_array_size(added) + json_array_size(removed) + json_array_size(changed))
+		printf("\nfiles: %zu added, %zu removed, %zu changed\n", json_array_size(added),
+			json_array_size(removed), json_array_size(changed));
+	put_one_sided(removed, '-');
+	put_one_sided(added, '+');
+	put_changed(changed);
+	heading(dirs, "size by directory");
+	json_array_foreach(dirs, i, e)
+	{
+		uint64_t was = number_of(e, "a"), is = number_of(e, "b");
+
+		printf("  ");
+		put_text(text_of(e, "path"));
+		printf(": %s, %c %s\n", progress_bytes(was, size[0]), is < was ? '-' : '+',
+			progress_bytes(is < was ? was - is : is - was, size[1]));
+	}
+}
+
+static void put_memory(const json_t *m)
+{
+	uint64_t same = number_of(m, "same_pages"), differ = number_of(m, "different_pages");
+	uint64_t a = number_of(m, "pages_only_a"), b = number_of(m, "pages_only_b");
+	uint64_t all = same + differ + a + b;
+	char size[2][16];
+
+	printf("\nmemory: %s → %s; of all pages with data %.1f %% are the same at the same place\n",
+		progress_bytes(number_of(m, "a_bytes"), size[0]),
+		progress_bytes(number_of(m, "b_bytes"), size[1]),
+		all ? 100.0 * (double)same / (double)all : 100.0);
+}
+
+static void put_all(const json_t *all)
+{
+	static const char *const sides[] = {"a", "b"};
+
+	for (size_t i = 0; i < 2; i++) {
+		const json_t *side = json_object_get(all, sides[i]);
+
+		printf("%c %s:%s %s, %s\n", i ? '+' : '-', text_of(side, "name"),
+			text_of(side, "tag"), text_of(side, "digest"), text_of(side, "created"));
+	}
+	put_config(json_object_get(all, "config"));
+	if (heading(json_object_get(all, "recipe"), "recipe"))
+		put_lines(json_object_get(all, "recipe"), "  ");
+	put_packages(json_object_get(all, "packages"));
+	put_files(json_object_get(all, "files"));
+	put_memory(json_object_get(all, "memory"));
+	if (json_is_true(json_object_get(all, "same")))
+		printf("the same, but for memory\n");
+}
+
+static int compare(const struct args *a, const char *one, const char *other, struct err *err)
+{
+	cleanup_store struct store *x = NULL, *y = NULL;
+	cleanup_manifest struct store_manifest m = {0}, n = {0};
+	cleanup_json json_t *all = NULL;
+	struct progress *progress;
+	int r = cli_resolve(a->store_a, one, &x, &m, err);
+
+	if (!r)
+		r = cli_resolve(a->store_b ? a->store_b : a->store_a, other, &y, &n, err);
+	if (r)
+		return r;
+	progress = progress_new(a->json ? PROGRESS_SILENT : PROGRESS_AUTO);
+	r = diff_versions(
+		&(struct diff_side){x, &m}, &(struct diff_side){y, &n}, progress, &all, err);
+	progress_free(progress);
+	if (r)
+		return r;
+	if (a->json)
+		json_print_line(all);
+	else
+		put_all(all);
+	return json_is_true(json_object_get(all, "same")) ? CLI_OK : CLI_DIFFERS;
+}
+
+int cmd_diff(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"json", no_argument, NULL, 'j'},
+		{"store", required_argument, NULL, 'S'},
+		{"other-store", required_argument, NULL, 'O'},
+		{NULL, 0, NULL, 0},
+	};
+	struct args a = {0};
+	struct err err = {0};
+	int opt, r;
+
+	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		if (opt == 'j')
+			a.json = true;
+		else if (opt == 'S')
+			a.store_a = optarg;
+		else if (opt == 'O')
+			a.store_b = optarg;
+		else
+			return cli_usage("diff", "see above");
+	}
+	if (argc - optind != 2)
+		return cli_usage("diff", "which two versions?");
+	r = compare(&a, argv[optind], argv[optind + 1], &err);
+	return r < 0 ? cli_fail(&err) : r;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PARBAKE_PROVE_DIFF_H
+#define PARBAKE_PROVE_DIFF_H
+
+#include "common/json.h"
+#include "common/progress.h"
+#include "store/store.h"
+
+/* A template version in a store; both are borrowed. */
+struct diff_side {
+	struct store *store;
+	const struct store_manifest *manifest;
+};
+
+/*
+ * What differs between two template versions, as the object that `parbake diff --json` prints (docs/format.md): config,
+ * recipe, packages, files, memory. *@ret is the caller's reference; its "same" is true where nothing of it differs but
+ * memory, whose bytes are never the same twice. Seconds for large ones: disks are expanded, images read.
+ */
+int diff_versions(const struct diff_side *a, const struct diff_side *b, struct progress *progress,
+	json_t **ret, struct err *err);
+
+#endif
