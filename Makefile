@@ -36,7 +36,7 @@ BASE_CFLAGS = -std=gnu11 $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -I. \
 	-DPARBAKE_VERSION='"$(VERSION)"' -DPARBAKE_LIBDIR='"$(LIBDIR)"' \
 	-fstack-protector-strong -fno-strict-aliasing -MMD -MP \
 	$(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
-LIBS := -larchive -lext2fs -lcom_err -lzstd -lcurl -linih -ljansson -lcrypto -lmicrohttpd -lz -lpthread -lm
+LIBS := -larchive -lext2fs -lcom_err -lzstd -lcurl -linih -ljansson -lcrypto -lsodium -lmicrohttpd -lz -lpthread -lm
 LDFLAGS += $(if $(SAN),-fsanitize=$(SAN))
 
 LIB_PARTS := common store prove vmm vmm/guest vmm/qemu vmm/kvm egress restore restore/pager bake bake/plan bake/ext4 bake/fetch bake/recipe \

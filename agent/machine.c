@@ -16,10 +16,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
-#include <sys/socket.h>
 #include <sys/utsname.h>
 
 #include "agent/agent.h"
@@ -28,16 +26,9 @@
 #include "agent/pump.h"
 #include "agent/request.h"
 #include "agent/tree.h"
+#include "agent/wipe.h"
 #include "agent/worker.h"
 
-#define ZERO_CHUNK (4u << 20)
-#define ZERO_CHUNK_LEAST (16u << 10)
-/* The kernel evicts below 64 KiB and two ten-thousandths of memory (machine_reserves): twice that is left. */
-#define ZERO_REST (128u << 10)
-#define ZERO_REST_PART 2500
-#define ZERO_BLOCK (32u << 10)
-#define ZERO_SOCKETS 16
-#define ZERO_SOCKET_BYTES (512 << 10)
 #define MEMINFO_MAX 4096
 
 struct job {
@@ -60,19 +51,13 @@ static uint64_t meminfo_get(const char *text, const char *key)
 	return at ? strtoull(at + strlen(key), NULL, 10) * 1024 : 0;
 }
 
-static int file_get(const char *path, char *text, size_t size)
+static void meminfo_read(char text[MEMINFO_MAX])
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
+	int fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, MEMINFO_MAX - 1);
 
 	close_fd(&fd);
 	text[n > 0 ? n : 0] = '\0';
-	return n > 0 ? 0 : -1;
-}
-
-static int meminfo_read(char *text)
-{
-	return file_get("/proc/meminfo", text, MEMINFO_MAX);
 }
 
 static int file_put(const char *path, const char *text)
@@ -112,66 +97,18 @@ static int work_drop(
 	return res < 0 ? fail_set(f, -res, "cannot drop caches: %s", strerror(-res)) : 0;
 }
 
-/*
- * The kernel's per-processor lists hold freed blocks of several pages that a process never gets one page
- * of. Sockets' buffers are such blocks: many of them at once, full of zeros, take the lists' place.
- */
-static void zero_blocks(void)
-{
-	static const char zeros[ZERO_BLOCK];
-	int pairs[ZERO_SOCKETS][2], size = ZERO_SOCKET_BYTES;
-
-	for (size_t i = 0; i < ZERO_SOCKETS; i++) {
-		if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pairs[i]) <
-			0)
-			return;
-		setsockopt(pairs[i][0], SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
-		while (write(pairs[i][0], zeros, sizeof(zeros)) > 0)
-			;
-	}
-	for (size_t i = 0; i < ZERO_SOCKETS; i++) {
-		close(pairs[i][0]);
-		close(pairs[i][1]);
-	}
-}
-
-/*
- * Take all free memory but a rest, and give it back: a page is zeroed when it is given to a
- * process, and stays so when it is free again. Past the rest the kernel would begin to evict
- * the caches a warm machine is baked for. The worker is the first to go if memory runs out
- * after all; so it gives all back before it says that it is done, while it can still be killed. A
- * process that is exiting cannot: should we need a page while its own are not free yet, the kernel
- * would take another process, the one the machine is baked for, or find none and give up.
- */
+/* Pages, slabs and stacks that are free: see kernel/patches. What is zero already is not written. */
 static int work_zero(
 	const void *arg, int data, int control, struct proto_out *reply, struct fail *f)
 {
-	static char text[MEMINFO_MAX];
-	size_t bytes = 0, max, rest;
-	char *p;
+	int res = file_put("/proc/sys/vm/zero_free", "1");
 
-	(void)arg, (void)data, (void)control;
-	file_put("/proc/self/oom_score_adj", "1000");
-	zero_blocks();
-	meminfo_read(text);
-	max = meminfo_get(text, "MemTotal:");
-	rest = ZERO_REST + max / ZERO_REST_PART;
-	p = mmap(NULL, max, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-		0);
-	if (p == MAP_FAILED)
-		return fail_set(f, errno, "cannot map %zu bytes: %s", max, strerror(errno));
-	for (size_t chunk = ZERO_CHUNK; chunk >= ZERO_CHUNK_LEAST && meminfo_read(text) == 0;) {
-		if (meminfo_get(text, "MemFree:") <= rest + chunk || chunk > max - bytes) {
-			chunk /= 4;
-			continue;
-		}
-		if (madvise(p + bytes, chunk, MADV_POPULATE_WRITE) < 0)
-			break;
-		bytes += chunk;
-	}
-	munmap(p, max);
-	proto_put_u64(reply, PROTO_T_BYTES, bytes);
-	return 0;
+	(void)arg, (void)data, (void)control, (void)reply;
+	if (res == -ENOENT)
+		return fail_set(f, ENOSYS,
+			"this kernel cannot zero its free memory (it has no vm.zero_free): use "
+			"parbake's own");
+	return res < 0 ? fail_set(f, -res, "cannot zero free memory: %s", strerror(-res)) : 0;
 }
 
 /*
@@ -209,35 +146,6 @@ static void machine_thaw_late(void *user)
 	machine_thaw();
 }
 
-/*
- * What the kernel keeps in hand is not given to a worker, so it would keep what it held: while
- * free memory is zeroed, the reserves are made small.
- */
-static struct reserve {
-	const char *path, *small;
-	char had[128]; /* "": as it was */
-} machine_reserves[] = {
-	{.path = "/proc/sys/vm/min_free_kbytes", .small = "64"},
-	{.path = "/proc/sys/vm/watermark_scale_factor", .small = "1"},
-	/* else each fragmentation has two megabytes of caches evicted, mapped or not */
-	{.path = "/proc/sys/vm/watermark_boost_factor", .small = "0"},
-	{.path = "/proc/sys/vm/lowmem_reserve_ratio", .small = "0 0 0 0"},
-};
-
-static void machine_squeeze(bool on)
-{
-	for (size_t i = 0; i < sizeof(machine_reserves) / sizeof(*machine_reserves); i++) {
-		struct reserve *r = &machine_reserves[i];
-
-		if (on && !r->had[0] && file_get(r->path, r->had, sizeof(r->had)) == 0)
-			file_put(r->path, r->small);
-		if (!on && r->had[0]) {
-			file_put(r->path, r->had);
-			r->had[0] = '\0';
-		}
-	}
-}
-
 /* ---- jobs ----------------------------------------------------------------------------- */
 
 static void job_done(void *user, int err, const char *text, const uint8_t *body, uint32_t len)
@@ -245,13 +153,6 @@ static void job_done(void *user, int err, const char *text, const uint8_t *body,
 	struct proto_out out = {.buf = (uint8_t *)body, .len = len, .max = len};
 	struct job *j = user;
 
-	if (j->type == PROTO_ZERO_FREE) {
-		machine_squeeze(false);
-		if (err) { /* it was killed for memory: there was none left that it had not zeroed */
-			err = 0;
-			out.len = 0;
-		}
-	}
 	if (j->type == PROTO_FREEZE && err) {
 		agent.frozen = false;
 		timer_stop(&machine_thaw_timer);
@@ -274,8 +175,6 @@ static void job_abort(struct stream *s)
 	j->stream = NULL;
 	if (j->type == PROTO_FREEZE || j->type == PROTO_SHUTDOWN) /* these run to their end */
 		return;
-	if (j->type == PROTO_ZERO_FREE)
-		machine_squeeze(false);
 	worker_kill(&j->worker);
 	free(j);
 }
@@ -296,8 +195,6 @@ static void job_start(struct stream *s, unsigned type, worker_fn *fn)
 	j->stream = s;
 	j->type = type;
 	if (worker_start(&j->worker, fn, NULL, -1, job_done, j, &f) < 0) {
-		if (type == PROTO_ZERO_FREE)
-			machine_squeeze(false);
 		stream_reply_error(s, f.err, f.text);
 		free(j);
 		return;
@@ -359,6 +256,7 @@ static void quiesce_done(void *user, const char *late)
 	wire_trim(agent_wire);
 	pump_wipe();
 	malloc_trim(0);
+	registers_wipe();
 	if (q->stream && exec_detached_ended()[0]) {
 		stream_reply_error(q->stream, ECHILD, exec_detached_ended());
 	} else if (q->stream && late) {
@@ -429,7 +327,6 @@ void machine_request(struct stream *s, unsigned type, struct request *r)
 			stream_reply(s, NULL);
 		break;
 	case PROTO_ZERO_FREE:
-		machine_squeeze(true);
 		job_start(s, type, work_zero);
 		break;
 	case PROTO_DROP_CACHES:

@@ -101,7 +101,7 @@ enum proto_type {
 	PROTO_SYNCFS = 45,
 	PROTO_FREEZE = 46,      /* freeze the root's file system; T_TIMEOUT_MS: thaws by itself after it */
 	PROTO_THAW = 47,
-	PROTO_ZERO_FREE = 48,   /* overwrite free memory with zeros; reply T_BYTES */
+	PROTO_ZERO_FREE = 48,   /* overwrite free memory with zeros */
 	PROTO_DROP_CACHES = 49, /* clean page cache, dentries, inodes */
 	PROTO_PROXY = 50,       /* T_PORT: listen there on loopback; T_PORT 0: stop */
 	PROTO_INFO = 51,        /* memory, uptime, nonce, counter: fields below */

@@ -33,7 +33,7 @@ static const struct command {
 	{"bake", cmd_bake,
 		"RECIPE… [--tag TAG] [--force] [--from-stage STAGE] [--until root] [--accel "
 		"tcg|kvm] [--monitor kvm|qemu] "
-		"[--lock|--locked] [--check] [--json] [--store DIR]",
+		"[--sources DIR] [--lock|--locked] [--check] [--json] [--store DIR]",
 		"make snapshots from recipes",
 		"  --tag TAG          publish under NAME:TAG (latest)\n"
 		"  --force            do every stage anew, whatever is cached\n"
@@ -43,11 +43,15 @@ static const struct command {
 		"kernel\n"
 		"  --accel A          bake for kvm or tcg (what this host has)\n"
 		"  --monitor M        bake with parbake-vmm (kvm) or QEMU (qemu; what works best)\n"
+		"  --sources DIR      take the root's archive from DIR, where `parbake fetch` has put it\n"
 		"  --lock             write what it was made of into NAME.lock beside the recipe\n"
 		"  --locked           bake what NAME.lock says: any drift is listed and refused\n"
 		"  --check            bake nothing, say whether the version is what the recipe would give\n"
 		"  --json             events, one JSON object a line\n"
 		"  exit status: 0; 1 it failed; 3 --check: to be baked, --locked: it differs from the lock\n"},
+	{"fetch", cmd_fetch, "RECIPE… --into DIR [--json]",
+		"save what recipes' roots take from a network, for bakes without one",
+		"  --into DIR         where it goes; `parbake bake --sources DIR` takes it from there\n"},
 	{"run", cmd_run, "TEMPLATE [OPTIONS] -- COMMAND… | --code CODE | --shell LINE",
 		"make a sandbox, run a command in it, remove it",
 		"  --code CODE        run Python in the template's warm interpreter (-: from "
@@ -59,6 +63,8 @@ static const struct command {
 		"  -t, --timeout T    kill the whole process tree after T (the recipe's, else 5m)\n"
 		"  -C, --cwd DIR      directory in the sandbox\n"
 		"  -u, --user USER    name or uid[:gid] (root)\n"
+		"  --require-signature FILE\n"
+		"                     run nothing that no key in FILE has signed\n"
 		"  --max-output N     bytes of each output stream passed on (the recipe's, else "
 		"16M)\n"
 		"  --tty              give the command a terminal\n"
@@ -78,10 +84,18 @@ static const struct command {
 		"what is in a version and where it comes from, as a document for tools",
 		"  --format F         SPDX 2.3, CycloneDX 1.5, or an in-toto statement with SLSA's "
 		"provenance (spdx)\n"},
-	{"verify", cmd_verify, "[TEMPLATE…] [--boot] [--json] [--store DIR]",
+	{"sign", cmd_sign,
+		"TEMPLATE… --key FILE | TEMPLATE --signature FILE | --new-key FILE [--store DIR]",
+		"sign versions, as minisign does",
+		"  --key FILE         with this secret key of minisign's, one without a password\n"
+		"  --signature FILE   keep a signature of the manifest that was made elsewhere\n"
+		"  --new-key FILE     make a secret key, and FILE.pub with the public one\n"},
+	{"verify", cmd_verify, "[TEMPLATE…] [--boot] [--require-signature FILE] [--json] [--store DIR]",
 		"check every byte of snapshots against their digests, and of what the cache has of "
 		"them",
-		"  --boot             then restore each, and have it pass its ready check\n"},
+		"  --boot             then restore each, and have it pass its ready check\n"
+		"  --require-signature FILE\n"
+		"                     a key in FILE must have signed it\n"},
 	{"rm", cmd_rm, "TEMPLATE… [--store DIR]", "remove tags (the data go with gc)", ""},
 	{"gc", cmd_gc, "[--keep T] [--keep-cache T] [--dry-run] [--json] [--store DIR]",
 		"remove what no tag reaches, and what of the cache no template needs",

@@ -23,6 +23,7 @@
 #include "common/limits.h"
 #include "common/progress.h"
 #include "common/str.h"
+#include "store/signed.h"
 #include "common/units.h"
 #include "restore/train.h"
 
@@ -35,7 +36,7 @@ struct copy {
 };
 
 struct request {
-	const char *ref, *store_dir;
+	const char *ref, *store_dir, *keys; /* keys: --require-signature */
 	const char *code, *shell, *cwd, *user;
 	const char *const *argv;
 	const char *env[MAX_ENV + 1];
@@ -125,6 +126,9 @@ static int take_option(void *user, int opt, struct err *err)
 	case 'j':
 		rq->json = true;
 		return 0;
+	case 'K':
+		rq->keys = optarg;
+		return 0;
 	case 'S':
 		rq->store_dir = optarg;
 		return 0;
@@ -147,6 +151,7 @@ static int parse(int argc, char **argv, struct request *rq)
 		{"shell", required_argument, NULL, 's'},
 		{"tty", no_argument, NULL, 'T'},
 		{"json", no_argument, NULL, 'j'},
+		{"require-signature", required_argument, NULL, 'K'},
 		{"store", required_argument, NULL, 'S'},
 		{NULL, 0, NULL, 0},
 	};
@@ -472,6 +477,8 @@ static int run(struct request *rq)
 	r = read_code(rq, &err);
 	if (!r)
 		r = cli_resolve(rq->store_dir, rq->ref, &s, &m, &err);
+	if (!r && rq->keys)
+		r = store_signed_by_file(s, m.digest, rq->keys, &err);
 	if (!r)
 		r = template_open(s, &m, &opt, &t, &err);
 	progress_free(progress);

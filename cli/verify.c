@@ -11,6 +11,7 @@
 #include "common/json.h"
 #include "restore/disk.h"
 #include "restore/translations.h"
+#include "store/signed.h"
 #include "store/snapshot.h"
 
 /* What the cache of this host has of it: how much was read, and in what time. */
@@ -41,9 +42,10 @@ static int verify_cached(const struct store_manifest *m, struct cached *ret, str
 	return 0;
 }
 
-/* How it is told: as JSON; what else is done: a restore. */
+/* How it is told: as JSON; what else is done: a restore, a look at signatures. */
 struct args {
 	bool json, boot;
+	const char *keys; /* that one of has signed it; NULL: any, or none */
 };
 
 static int verify_one(struct store *s, const struct store_manifest *m, const struct args *a)
@@ -58,6 +60,8 @@ static int verify_one(struct store *s, const struct store_manifest *m, const str
 
 	if (r == 0)
 		r = verify_cached(m, &cached, &err);
+	if (r == 0 && a->keys)
+		r = store_signed_by_file(s, m->digest, a->keys, &err);
 	if (r == 0 && a->boot) {
 		progress_stage(progress, "restore", NULL, 0);
 		r = trial_ready(s, m, &boot_ms, &err);
@@ -120,6 +124,7 @@ static int verify_all(struct store *s, const struct args *a)
 int cmd_verify(int argc, char **argv)
 {
 	static const struct option options[] = {
+		{"require-signature", required_argument, NULL, 'K'},
 		{"boot", no_argument, NULL, 'b'},
 		{"json", no_argument, NULL, 'j'},
 		{"store", required_argument, NULL, 'S'},
@@ -137,6 +142,8 @@ int cmd_verify(int argc, char **argv)
 			a.json = true;
 		else if (opt == 'b')
 			a.boot = true;
+		else if (opt == 'K')
+			a.keys = optarg;
 		else if (opt == 'S')
 			dir = optarg;
 		else

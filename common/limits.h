@@ -69,6 +69,8 @@
 /* proving */
 #define LIMIT_INVENTORY 100000 /* packages on a disk */
 #define LIMIT_PACKAGE_TEXT 256 /* bytes of a name, of a version */
+#define LIMIT_SIGNATURE_BYTES (64 * KIB) /* of a signature, of a file of keys */
+#define LIMIT_SIGNATURE_KEYS 1024
 #define LIMIT_LOCK_BYTES (16 * MIB)
 #define LIMIT_DIFF_TEXT (16 * KIB) /* of a file whose lines are compared */
 #define LIMIT_DIFF_LINES 400

@@ -277,6 +277,7 @@ static const struct word words[] = {
 	POOL("listen", listen, listen, 0, 0),
 	POOL("state", path, state, 0, 0),
 	POOL("store", path, store, 0, 0),
+	POOL("require_signature", path, require_signature, 0, 0),
 	POOL("domain", domain, domain, 0, 0),
 	POOL("timeout", time, timeout_ms, 0, 0),
 	POOL("max_timeout", time, max_timeout_ms, 0, 0),
@@ -531,6 +532,7 @@ void config_free(struct config *c)
 	free(c->listen);
 	free(c->state);
 	free(c->store);
+	free(c->require_signature);
 	free(c->domain);
 	free(c->cgroup);
 	free(c->templates);

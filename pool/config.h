@@ -41,6 +41,7 @@ struct config {
 	char *listen; /* "127.0.0.1:3000", "[::1]:3000"; NULL: no TCP. Needs a [key] */
 	char *state; /* the directory of paused sandboxes and checkpoints; default PATHS_STORE/pool */
 	char *store; /* NULL: the default store */
+	char *require_signature; /* a file of public keys; NULL: versions need no signature */
 	char *domain; /* sandboxes answer as PORT-ID.DOMAIN; default "parbake.localhost" */
 	uint64_t timeout_ms; /* the lease of a sandbox whose create names none; default 300 s */
 	uint64_t max_timeout_ms; /* default 24 h */
@@ -70,7 +71,8 @@ void config_free(struct config *c);
 DEFINE_CLEANUP(struct config *, config_free)
 #define cleanup_config cleanup_with(config_free_p_)
 /*
- * What may not change while the daemon runs is socket, listen, state and store: -EINVAL names it.
+ * What may not change while the daemon runs is socket, listen, state, store and require_signature:
+ * -EINVAL names it.
  */
 int config_may_replace(const struct config *old, const struct config *new, struct err *err);
 /* config.listen as it is to be bound (a struct sockaddr_in or _in6 into @ret); -EINVAL. */

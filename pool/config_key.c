@@ -68,6 +68,7 @@ int config_may_replace(const struct config *old, const struct config *new, struc
 		{"listen", old->listen, new->listen},
 		{"state", old->state, new->state},
 		{"store", old->store, new->store},
+		{"require_signature", old->require_signature, new->require_signature},
 	};
 
 	for (size_t i = 0; i < sizeof(fixed) / sizeof(*fixed); i++)

@@ -32,6 +32,7 @@
 #include "pool/stock_private.h"
 #include "pool/version_private.h"
 #include "restore/translations.h"
+#include "store/signed.h"
 #include "store/snapshot.h"
 
 #define ZYGOTE_IDLE_NS (600 * 1000000000LL)
@@ -226,6 +227,11 @@ int pool_version_zygote(struct pool_version *v, const char *key, struct err *err
 			"%u templates are in use at once, as many as a pool serves: try again "
 			"later",
 			p->config->max_templates);
+	r = p->config->require_signature
+		? store_signed_by_file(p->store, v->digest, p->config->require_signature, err)
+		: 0;
+	if (r < 0)
+		return r;
 	r = zygote_start(p->loop, p->store_dir, v->digest, v->name, v->tag, p->sockets,
 		zygote_ended, v, &v->zygote, err);
 	if (r < 0) {

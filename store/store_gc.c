@@ -257,6 +257,21 @@ static int sweep_index(struct gc *gc, int dirfd, const char *name, struct err *e
 	return drop(gc, dirfd, name, &st, err);
 }
 
+/* A signature, named after the manifest that it is of. */
+static int sweep_signature(struct gc *gc, int dirfd, const char *name, struct err *err)
+{
+	char hex[DIGEST_HEX_SIZE];
+	struct stat st;
+
+	if (strspn(name, "0123456789abcdef") != DIGEST_HEX_SIZE - 1 || name[DIGEST_HEX_SIZE - 1] != '-')
+		return 0;
+	snprintf(hex, sizeof(hex), "%s", name);
+	if (faccessat(gc->store->blobs, hex, F_OK, 0) == 0 ||
+		fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
+		return 0;
+	return drop(gc, dirfd, name, &st, err);
+}
+
 static int sweep(struct gc *gc, int at, int (*one)(struct gc *, int, const char *, struct err *),
 	struct err *err)
 {
@@ -285,7 +300,7 @@ int store_gc(struct store *s, int64_t keep_s, bool dry_run, unsigned *ret_blobs,
 {
 	cleanup_json json_t *keep = json_object();
 	struct gc gc = {.store = s, .keep = keep, .keep_s = keep_s, .dry_run = dry_run};
-	cleanup_fd int lock = store_lock(s, err);
+	cleanup_fd int lock = store_lock(s, err), signatures = -1;
 	int r;
 
 	if (lock < 0)
@@ -300,6 +315,9 @@ int store_gc(struct store *s, int64_t keep_s, bool dry_run, unsigned *ret_blobs,
 		r = sweep(&gc, s->blobs, sweep_blob, err);
 	if (r == 0 && s->tmp >= 0)
 		r = sweep(&gc, s->tmp, sweep_tmp, err);
+	signatures = openat(s->fd, STORE_SIGNATURES, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (r == 0 && signatures >= 0)
+		r = sweep(&gc, signatures, sweep_signature, err);
 	if (r == 0)
 		r = sweep(&gc, s->fd, sweep_index, err);
 	if (r < 0)

@@ -13,6 +13,8 @@
 
 #define STORE_TMP_PREFIX ".tmp-" /* common/file.h's publish, in the store's directory */
 
+#define STORE_SIGNATURES "signatures"
+
 struct store {
 	char *dir;
 	int fd; /* of dir */

@@ -60,6 +60,7 @@ library 'ini\.h' 'common/inifile' inih
 library 'jansson' 'common/json\.h' jansson
 library 'microhttpd' 'pool/http/' libmicrohttpd
 library 'openssl/' 'common/digest' libcrypto
+library 'sodium' 'common/signature' libsodium
 library 'linux/userfaultfd' 'restore/pager/|vmm/qemu/preload_uffd|vmm/kvm/program/pager' userfaultfd
 
 like "$(env -u MAKELEVEL -u MAKEFLAGS -u MFLAGS make -pnq help 2>/dev/null | grep '^MAKEFLAGS')" "-j$(nproc)( |\$)" \

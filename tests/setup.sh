@@ -6,13 +6,13 @@ set -eu
 
 packages='
 build-essential pkg-config libarchive-dev libext2fs-dev comerr-dev libzstd-dev
-libcurl4-openssl-dev libmicrohttpd-dev libinih-dev libjansson-dev libssl-dev
+libcurl4-openssl-dev libmicrohttpd-dev libinih-dev libjansson-dev libssl-dev libsodium-dev
 qemu-system-x86 qemu-utils mmdebstrap e2fsprogs zstd python3 python3-pip python3-venv curl ca-certificates
 ipython3 nodejs patch binutils
 linux-source bc bison flex libelf-dev xz-utils cpio kmod
 dpkg-dev meson ninja-build libglib2.0-dev libpixman-1-dev libseccomp-dev libfdt-dev zlib1g-dev
 busybox-static chromium-headless-shell fonts-dejavu-core crun
-skopeo attr acl libcap2-bin man-db clang clang-format clang-tidy libclang-rt-14-dev procps iproute2
+skopeo minisign attr acl libcap2-bin man-db clang clang-format clang-tidy libclang-rt-14-dev procps iproute2
 '
 
 # node in whatever edition, from wherever: Debian's where there is none

@@ -48,8 +48,8 @@ is "$(count disk-delta kept-marker-83)" 1 "what a step wrote is found the same w
 ok "no file of it is left" timeout 60 "$parbake" run lent --shell '! ls /run/parbake-bake 2>/dev/null'
 
 # Canaries: each secret is kept in another way, and the one bake that keeps them all names each of them. A line is
-# WAY|what is said of the place|a step. Those without a place are gone by themselves: processes of a step end with it,
-# and the blocks of a removed file are given back.
+# WAY|what is said of the place|a step. Those without a place are gone by themselves: processes of a step end with it.
+# The removed file is the last: no later one is given its block.
 canaries() {
 	cat <<'EOF'
 ENVIRONMENT||env -i CANARY="$ENVIRONMENT" setsid sleep 1000 >/dev/null 2>&1 </dev/null &
@@ -58,11 +58,11 @@ TMPFS|in memory|echo "$TMPFS" >/run/kept
 ENDED||grep -q canary <<<"$ENDED"; (echo "$ENDED" >/run/ended; cat /run/ended >/dev/null; rm /run/ended)
 NAME_IN_MEMORY|in memory|touch "/run/$NAME_IN_MEMORY"
 FILE|: /etc/kept-file$|echo "$FILE" >/etc/kept-file
-REMOVED||echo "$REMOVED" >/etc/removed; sync; rm /etc/removed
 HISTORY|: /root/.bash_history$|echo "curl -H 'Authorization: $HISTORY'" >>/root/.bash_history
 PIP_CACHE|: /root/.cache/pip/http/a/b$|mkdir -p /root/.cache/pip/http/a; echo "$PIP_CACHE" >/root/.cache/pip/http/a/b
 CORE|: /var/crash/core$|mkdir -p /var/crash; { head -c 300000 /proc/self/exe; echo "$CORE"; } >/var/crash/core
 DIRECTORY|: /srv/names$|mkdir -p /srv/names; touch /srv/names/keep "/srv/names/$DIRECTORY"
+REMOVED|a free block, of a file that was removed$|echo "$REMOVED" >/etc/removed; sync; rm /etc/removed
 EOF
 }
 {
