@@ -50,6 +50,14 @@ if (s) {
   await check('commands.sendStdin', () => s.commands.sendStdin(h.pid, 'hello\n'))
   const other = await check('commands.connect', () => s.commands.connect(h.pid), (c) => c.pid === h.pid)
   await check('CommandHandle.disconnect', () => other.disconnect())
+  const cat = await check('another command with input', () => s.commands.run('cat', { background: true, stdin: true }))
+  if (s.commands.closeStdin) {
+    await check('commands.sendStdin, again', () => s.commands.sendStdin(cat.pid, 'hello'))
+    await check('commands.closeStdin', () => s.commands.closeStdin(cat.pid))
+    await check('CommandHandle.wait', () => cat.wait(), (r) => r.stdout === 'hello')
+  }
+  const slept = await check('a command to be killed', () => s.commands.run('sleep 600', { background: true }))
+  await check('CommandHandle.kill', () => slept.kill(), true)
   await check('commands.kill', () => s.commands.kill(h.pid), true)
   await raises('its end', CommandExitError, () => h.wait())
   await check('commands.kill of none', () => s.commands.kill(999999), false)
@@ -61,11 +69,23 @@ if (s) {
   await check('its end', () => pty.wait(), (r) => r.exitCode === 0)
   ok(seen.includes('30 100'), 'its size', seen)
 
+  const left = await check('another pty', () => s.pty.create({ rows: 24, cols: 80, onData: () => {} }))
+  seen = ''
+  const again = await check('pty.connect', () => s.pty.connect(left.pid, { onData: (b) => { seen += Buffer.from(b).toString() } }))
+  await check('input to it', () => s.pty.sendInput(left.pid, new TextEncoder().encode('echo $((6*7)); exit 0\n')))
+  await check('the end of what was connected to', () => again.wait(), (r) => r.exitCode === 0)
+  ok(seen.includes('42'), 'its output', seen)
+  const killed = await check('a pty to be killed', () => s.pty.create({ rows: 24, cols: 80, onData: () => {} }))
+  await check('pty.kill', () => s.pty.kill(killed.pid), true)
+
   const f = s.files
   await check('files.makeDir', () => f.makeDir('/tmp/d/e'), true)
   await check('files.write', () => f.write('/tmp/d/a.txt', 'text'), (i) => i.path === '/tmp/d/a.txt')
   await check('files.write of several', () => f.write([{ path: '/tmp/d/b', data: 'b' }, { path: '/tmp/d/c', data: 'c' }]), (r) => r.length === 2)
   await check('files.read', () => f.read('/tmp/d/a.txt'), 'text')
+  await check('files.read of bytes', () => f.read('/tmp/d/b', { format: 'bytes' }), (b) => Buffer.from(b).toString() === 'b')
+  await check('files.read of a blob', async () => (await f.read('/tmp/d/b', { format: 'blob' })).text(), 'b')
+  await check('files.read of a stream', async () => new Response(await f.read('/tmp/d/b', { format: 'stream' })).text(), 'b')
   await check('files.exists', () => f.exists('/tmp/d/a.txt'), true)
   await check('files.exists of none', () => f.exists('/tmp/d/none'), false)
   await check('files.getInfo', () => f.getInfo('/tmp/d/a.txt'), (i) => i.size === 4)
@@ -79,6 +99,9 @@ if (s) {
   const made = await check('Sandbox.create of a snapshot', () => Sandbox.create(snapshot.snapshotId))
   await check('has what it had', () => made.files.read('/dev/shm/mark'), 'kept')
   await made?.kill()
+  await check('Sandbox.listSnapshots', () => Sandbox.listSnapshots({ sandboxId: s.sandboxId }).nextItems(), (l) => l.some((i) => i.snapshotId === snapshot.snapshotId))
+  await check('Sandbox.getInfo', () => Sandbox.getInfo(s.sandboxId), (i) => i.sandboxId === s.sandboxId)
+  await check('Sandbox.setTimeout', () => Sandbox.setTimeout(s.sandboxId, 900_000))
   await check('Sandbox.deleteSnapshot', () => Sandbox.deleteSnapshot(snapshot.snapshotId), true)
   await check('pause', () => s.pause())
   await check('isRunning of a paused one', () => s.isRunning(), false)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every method of E2B's Python package, sync or async, against a pool: methods.py sync|async. TAP."""
-import asyncio, inspect, sys, time
+import asyncio, inspect, io, os, sys, time, urllib.error, urllib.parse, urllib.request, uuid
 import e2b
 
 kind = sys.argv[1]
@@ -42,6 +42,18 @@ async def raises(name, kind_of, fn):
         ok(False, name, repr(e))
 
 
+def ask(url, data=None, host=None, headers=None):
+    """Status and body of an answer by the pool to a request that is no package's."""
+    at = urllib.parse.urlsplit(url)
+    request = urllib.request.Request(os.environ["E2B_SANDBOX_URL"] + at.path + ("?" + at.query if at.query else ""), data, headers or {})
+    request.add_header("Host", host or at.netloc)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as e:
+        return e.code, e.read()
+
+
 async def lifecycle():
     s = await check("Sandbox.create", lambda: Sandbox.create("base", timeout=300, metadata={"by": kind}, envs={"MINE": "yes"}))
     if s is None:
@@ -53,6 +65,9 @@ async def lifecycle():
     await check("Sandbox.connect", lambda: Sandbox.connect(s.sandbox_id), lambda other: other.sandbox_id == s.sandbox_id)
     found = Sandbox.list(query=e2b.SandboxQuery(metadata={"by": kind}))
     await check("Sandbox.list", found.next_items, lambda items: s.sandbox_id in [i.sandbox_id for i in items])
+    await check("Sandbox.get_info", lambda: Sandbox.get_info(s.sandbox_id), lambda i: i.sandbox_id == s.sandbox_id)
+    await check("Sandbox.set_timeout", lambda: Sandbox.set_timeout(s.sandbox_id, 900))
+    await check("Sandbox.get_metrics", lambda: Sandbox.get_metrics(s.sandbox_id), lambda m: m and m[0].cpu_count > 0)
     ok(s.get_host(3000) == f"3000-{s.sandbox_id}.boxes.example.org", "get_host", s.get_host(3000))
     return s
 
@@ -76,6 +91,13 @@ async def commands(s):
     if hasattr(s.commands, "close_stdin"):
         await check("commands.close_stdin", lambda: s.commands.close_stdin(h.pid))
         await check("CommandHandle.wait", h.wait, lambda r: r.stdout == "hello\n" and r.exit_code == 0)
+    h = await check("a command for its handle", lambda: s.commands.run("cat", background=True, stdin=True))
+    if h is not None and hasattr(h, "close_stdin"):
+        await check("CommandHandle.send_stdin", lambda: h.send_stdin("by handle"))
+        await check("CommandHandle.close_stdin", h.close_stdin)
+        await check("its output", h.wait, lambda r: r.stdout == "by handle")
+    h = await check("a command to be killed", lambda: s.commands.run("sleep 600", background=True))
+    await check("CommandHandle.kill", h.kill, True)
     h = await check("another command", lambda: s.commands.run("sleep 600", background=True))
     await check("commands.kill", lambda: s.commands.kill(h.pid), True)
     await raises("its end", e2b.CommandExitException, h.wait)
@@ -96,6 +118,15 @@ async def terminals(s):
     await check("pty.send_stdin", lambda: s.pty.send_stdin(h.pid, b"stty size; exit 0\n"))
     await check("its end", wait, lambda r: r.exit_code == 0)
     ok(b"30 100" in heard, "its size", bytes(heard))
+    first = await check("a pty to connect to", lambda: s.pty.create(e2b.PtySize(24, 80), **({} if kind == "sync" else {"on_data": lambda data: None})))
+    heard.clear()
+    if kind == "sync":
+        h = await check("pty.connect", lambda: s.pty.connect(first.pid))
+    else:
+        h = await check("pty.connect", lambda: s.pty.connect(first.pid, on_data=heard.extend))
+    await check("input to it", lambda: s.pty.send_stdin(first.pid, b"echo $((6*7)); exit 0\n"))
+    await check("the end of what was connected to", wait, lambda r: r.exit_code == 0)
+    ok(b"42" in heard, "its output", bytes(heard))
     h = await check("another pty", lambda: s.pty.create(e2b.PtySize(24, 80), **({} if kind == "sync" else {"on_data": heard.extend})))
     await check("pty.kill", lambda: s.pty.kill(h.pid), True)
 
@@ -108,6 +139,15 @@ async def files(s):
     await check("files.write_files", lambda: f.write_files([{"path": "/tmp/d/b", "data": b"\0\1"}, {"path": "/tmp/d/c", "data": "c"}]), lambda r: len(r) == 2)
     await check("files.read", lambda: f.read("/tmp/d/a.txt"), "text")
     await check("files.read of bytes", lambda: f.read("/tmp/d/b", format="bytes"), lambda b: bytes(b) == b"\0\1")
+    async def pieces():
+        stream = await w(f.read("/tmp/d/b", format="stream"))
+        return b"".join([piece async for piece in stream] if hasattr(stream, "__aiter__") else list(stream))
+    await check("files.read of a stream", pieces, b"\0\1")
+    big = bytes(range(256)) * 4096
+    await check("files.write of what is read", lambda: f.write("/tmp/big", io.BytesIO(big)), lambda i: i.name == "big")
+    await check("files.read of it, compressed", lambda: f.read("/tmp/big", format="bytes", gzip=True), lambda b: bytes(b) == big)
+    await check("files.write, compressed", lambda: f.write("/tmp/big", big[1:], gzip=True, use_octet_stream=True))
+    await check("it came whole", lambda: f.read("/tmp/big", format="bytes"), lambda b: bytes(b) == big[1:])
     await check("files.exists", lambda: f.exists("/tmp/d/a.txt"), True)
     await check("files.exists of none", lambda: f.exists("/tmp/d/none"), False)
     await check("files.get_info", lambda: f.get_info("/tmp/d/a.txt"), lambda i: i.size == 4 and i.name == "a.txt")
@@ -115,6 +155,44 @@ async def files(s):
     await check("files.rename", lambda: f.rename("/tmp/d/c", "/tmp/d/moved"), lambda i: i.path == "/tmp/d/moved")
     await check("files.remove", lambda: f.remove("/tmp/d/moved"))
     await raises("files.read of none", e2b.NotFoundException, lambda: f.read("/tmp/d/none"))
+
+
+async def addresses(s):
+    """What needs no package: addresses of files and of ports."""
+    box = await check("Sandbox.create, secure", lambda: Sandbox.create("base", timeout=300, secure=True))
+    if box is None:
+        return
+    envd = box.get_host(49983)
+    ok(ask(box.upload_url("/tmp/u"), b"sent", envd, {"Content-Type": "application/octet-stream"})[0] == 200, "upload_url")
+    await check("it is there", lambda: box.files.read("/tmp/u"), "sent")
+    answer = ask(box.download_url("/tmp/u", use_signature_expiration=60), host=envd)
+    ok(answer == (200, b"sent"), "download_url", answer)
+    answer = ask(box.download_url("/tmp/u", use_signature_expiration=-60), host=envd)
+    ok(answer[0] == 401, "one that has expired", answer)
+    answer = ask(box.download_url("/tmp/u").replace("v1_", "v1_x"), host=envd)
+    ok(answer[0] == 401, "one that is signed wrongly", answer)
+    answer = ask("/", host=box.get_host(3000))
+    ok(answer[0] == 502 and b"3000" in answer[1], "a port where nothing listens", answer)
+    h = await check("a server", lambda: box.commands.run("python3 -u -m http.server 3000 --bind 127.0.0.1 -d /tmp", background=True, timeout=0))
+    deadline = time.monotonic() + 60
+    while (answer := ask("/u", host=box.get_host(3000)))[0] == 502 and time.monotonic() < deadline:
+        await asyncio.sleep(0.1)
+    ok(answer == (200, b"sent"), "get_host leads to it", answer)
+    await check("git.init", lambda: box.git.init("/tmp/repo", initial_branch="main"))
+    await check("git.status", lambda: box.git.status("/tmp/repo"), lambda i: i.current_branch == "main")
+    name = "sdk-" + uuid.uuid4().hex[:12]
+    for mark in ("earlier", "later"):
+        await w(box.files.write("/root/mark", mark))
+        await check(f"create_snapshot with a name, the {mark}", lambda: box.create_snapshot(name=name), lambda i: name in i.snapshot_id)
+    made = await check("Sandbox.create by that name", lambda: Sandbox.create(name))
+    if made:
+        await check("is of the later", lambda: made.files.read("/root/mark"), "later")
+        await w(made.kill())
+    await check("Sandbox.delete_snapshot by that name", lambda: Sandbox.delete_snapshot(name), True)
+    await check("Sandbox.pause", lambda: Sandbox.pause(box.sandbox_id))
+    answer = ask("/u", host=box.get_host(3000))
+    ok(answer[0] == 502, "a port of a paused one", answer)
+    await check("Sandbox.kill of a paused one", lambda: Sandbox.kill(box.sandbox_id), True)
 
 
 async def states(s):
@@ -153,7 +231,7 @@ async def states(s):
 async def main():
     s = await lifecycle()
     if s is not None:
-        for part in (commands, terminals, files, states):
+        for part in (commands, terminals, files, addresses, states):
             await part(s)
     print(f"1..{n}")
     sys.exit(bad > 0)

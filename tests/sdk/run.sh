@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The SDKs as they are published, pinned, against a pool: E2B's Python package, sync and async, and its JavaScript
-# package, each in the oldest edition that is supported and in a new one. They are fetched as pip and npm are set up,
+# package, each in the oldest edition that is supported and in a new one; and E2B's own command. They are fetched as pip and npm are set up,
 # once, into build/sdk.
 . "$(dirname "$0")/../e2e/lib.sh"
 
@@ -111,4 +111,38 @@ wait $running
 for name in $names; do
 	judge "$name"
 done
+
+# E2B's own command, against the same pool
+cli_ready() {
+	local dir=$cache/cli
+	[ -e "$dir/ready" ] || { rm -rf "$dir" && mkdir -p "$dir" &&
+		(cd "$dir" && npm init -y && npm install --no-audit --no-fund @e2b/cli@2.19.0 $node_too) && touch "$dir/ready"; } >"$scratch/fetch" 2>&1
+}
+cli() { HOME=$scratch PATH=$cache/cli/node_modules/.bin:$PATH timeout 60 e2b "$@" </dev/null 2>"$scratch/cli.err"; }
+ok "E2B's command of JavaScript's registry" cli_ready
+id=$(curl -sf -H "X-API-Key: $key" -H 'Content-Type: application/json' -d '{"templateID": "base", "timeout": 300}' \
+	"$E2B_API_URL/sandboxes" | grep -o '"sandboxID": *"[^"]*"' | cut -d'"' -f4)
+like "$(cli sandbox list)" "$id .*base" "e2b sandbox list"
+like "$(cli sandbox list --format json)" "\"$id\"" "… as JSON"
+like "$(cli sandbox info "$id")" "State: running" "e2b sandbox info"
+is "$(cli sandbox exec "$id" -- echo hi)" hi "e2b sandbox exec"
+like "$(cli sandbox logs "$id")" "Logs for sandbox $id" "e2b sandbox logs"
+like "$(cli sandbox metrics "$id")" "/ 256" "e2b sandbox metrics"
+like "$(cli template list)" "base" "e2b template list"
+named=cli-$$-$RANDOM
+snapshot=$(cli sandbox snapshot create "$id" | grep -oE 'snapshot [a-z0-9]{20}' | cut -d' ' -f2)
+like "$snapshot" "^[a-z0-9]{20}$" "e2b sandbox snapshot create"
+like "$(cli sandbox snapshot list)" "$snapshot" "e2b sandbox snapshot list"
+ok "e2b sandbox snapshot delete" cli sandbox snapshot delete "$snapshot"
+unlike "$(cli sandbox snapshot list)" "$snapshot" "then it is not there"
+ok "a snapshot with a name" cli sandbox snapshot create "$id" --name $named
+ok "another that takes the name over" cli sandbox snapshot create "$id" --name $named
+like "$(cli template list)" "$named" "which is a template's"
+ok "that is deleted as a snapshot" cli sandbox snapshot delete $named
+unlike "$(cli template list)" "$named" "and is not there"
+ok "e2b sandbox pause" cli sandbox pause "$id"
+like "$(cli sandbox list --state paused)" "$id" "it is paused"
+ok "e2b sandbox resume" cli sandbox resume "$id"
+ok "e2b sandbox kill" cli sandbox kill "$id"
+unlike "$(cli sandbox list)" "$id" "then it is not there"
 finish
