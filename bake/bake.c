@@ -16,6 +16,7 @@
 #include "bake/oven.h"
 #include "bake/root.h"
 #include "bake/scan/lent.h"
+#include "bake/source/source.h"
 #include "bake/plan/stage.h"
 #include "bake/trial.h"
 #include "bake/warm.h"
@@ -255,8 +256,12 @@ static int bake_all(struct baking *b, struct bake_result *ret, struct err *err)
 	int rc;
 
 	progress_note(b->opt->progress, "accelerator: %s", why);
-	rc = root_get(b->r, &b->plan, b->epoch, from <= PLAN_SOURCE, from <= PLAN_ROOT,
-		b->opt->progress, &root, err);
+	rc = b->opt->sources
+		? source_take_saved(b->r, &b->plan, b->opt->sources, b->opt->progress, err)
+		: 0;
+	if (!rc)
+		rc = root_get(b->r, &b->plan, b->epoch, from <= PLAN_SOURCE && !b->opt->sources,
+			from <= PLAN_ROOT, b->opt->progress, &root, err);
 	b->view.root_fd = root.fd;
 	b->view.root_digest = root.raw_digest;
 	if (!rc)
@@ -313,22 +318,44 @@ int bake_run(struct store *s, const struct recipe *r, const struct bake_options 
 	return bake_all(&b, ret, err);
 }
 
-int bake_root(const struct recipe *r, const struct bake_options *opt, struct err *err)
+/* A plan whose source and root are right: their keys depend on none of what is empty here. */
+static int plan_sources(
+	const struct recipe *r, int64_t *ret_epoch, struct plan *ret, struct err *err)
 {
-	/* the keys of these stages depend on none of what is empty here */
 	struct plan_facts facts = {
 		.kernel_digest = "", .agent_digest = "", .monitor = "", .accel = ""};
-	struct root_disk root = {.fd = -1};
-	struct plan plan;
 	int rc = plan_epoch(&facts.epoch, err);
 
 	if (!rc)
-		rc = plan_make(r, &facts, &plan, err);
+		rc = plan_make(r, &facts, ret, err);
+	*ret_epoch = facts.epoch;
+	return rc;
+}
+
+int bake_root(const struct recipe *r, const struct bake_options *opt, struct err *err)
+{
+	struct root_disk root = {.fd = -1};
+	struct plan plan;
+	int64_t epoch;
+	int rc = plan_sources(r, &epoch, &plan, err);
+
+	if (!rc && opt->sources)
+		rc = source_take_saved(r, &plan, opt->sources, opt->progress, err);
 	if (!rc)
-		rc = root_get(r, &plan, facts.epoch, opt->from <= PLAN_SOURCE,
+		rc = root_get(r, &plan, epoch, opt->from <= PLAN_SOURCE && !opt->sources,
 			opt->from <= PLAN_ROOT, opt->progress, &root, err);
 	close_fd(&root.fd);
 	return rc;
+}
+
+int bake_fetch(
+	const struct recipe *r, const struct bake_options *opt, const char *dir, struct err *err)
+{
+	struct plan plan;
+	int64_t epoch;
+	int rc = plan_sources(r, &epoch, &plan, err);
+
+	return rc ? rc : source_save(r, &plan, epoch, dir, opt->progress, err);
 }
 
 void bake_result_clear(struct bake_result *r)

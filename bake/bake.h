@@ -53,6 +53,7 @@ struct bake_options {
 	struct progress *progress; /* may be NULL */
 	bake_check_fn *check; /* called at each point; may be NULL */
 	void *check_user;
+	const char *sources; /* a directory with saved sources (bake_fetch()); NULL: none */
 	bool dry; /* only say whether the version is up to date */
 };
 
@@ -74,10 +75,13 @@ int bake_run(struct store *s, const struct recipe *r, const struct bake_options 
 void bake_result_clear(struct bake_result *r);
 /*
  * The first part of a bake alone: source and root disk, into the cache, where bake_run() finds
- * them. It needs neither a guest kernel nor a monitor. Of @opt, only `from` and `progress` are
- * used.
+ * them. It needs neither a guest kernel nor a monitor. Of @opt, only `from`, `sources` and
+ * `progress` are used.
  */
 int bake_root(const struct recipe *r, const struct bake_options *opt, struct err *err);
+/* Save what the sources of @r take from a network in the directory @dir. Of @opt, only `progress` is used. */
+int bake_fetch(
+	const struct recipe *r, const struct bake_options *opt, const char *dir, struct err *err);
 #define cleanup_bake_result cleanup_with(bake_result_clear)
 
 #endif

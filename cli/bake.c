@@ -6,10 +6,10 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "bake/bake.h"
 #include "restore/train.h"
+#include "cli/recipes.h"
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/json.h"
@@ -19,47 +19,14 @@
 #include "common/str.h"
 #include "prove/lock.h"
 
-#define DIRS_MAX 4
-
 struct args {
 	const char *store_dir;
 	struct bake_options bake;
 	bool root_only;
 	bool lock, locked; /* write the lock beside the recipe; be held to it */
 	bool json;
-	char *dirs[DIRS_MAX]; /* where named recipes lie; NULL-terminated */
+	struct recipe_dirs dirs;
 };
-
-/* Takes @dir. What is no directory, or is there already by another name, is passed over. */
-static void add_dir(struct args *a, char *dir)
-{
-	char *real = dir ? realpath(dir, NULL) : NULL;
-	struct stat st;
-	size_t n = 0;
-
-	free(dir);
-	while (real && a->dirs[n] && strcmp(a->dirs[n], real))
-		n++;
-	if (real && !a->dirs[n] && n < DIRS_MAX - 1 && !stat(real, &st) && S_ISDIR(st.st_mode))
-		a->dirs[n] = real;
-	else
-		free(real);
-}
-
-/* $PARBAKE_TEMPLATES, the templates beside the program (a source tree), those installed with it. */
-static void find_dirs(struct args *a)
-{
-	const char *env = getenv("PARBAKE_TEMPLATES");
-	cleanup_free char *program = realpath("/proc/self/exe", NULL);
-	char *slash = program ? strrchr(program, '/') : NULL, *lib = NULL;
-
-	if (env && *env)
-		add_dir(a, str_dup(env));
-	if (slash)
-		add_dir(a, str_printf("%.*s/templates", (int)(slash - program), program));
-	if (!paths_lib("templates", &lib, NULL))
-		add_dir(a, lib);
-}
 
 static int parse_options(struct args *a, int argc, char **argv, struct err *err)
 {
@@ -70,6 +37,7 @@ static int parse_options(struct args *a, int argc, char **argv, struct err *err)
 		{"until", required_argument, NULL, 'u'},
 		{"accel", required_argument, NULL, 'a'},
 		{"monitor", required_argument, NULL, 'm'},
+		{"sources", required_argument, NULL, 'd'},
 		{"lock", no_argument, NULL, 'l'},
 		{"locked", no_argument, NULL, 'L'},
 		{"check", no_argument, NULL, 'c'},
@@ -109,6 +77,9 @@ static int parse_options(struct args *a, int argc, char **argv, struct err *err)
 			break;
 		case 'm': /* checked where monitors are looked for */
 			setenv("PARBAKE_MONITOR", optarg, 1);
+			break;
+		case 'd':
+			a->bake.sources = optarg;
 			break;
 		case 'l':
 			a->lock = true;
@@ -257,7 +228,7 @@ static int bake_one(const struct args *a, struct store *s, const char *name, str
 	cleanup_lock_watch struct lock_watch watch = {0};
 	struct bake_options opt = a->bake;
 	int64_t begin = clock_now_ns();
-	int rc = recipe_read(name, (const char *const *)a->dirs, &r, err);
+	int rc = recipe_read(name, (const char *const *)a->dirs.items, &r, err);
 
 	if (rc)
 		return rc;
@@ -297,7 +268,7 @@ int cmd_bake(int argc, char **argv)
 		return cli_help("bake");
 	if (rc == -EINVAL)
 		return cli_usage("bake", "%s", err.text);
-	find_dirs(&a);
+	recipe_dirs_find(&a.dirs);
 	if (!rc)
 		rc = store_open(a.store_dir, true, &s, &err);
 	/* a check goes through all of them */
@@ -306,8 +277,7 @@ int cmd_bake(int argc, char **argv)
 
 		rc = one < 0 ? one : rc > one ? rc : one;
 	}
-	for (size_t i = 0; i < DIRS_MAX; i++)
-		free(a.dirs[i]);
+	recipe_dirs_clear(&a.dirs);
 	if (rc < 0 && a.json) {
 		cleanup_json json_t *event = json_pack("{s:s, s:o}", "event", "error", "text",
 			json_lossy(err.text, strlen(err.text)));

@@ -36,6 +36,7 @@ int cmd_create(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_exec(int argc, char **argv);
+int cmd_fetch(int argc, char **argv);
 int cmd_fork(int argc, char **argv);
 int cmd_gc(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);

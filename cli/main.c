@@ -33,7 +33,7 @@ static const struct command {
 	{"bake", cmd_bake,
 		"RECIPE… [--tag TAG] [--force] [--from-stage STAGE] [--until root] [--accel "
 		"tcg|kvm] [--monitor kvm|qemu] "
-		"[--lock|--locked] [--check] [--json] [--store DIR]",
+		"[--sources DIR] [--lock|--locked] [--check] [--json] [--store DIR]",
 		"make snapshots from recipes",
 		"  --tag TAG          publish under NAME:TAG (latest)\n"
 		"  --force            do every stage anew, whatever is cached\n"
@@ -43,11 +43,15 @@ static const struct command {
 		"kernel\n"
 		"  --accel A          bake for kvm or tcg (what this host has)\n"
 		"  --monitor M        bake with parbake-vmm (kvm) or QEMU (qemu; what works best)\n"
+		"  --sources DIR      take the root's archive from DIR, where `parbake fetch` has put it\n"
 		"  --lock             write what it was made of into NAME.lock beside the recipe\n"
 		"  --locked           bake what NAME.lock says: any drift is listed and refused\n"
 		"  --check            bake nothing, say whether the version is what the recipe would give\n"
 		"  --json             events, one JSON object a line\n"
 		"  exit status: 0; 1 it failed; 3 --check: to be baked, --locked: it differs from the lock\n"},
+	{"fetch", cmd_fetch, "RECIPE… --into DIR [--json]",
+		"save what recipes' roots take from a network, for bakes without one",
+		"  --into DIR         where it goes; `parbake bake --sources DIR` takes it from there\n"},
 	{"run", cmd_run, "TEMPLATE [OPTIONS] -- COMMAND… | --code CODE | --shell LINE",
 		"make a sandbox, run a command in it, remove it",
 		"  --code CODE        run Python in the template's warm interpreter (-: from "

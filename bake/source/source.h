@@ -26,4 +26,14 @@ int source_debian_list(const char *targets, const char *suite, char **ret, struc
 int source_tar(const struct recipe *r, const struct plan *plan, struct progress *progress,
 	int *ret_fd, struct err *err);
 
+/*
+ * Save the source in the directory @dir (made where it is not there), as a file named by what it is; and take such a one from there
+ * into the cache, where source_get() finds it. A source that is a file beside the recipe is saved, too, and not taken. -ENOENT:
+ * @dir does not have it.
+ */
+int source_save(const struct recipe *r, const struct plan *plan, int64_t epoch, const char *dir,
+	struct progress *progress, struct err *err);
+int source_take_saved(const struct recipe *r, const struct plan *plan, const char *dir,
+	struct progress *progress, struct err *err);
+
 #endif

@@ -64,6 +64,27 @@ sed -i "/^recipe /d" "$lock"
 grep "^recipe " "$scratch/first" >"$scratch/recipe"
 drift "a recipe that was changed" "^recipe locked: not in the lock"
 not_ok "a lock and --lock at once" "$parbake" bake --lock --locked ./locked.ini
+
+# saved sources: a host whose mirror is gone, with nothing in its cache, makes the locked root from them
+cp "$scratch/first" "$lock"
+sed -i 's/1.17.0/1.16.0/' locked.ini
+not_ok "fetch that does not say where to" "$parbake" fetch ./locked.ini
+ok "fetch" timeout 600 "$parbake" fetch ./locked.ini --into "$scratch/saved"
+mkdir "$scratch/bin" "$scratch/away"
+printf '#!/bin/sh\necho "E: no mirror" >&2; exit 100\n' | tee "$scratch/bin/mmdebstrap" "$scratch/bin/apt-get" >/dev/null
+chmod 755 "$scratch/bin/"*
+away() { env PARBAKE_HOME="$scratch/away" PATH="$scratch/bin:$PATH" timeout 900 "$parbake" "$@"; }
+not_ok "without them it cannot be baked there" away bake --locked ./locked.ini
+ok "with them it can, to what the lock says" away bake --locked --sources "$scratch/saved" ./locked.ini
+rm -rf "$scratch/away" && mkdir "$scratch/away"
+mkdir -p "$scratch/x/etc" && echo added >"$scratch/x/etc/added"
+tar -C "$scratch/x" -rf "$scratch"/saved/*.tar ./etc/added
+away bake --locked --sources "$scratch/saved" ./locked.ini >"$scratch/out" 2>"$scratch/err"
+is $? 3 "an archive that was changed: the status is 3"
+like "$(cat "$scratch/err")" "^root disk: locked as sha256:.*, here it is sha256:" "and the line that tells"
+not_ok "a directory without them" away bake --sources "$scratch/x" ./locked.ini
+like "$(cat "$scratch/err")" "save them with .parbake fetch" "is an error that says what to do"
+
 printf 'parbake-lock 9\n' >"$lock"
 not_ok "a lock of another version" "$parbake" bake --locked ./locked.ini
 like "$(cat "$scratch/err")" "locked.lock: its first line" "is refused by name"
