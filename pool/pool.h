@@ -97,7 +97,8 @@ void pool_wake(struct pool *p, const char *id, pool_fn *fn, void *user);
 /* Make a snapshot: a checkpoint of a running sandbox, or a copy of the one of a paused sandbox.
  * @done gets its id. @name NULL: the snapshot stays in the state directory. Otherwise a process
  * of its own publishes it in the store as the template @name. @only_new: EEXIST where a template
- * of that name is in the store or in the configuration. */
+ * of that name is in the store or in the configuration, unless the sandbox's key has published
+ * that template: then the earlier version loses the name. */
 void pool_snapshot(struct pool *p, const char *id, const char *name, bool only_new,
 	void (*done)(void *user, const char *snapshot_id, int error, const char *text), void *user);
 /*
