@@ -57,7 +57,7 @@ CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o)
 PEERS_OBJ := $(PEERS_SRC:%.c=$(B)/%.o)
 GATE_OBJ := $(GATE_SRC:%.c=$(B)/%.o)
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
-DRIVE_BIN := $(DRIVE_SRC:tests/e2e/%.c=$(B)/e2e/%)
+DRIVE_BIN := $(DRIVE_SRC:tests/e2e/%.c=$(B)/e2e/%) $(patsubst tests/e2e/%_guest.c,$(B)/guest/%,$(wildcard tests/e2e/*_guest.c))
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/fuzz/%)
 
 PARBAKE := $(if $(SAN),$(B)/parbake,parbake)
@@ -85,6 +85,7 @@ help:
 	@echo '  make check-kvm   the KVM rig: an emulated KVM host, with each monitor, and what they take'
 	@echo '  make soak        the tests of the pool at length: 1,000 cycles, 100 kill -9 of the daemon (an hour)'
 	@echo '  make bench-pool  measure a running pool, and 100 idle spares of base'
+	@echo '  make bench-idle  measure creates and lists beside 1,500 idle sandboxes'
 	@echo '  make bench-gate  how often the gate on latencies is right, by simulation'
 	@echo '  make bench       measure creates and what they are made of, into bench.html and bench.json'
 	@echo '  make install     into DESTDIR and PREFIX ($(PREFIX))'
@@ -147,6 +148,12 @@ $(AGENT): $(AGENT_OBJ)
 	$(Q)$(CC) $(AGENT_CFLAGS) -Wl,--build-id=none -Wl,--wrap=free,--wrap=realloc -o $@.debug $^
 	$(Q)objcopy --strip-all $@.debug $@
 
+# What end-to-end tests run in a guest.
+$(B)/guest/%: tests/e2e/%_guest.c
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(AGENT_CFLAGS) -MF $@.d -o $@ $< -lpthread
+
 $(INITRD): $(AGENT) agent/mkinitramfs.sh
 	$(call say,CPIO,$@)
 	$(Q)sh agent/mkinitramfs.sh $(AGENT) $@
@@ -207,8 +214,20 @@ $(B)/fuzz/fuzz_client: tests/fuzz/fuzz_client.c tests/fuzz/replay.c $(CLIENT_OBJ
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $(filter %.c %.o,$^) $(LIBS)
 
+# A parbake of a later version, for tests of what one version does with another's sandboxes: it writes
+# records that this one cannot read, and reads this one's.
+NEXT := $(B)/next/parbake
+$(B)/next/record.o: pool/record.c $(HEADERS)
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) -DRECORD_VERSION=99 -MF $@.d -c -o $@ $<
+
+$(NEXT): $(B)/next/record.o $(LIB_OBJ) $(CLI_OBJ)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter-out $(B)/pool/record.o,$^) $(LIBS)
+
 .PHONY: tests
-tests: all $(PEERS) $(GATE) $(UNIT_BIN) $(FUZZ_BIN) $(DRIVE_BIN)
+tests: all $(PEERS) $(GATE) $(UNIT_BIN) $(FUZZ_BIN) $(DRIVE_BIN) $(NEXT)
 
 .PHONY: check check-unit check-kvm check-cli check-e2e check-sdk soak
 check: setup
@@ -228,7 +247,7 @@ check-cli: all kernel
 check-sdk: all kernel monitor
 	@bash tests/run.sh sdk
 
-check-e2e: all kernel $(DRIVE_BIN)
+check-e2e: all kernel $(DRIVE_BIN) $(NEXT)
 	@bash tests/run.sh e2e
 
 # What CI has small, large: an hour or so.
@@ -280,6 +299,10 @@ bench: all kernel monitor $(PEERS)
 .PHONY: bench-pool
 bench-pool: all kernel monitor
 	@bash benches/pool.sh
+
+.PHONY: bench-idle
+bench-idle: all kernel monitor
+	@BENCH=idle bash benches/pool.sh
 
 # What a template's peers take in the same run; a program of its own, for it uses what the driver keeps to itself.
 $(PEERS): $(LIB_OBJ) $(PEERS_OBJ)

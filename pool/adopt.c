@@ -41,6 +41,9 @@
  *   removal  A checkpoint is removed by a rename into trash/, and then at leisure: what lies there
  *            is litter.
  *
+ * A record that another version of parbake wrote, and this one cannot read, is nothing to be
+ * cleared: its sandbox goes on by its lease, and its files stay, until a daemon comes that can.
+ *
  * A keeper that does not answer (it is stopped, or takes long over a checkpoint) is waited for
  * without holding up the start. Where it has said nothing for STUCK_MS, nobody can tell whose
  * sandbox it has or until when: it is killed.
@@ -72,6 +75,7 @@
 #include "pool/paused_private.h"
 #include "pool/pool.h"
 #include "pool/pool_private.h"
+#include "pool/record_private.h"
 #include "pool/sandbox_private.h"
 #include "pool/settle_private.h"
 #include "pool/transition_private.h"
@@ -160,7 +164,8 @@ static void paused_read(struct pool *p, const char *id, const char *path)
 static bool adopting(const struct pool *p, const char *id)
 {
 	for (const struct pool_machine *m = p->machines; m; m = m->next) {
-		if (m->path && m->use == POOL_USE_ADOPTED && !strcmp(strrchr(m->path, '/') + 1, id))
+		if (m->path && (m->use == POOL_USE_ADOPTED || m->use == POOL_USE_FOREIGN) &&
+			!strcmp(strrchr(m->path, '/') + 1, id))
 			return true;
 	}
 	return false;
@@ -197,8 +202,12 @@ static bool capture_needed(struct pool *p, const char *name)
 	if (sscanf(name, "%20[a-z0-9]-%9u%c", id, &n, &rest) != 2 || !pool_id_valid(id))
 		return false;
 	sb = pool_sandbox_find(p, id);
-	if (!sb)
-		return adopting(p, id);
+	if (!sb) {
+		cleanup_free char *path = pool_record_path(p, "paused", id);
+
+		/* a record that is there and could not be read is another version's */
+		return adopting(p, id) || access(path, F_OK) == 0;
+	}
 	/* one that runs may just now be pausing, by its lease */
 	return n == sb->capture || (sb->machine && n >= sb->record.generation);
 }
@@ -240,8 +249,14 @@ static void adopt_snapshot(struct pool *p, const char *path, const char *name)
 	cleanup_free char *capture = NULL;
 	char id[POOL_ID_SIZE];
 
-	if (!pool_record_name(name, id) || pool_snapshot_find(p, id, &record, &capture, NULL) < 0 ||
-		json_object_get(record, "publish"))
+	struct err err;
+	int r = -ENOENT;
+
+	if (pool_record_name(name, id))
+		r = pool_snapshot_find(p, id, &record, &capture, &err);
+	if (r == -EPROTONOSUPPORT)
+		log_error("snapshot %s is left as it is: %s", id, err.text);
+	else if (r < 0 || json_object_get(record, "publish"))
 		trash(p, path);
 }
 
@@ -275,11 +290,14 @@ static int sandbox_adopt(struct pool_machine *m, const json_t *reply, int channe
 	const json_t *record = json_object_get(reply, "record");
 	const char *name = strrchr(m->path, '/') + 1;
 	struct pool_sandbox *sb;
+	struct pool_record fields;
 	uint64_t end, monitor;
 	int r = json_get_u64(reply, "end_ns", 0, INT64_MAX, &end, err);
 
 	if (r == 0)
 		r = json_get_u64(reply, "monitor_pid", 0, INT32_MAX, &monitor, err);
+	if (r == 0)
+		r = pool_record_read(record, &fields, err);
 	sb = r == 0 ? pool_sandbox_new(p, (json_t *)record, POOL_RUNNING, err) : NULL;
 	if (sb && (strcmp(sb->record.id, name) || pool_sandbox_find(p, name))) {
 		err_set(err, EINVAL, "its record is that of another sandbox");
@@ -288,7 +306,7 @@ static int sandbox_adopt(struct pool_machine *m, const json_t *reply, int channe
 	}
 	if (!sb) {
 		close(channel);
-		return -EINVAL;
+		return r < 0 ? r : -EINVAL;
 	}
 	sb->version = pool_version_of(p, &sb->record);
 	sb->version->sandboxes++;
@@ -352,7 +370,7 @@ static void described(
 	struct pool_machine *m = user;
 	struct pool *p = m->pool;
 	const char *id = strrchr(m->path, '/') + 1;
-	int channel = error == 0 && n_fds == 2 ? fds[1] : -1;
+	int channel = error == 0 && n_fds == 2 ? fds[1] : -1, r;
 	struct err err;
 
 	for (unsigned i = 0; i < n_fds; i++) {
@@ -367,9 +385,17 @@ static void described(
 	m->timer = NULL;
 	if (error) {
 		stuck_kill(m, text);
-	} else if (channel < 0) {
+		return;
+	}
+	if (channel < 0) {
 		stuck_kill(m, "its keeper gave no channel");
-	} else if (sandbox_adopt(m, reply, channel, &err) < 0) {
+		return;
+	}
+	r = sandbox_adopt(m, reply, channel, &err);
+	if (r == -EPROTONOSUPPORT) {
+		m->use = POOL_USE_FOREIGN;
+		log_error("sandbox %s is not adopted and goes on by its lease: %s", id, err.text);
+	} else if (r < 0) {
 		stuck_kill(m, err.text);
 	} else {
 		log_info("sandbox %s: adopted", id);

@@ -76,6 +76,7 @@ static void machine_ended(void *user, const char *text)
 		pool_stock_ended(m, why);
 		break;
 	case POOL_USE_ADOPTED:
+	case POOL_USE_FOREIGN:
 		pool_adopt_ended(m, why);
 		break;
 	case POOL_USE_HANDOUT:

@@ -27,6 +27,7 @@ enum pool_use {
 	POOL_USE_HANDOUT, /* being handed out */
 	POOL_USE_SANDBOX,
 	POOL_USE_ADOPTED, /* adopted: it has been asked which sandbox it has */
+	POOL_USE_FOREIGN, /* not adopted: another version of parbake has its sandbox, which goes on */
 	POOL_USE_DYING,
 };
 

@@ -138,7 +138,7 @@ class Daemon:
         self.env["PARBAKE_USERS"] = str(self.users)
         self.api = Api(self.socket)
         self.log = scratch + "/pool.log"
-        self.process = None
+        self.process, self.program = None, PARBAKE
         with open(self.config, "w") as out:
             out.write(f"[pool]\nsocket = {self.socket}\nstate = {self.state}\n{config}")
 
@@ -146,7 +146,7 @@ class Daemon:
         """Returns when it answers; the seconds that took."""
         began = time.monotonic()
         self.api.drop()
-        self.process = subprocess.Popen([PARBAKE, "pool", "serve", "--config", self.config], stdin=subprocess.DEVNULL,
+        self.process = subprocess.Popen([self.program, "pool", "serve", "--config", self.config], stdin=subprocess.DEVNULL,
                                         stdout=open(self.log, "a"), stderr=subprocess.STDOUT, env=self.env)
         until(seconds, "the pool answers", self.answers)
         return time.monotonic() - began
@@ -159,6 +159,11 @@ class Daemon:
             return True
         except (OSError, Refused, http.client.HTTPException, ValueError) as e:
             return isinstance(e, ValueError)  # it said OK in words
+
+    def leave(self):
+        """SIGTERM: its sandboxes go on."""
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(60)
 
     def kill9(self):
         self.process.kill()

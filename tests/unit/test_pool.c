@@ -171,8 +171,8 @@ static void damage(void)
 	struct pool_record n;
 	struct err err = {0};
 
-	is_int(damaged(NULL, "version", json_integer(99), &err), -EINVAL,
-		"another version is refused");
+	is_int(damaged(NULL, "version", json_integer(99), &err), -EPROTONOSUPPORT,
+		"a record of another version is told apart from a broken one");
 	has_str(err.text, "version 99", "the error says which");
 	is_int(damaged(NULL, "id", json_string("../../etc"), &err), -EINVAL, "a path is no id");
 	is_int(damaged(NULL, "metadata", json_pack("{s:i}", "a", 1), &err), -EINVAL,
