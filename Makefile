@@ -57,7 +57,7 @@ CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o)
 PEERS_OBJ := $(PEERS_SRC:%.c=$(B)/%.o)
 GATE_OBJ := $(GATE_SRC:%.c=$(B)/%.o)
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
-DRIVE_BIN := $(DRIVE_SRC:tests/e2e/%.c=$(B)/e2e/%)
+DRIVE_BIN := $(DRIVE_SRC:tests/e2e/%.c=$(B)/e2e/%) $(patsubst tests/e2e/%_guest.c,$(B)/guest/%,$(wildcard tests/e2e/*_guest.c))
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/fuzz/%)
 
 PARBAKE := $(if $(SAN),$(B)/parbake,parbake)
@@ -146,6 +146,12 @@ $(AGENT): $(AGENT_OBJ)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(AGENT_CFLAGS) -Wl,--build-id=none -Wl,--wrap=free,--wrap=realloc -o $@.debug $^
 	$(Q)objcopy --strip-all $@.debug $@
+
+# What end-to-end tests run in a guest.
+$(B)/guest/%: tests/e2e/%_guest.c
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(AGENT_CFLAGS) -MF $@.d -o $@ $< -lpthread
 
 $(INITRD): $(AGENT) agent/mkinitramfs.sh
 	$(call say,CPIO,$@)
