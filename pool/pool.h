@@ -97,7 +97,8 @@ void pool_wake(struct pool *p, const char *id, pool_fn *fn, void *user);
 /* Make a snapshot: a checkpoint of a running sandbox, or a copy of the one of a paused sandbox.
  * @done gets its id. @name NULL: the snapshot stays in the state directory. Otherwise a process
  * of its own publishes it in the store as the template @name. @only_new: EEXIST where a template
- * of that name is in the store or in the configuration. */
+ * of that name is in the store or in the configuration, unless the sandbox's key has published
+ * that template: then the earlier version loses the name. */
 void pool_snapshot(struct pool *p, const char *id, const char *name, bool only_new,
 	void (*done)(void *user, const char *snapshot_id, int error, const char *text), void *user);
 /*
@@ -161,6 +162,16 @@ struct pool_sandbox_info { /* borrowed strings, as long as the sandbox is not gi
 	const json_t *template_env; /* array of "K=V" */
 };
 void pool_sandbox_info(const struct pool_sandbox *sb, struct pool_sandbox_info *ret);
+/*
+ * How a list shows a sandbox: a text, and what of it can change, as it was when the text was made. Kept with
+ * the sandbox, so that a list of thousands is not made anew for each request; the API fills it, the pool frees it.
+ */
+struct pool_listed {
+	char *text; /* NULL: not made yet */
+	int64_t started_ms, end_ms;
+	bool paused;
+};
+struct pool_listed *pool_sandbox_listed(struct pool_sandbox *sb);
 /* A rule as records have it: {"host", "port", "subdomains", "prefix_bits" (of a network), "private"}. A new
  * object; -EINVAL. */
 json_t *pool_rule_write(const struct proxy_rule *rule);

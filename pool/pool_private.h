@@ -81,6 +81,7 @@ struct pool {
 	struct loop_timer *refill_timer, *tick_timer;
 
 	int64_t gc_at; /* when garbage is to be collected in the store; 0: never */
+	int64_t gc_wanted_at; /* when gc may take what has lost its name last */
 	struct pool_publish *gc; /* the collection of garbage under way */
 
 	struct pool_transition *transitions;

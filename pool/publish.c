@@ -112,11 +112,11 @@ static int start(struct pool *p, const char *const argv[],
 }
 
 int pool_publish_start(struct pool *p, const char *dir, const char *name, bool only_new,
-	void (*done)(void *user, int error, const char *text), void *user,
+	const char *replaced, void (*done)(void *user, int error, const char *text), void *user,
 	struct pool_publish **ret, struct err *err)
 {
 	const char *const argv[] = {"/proc/self/exe", "pool-publish", dir, name, p->store_dir,
-		only_new ? "new" : NULL, NULL};
+		only_new ? "new" : NULL, *replaced ? replaced : NULL, NULL};
 
 	return start(p, argv, done, user, ret, err);
 }
@@ -140,10 +140,11 @@ int pool_publish_main(int argc, char **argv)
 	struct err err;
 	int r;
 
-	if (argc < 4 || argc > 6 || strlen(argv[3]) >= sizeof(name) ||
+	if (argc < 4 || argc > 7 || strlen(argv[3]) >= sizeof(name) ||
 		(argc > 5 && strcmp(argv[5], "new") != 0)) {
 		fprintf(stderr,
-			"parbake: pool-publish DIR NAME[:TAG] [STORE [new]] is the pool's own\n");
+			"parbake: pool-publish DIR NAME[:TAG] [STORE [new [DIGEST]]] is the pool's "
+			"own\n");
 		return 2;
 	}
 	snprintf(name, sizeof(name), "%s", argv[3]);
@@ -152,7 +153,7 @@ int pool_publish_main(int argc, char **argv)
 		*tag++ = '\0';
 	r = store_open(argc > 4 ? argv[4] : NULL, true, &s, &err);
 	if (r == 0 && argc > 5)
-		store_keep_tags(s);
+		store_keep_tags(s, argc > 6 ? argv[6] : NULL);
 	if (r == 0)
 		r = checkpoint_open(argv[2], &c, &err);
 	if (r == 0)

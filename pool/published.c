@@ -4,7 +4,8 @@
  *
  * STATE/published/NAME:TAG.json says which key has published a template of the store, and which
  * version. So the key that published a template can remove it; where an operator has put another
- * version in its place, that version is not removed. A key's published templates and its snapshots
+ * version in its place, that version is not removed. The same key may also publish another version
+ * under that name. A key's published templates and its snapshots
  * are bounded together (max_snapshots). Some minutes after a template was removed, `parbake gc`, in
  * a process of its own, removes from the store what that template alone needed.
  */
@@ -99,7 +100,19 @@ unsigned pool_published_count(struct pool *p, const char *key)
 	return n;
 }
 
-static int template_remove(struct pool *p, const char *ref, const char *key, struct err *err)
+bool pool_template_configured(const struct pool *p, const char *name, const char *tag)
+{
+	for (size_t i = 0; i < p->config->n_templates; i++) {
+		const struct config_template *t = &p->config->templates[i];
+
+		if (!strcmp(t->name, name) && !strcmp(t->tag[0] ? t->tag : "latest", tag))
+			return true;
+	}
+	return false;
+}
+
+int pool_published_by(
+	struct pool *p, const char *ref, const char *key, struct pool_tag *ret_tag, struct err *err)
 {
 	cleanup_free char *path = note_path(p, ref);
 	cleanup_json json_t *obj = NULL;
@@ -115,19 +128,32 @@ static int template_remove(struct pool *p, const char *ref, const char *key, str
 			ref);
 	if (*key && strcmp(text_of(obj, "key"), key))
 		return err_set(err, EPERM, "template \"%.64s\" was published by another key", ref);
-	for (size_t i = 0; i < p->config->n_templates; i++) {
-		const struct config_template *t = &p->config->templates[i];
+	if (pool_template_configured(p, tag.name, tag.tag))
+		return err_set(err, EPERM, "template \"%.64s\" is one of the configuration's", ref);
+	*ret_tag = tag;
+	return 0;
+}
 
-		if (!strcmp(t->name, tag.name) && !strcmp(t->tag[0] ? t->tag : "latest", tag.tag))
-			return err_set(err, EPERM,
-				"template \"%.64s\" is one of the configuration's", ref);
-	}
-	r = store_remove(p->store, ref, err);
+void pool_published_lost(struct pool *p)
+{
+	p->gc_wanted_at = clock_now_ns() + GC_AFTER_NS;
+	if (!p->gc_at)
+		p->gc_at = p->gc_wanted_at;
+}
+
+static int template_remove(struct pool *p, const char *ref, const char *key, struct err *err)
+{
+	cleanup_free char *path = note_path(p, ref);
+	struct pool_tag tag;
+	int r = pool_published_by(p, ref, key, &tag, err);
+
+	if (r == 0)
+		r = store_remove(p->store, ref, err);
 	if (r < 0)
 		return r;
 	if (unlink(path) < 0 && errno != ENOENT)
 		log_warn("removing %s: %s", path, strerrordesc_np(errno));
-	p->gc_at = clock_now_ns() + GC_AFTER_NS;
+	pool_published_lost(p);
 	return pool_store_refresh(p, err);
 }
 
@@ -156,7 +182,8 @@ void pool_published_collect(struct pool *p)
 
 	if (!p->gc_at || p->gc || clock_now_ns() < p->gc_at)
 		return;
-	p->gc_at = 0;
+	/* what lost its name since then is too young for this run: there is another */
+	p->gc_at = p->gc_wanted_at > clock_now_ns() ? p->gc_wanted_at : 0;
 	if (pool_publish_gc(p, gc_ended, p, &p->gc, &err) < 0)
 		log_warn("gc of the store: %s", err.text);
 }

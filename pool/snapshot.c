@@ -218,6 +218,8 @@ static void snapshot_published(void *user, int error, const char *text)
 	if (!error && pool_store_refresh(c->pool, &err) < 0)
 		log_warn("%s", err.text);
 	key = json_string_value(json_object_get(c->record, "key"));
+	if (!error && c->replaced[0])
+		pool_published_lost(c->pool);
 	if (!error && key && *key)
 		pool_published_write(c->pool, c->name, key);
 	snapshot_end(c, error, why);
@@ -234,8 +236,8 @@ static void snapshot_captured(struct pool_transition *c, int error, const char *
 		snapshot_end(c, error, text);
 		return;
 	}
-	r = pool_publish_start(c->pool, c->capture, c->name, c->only_new, snapshot_published, c,
-		&c->publish, &err);
+	r = pool_publish_start(c->pool, c->capture, c->name, c->only_new, c->replaced,
+		snapshot_published, c, &c->publish, &err);
 	if (r < 0)
 		snapshot_end(c, -r, err.text);
 	else
@@ -289,18 +291,29 @@ static json_t *snapshot_record(const struct pool_transition *c)
 /* Does @name lead to a template, or will it, by the configuration? */
 static bool name_taken(struct pool *p, const char *name)
 {
+	cleanup_free char *base = str_printf("%.*s", (int)strcspn(name, ":"), name);
+	const char *colon = strchr(name, ':');
 	struct pool_tag tag;
-	size_t len = strcspn(name, ":");
-	const char *text = name[len] ? name + len + 1 : "latest";
 
-	for (size_t i = 0; i < p->config->n_templates; i++) {
-		const struct config_template *t = &p->config->templates[i];
+	return pool_template_configured(p, base, colon ? colon + 1 : "latest") ||
+		pool_version_resolve(p, name, &tag, NULL) == 0;
+}
 
-		if (!strncmp(t->name, name, len) && !t->name[len] &&
-			!strcmp(t->tag[0] ? t->tag : "latest", text))
-			return true;
-	}
-	return pool_version_resolve(p, name, &tag, NULL) == 0;
+/* May the snapshot have its name? It may take the name from one that the sandbox's key has made. */
+static int name_check(struct pool_transition *c, const char *name, struct err *err)
+{
+	const char *key = c->sb->record.key;
+	struct pool_tag tag;
+
+	if (!name_taken(c->pool, name))
+		return 0;
+	if (!*key || pool_published_by(c->pool, name, key, &tag, NULL) < 0)
+		return err_set(err, EEXIST,
+			"there is a template \"%s\": take another name or tag, or ask for it to be "
+			"replaced, which holders of a key may not",
+			name);
+	snprintf(c->replaced, sizeof(c->replaced), "%s", tag.version->digest);
+	return 0;
 }
 
 void pool_snapshot(struct pool *p, const char *id, const char *name, bool only_new,
@@ -310,16 +323,14 @@ void pool_snapshot(struct pool *p, const char *id, const char *name, bool only_n
 	struct err err;
 	int r;
 
-	/* now, as far as it is known, for a quick answer; its publication decides */
-	if (name && only_new && name_taken(p, name))
-		r = err_set(&err, EEXIST,
-			"there is a template \"%s\": take another name or tag, or ask for it to be "
-			"replaced, which holders of a key may not",
-			name);
-	else
-		r = pool_transition_begin(p, id, true, &c, &err);
+	r = pool_transition_begin(p, id, true, &c, &err);
 	if (r == 0) {
-		r = pool_limits_snapshots(p, c->sb->record.key, &err);
+		/* now, as far as it is known, for a quick answer; its publication decides */
+		if (name && only_new)
+			r = name_check(c, name, &err);
+		/* one that takes an earlier one's name takes its place */
+		if (r == 0 && !c->replaced[0])
+			r = pool_limits_snapshots(p, c->sb->record.key, &err);
 		if (r < 0)
 			pool_transition_free(c);
 	}

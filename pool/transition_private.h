@@ -46,6 +46,7 @@ struct pool_transition {
 	char id[POOL_ID_SIZE]; /* snapshot */
 	char *name;
 	bool only_new; /* a template of that name that is in the store stays */
+	char replaced[DIGEST_TEXT_SIZE]; /* with only_new: unless it is this version; "": none */
 	json_t *record;
 	char *from; /* the checkpoint to copy */
 	void (*done)(void *user, const char *snapshot_id, int error, const char *text);
@@ -84,9 +85,13 @@ void pool_transition_free_all(struct pool *p);
  */
 bool pool_transition_kill(struct pool_sandbox *sb, pool_fn *fn, void *user);
 
-/* A process of its own puts the checkpoint @dir into the store (publish.c); @done from the loop. */
+/*
+ * A process of its own puts the checkpoint @dir into the store (publish.c); @done from the loop.
+ * @only_new: EEXIST where the name is taken, unless it is the version @replaced ("": none) that has
+ * it.
+ */
 int pool_publish_start(struct pool *p, const char *dir, const char *name, bool only_new,
-	void (*done)(void *user, int error, const char *text), void *user,
+	const char *replaced, void (*done)(void *user, int error, const char *text), void *user,
 	struct pool_publish **ret, struct err *err);
 /* Run `parbake gc` for the store, likewise in a process of its own. */
 int pool_publish_gc(struct pool *p, void (*done)(void *user, int error, const char *text),

@@ -127,8 +127,9 @@ int store_publish(struct store *s, const char *name, const char *tag, const json
 	const struct store_layer *layers, unsigned n_layers, int64_t created,
 	struct store_manifest *ret, struct err *err);
 /* From now on tags in @s keep what they name: to publish another version under a tag that is
- * there is -EEXIST. For a process that may add templates and may not replace those of others. */
-void store_keep_tags(struct store *s);
+ * there is -EEXIST, unless the tag names the version @but (a digest; NULL: none). For a process
+ * that may add templates and may not replace those of others. */
+void store_keep_tags(struct store *s, const char *but);
 /*
  * The same without the tag: config and manifest blobs that nothing names yet (gc takes them,
  * when they are old enough), to try a snapshot before it is published.

@@ -21,6 +21,7 @@ struct store {
 	int blobs; /* blobs/sha256 */
 	int tmp; /* tmp: blobs being written, each flock(2)ed by its writer */
 	bool keep_tags;
+	char may_go[DIGEST_TEXT_SIZE]; /* with keep_tags: a tag of this version may move; "": none may */
 };
 
 struct store_ref {

@@ -255,6 +255,14 @@ static json_t *build_manifest(const char *name, const char *created,
 	return manifest;
 }
 
+/* May the tag of this entry of the index not move to another version? */
+static bool tag_stays(const struct store *s, const json_t *entry)
+{
+	const char *digest = json_string_value(json_object_get(entry, "digest"));
+
+	return s->keep_tags && (!s->may_go[0] || !digest || strcmp(digest, s->may_go) != 0);
+}
+
 /* Point the ref at @manifest, in place of what it pointed at. With the lock. */
 static int tag(struct store *s, const struct store_ref *ref, const struct store_layer *manifest,
 	const char *created, struct err *err)
@@ -274,15 +282,15 @@ static int tag(struct store *s, const struct store_ref *ref, const struct store_
 		return r;
 	}
 	manifests = json_object_get(index, "manifests");
-	if (store_index_find(s, index, ref, &i, NULL) == 0 && s->keep_tags) {
+	if (store_index_find(s, index, ref, &i, NULL) < 0) {
+		json_array_append_new(manifests, item);
+	} else if (tag_stays(s, json_array_get(manifests, i))) {
 		json_decref(item);
 		return err_set(
 			err, EEXIST, "there is a template \"%s\" already, and it stays", text);
-	}
-	if (store_index_find(s, index, ref, &i, NULL) == 0)
+	} else {
 		json_array_set_new(manifests, i, item);
-	else
-		json_array_append_new(manifests, item);
+	}
 	if (json_array_size(manifests) > LIMIT_INDEX_ENTRIES)
 		return err_set(err, E2BIG, "%s has %d tags already; remove some", s->dir,
 			LIMIT_INDEX_ENTRIES);
@@ -387,9 +395,10 @@ int store_put_manifest(struct store *s, const char *name, const char *tag_name,
 	return 0;
 }
 
-void store_keep_tags(struct store *s)
+void store_keep_tags(struct store *s, const char *but)
 {
 	s->keep_tags = true;
+	snprintf(s->may_go, sizeof(s->may_go), "%s", but ? but : "");
 }
 
 int store_publish(struct store *s, const char *name, const char *tag_name, const json_t *config,

@@ -256,7 +256,7 @@ static void snapshot_read(void *user, struct http_request *rq, const char *body,
 	if (!change_read(c, rq, body, len, NULL, false, &change))
 		return;
 	c->named = change.name[0] != '\0';
-	/* templates are everybody's: a key may add to them, and replaces none */
+	/* templates are everybody's: a key may add to them, and replaces none but its own */
 	pool_snapshot(c->api->pool, c->id, c->named ? change.name : NULL,
 		c->key[0] != '\0' || change.replace != 1, snapshot_made, c);
 }

@@ -595,12 +595,17 @@ static void test_tags_kept(void)
 
 	is_int(fixture_publish(s, "mine", NULL, 1, NULL, &err), 0, "a template");
 	is_int(store_resolve(s, "mine", &m, &err), 0, "is there");
-	store_keep_tags(s);
+	store_keep_tags(s, NULL);
 	is_int(fixture_publish(s, "mine", NULL, 2, NULL, &err), -EEXIST, "it is not replaced");
 	has_str(err.text, "\"mine\"", "… which is said by name");
 	is_int(store_resolve(s, "mine", &n, &err), 0, "… it stays");
 	is_str(n.digest, m.digest, "… as it was");
 	is_int(fixture_publish(s, "mine", "v2", 2, NULL, &err), 0, "another tag is added");
+	store_keep_tags(s, m.digest);
+	is_int(fixture_publish(s, "mine", "v2", 3, NULL, &err), -EEXIST,
+		"where one version may be replaced, a tag of another stays");
+	is_int(fixture_publish(s, "mine", NULL, 3, NULL, &err), 0, "… and a tag of that one moves");
+	is_int(fixture_publish(s, "mine", NULL, 4, NULL, &err), -EEXIST, "… once");
 }
 
 static void test_many_writers(void)
