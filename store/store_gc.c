@@ -21,6 +21,7 @@
 #include "common/fault.h"
 #include "common/log.h"
 #include "store/store_private.h"
+#include "store/limits.h"
 
 #define TMP_KEEP_S (24 * 60 * 60)
 
