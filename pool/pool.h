@@ -13,6 +13,7 @@
 #include "pool/keeper/keeper.h"
 #include "common/loop.h"
 #include "vmm/guest/guest.h"
+#include "pool/limits.h"
 
 /*
  * The pool: which sandboxes there are, in what state, under whose lease, and how many standbys and

@@ -9,6 +9,7 @@
 #include "common/file.h"
 #include "common/smaps.h"
 #include "common/str.h"
+#include "pool/keeper/limits.h"
 
 /* ---- a whole life -------------------------------------------------------------------------- */
 
