@@ -27,7 +27,6 @@
 #include <sys/timerfd.h>
 
 #include "common/str.h"
-#include "egress/limits.h"
 
 enum conn_state { CONN_HEAD, CONN_LOOKUP, CONN_CONNECT, CONN_TUNNEL, CONN_OPEN };
 
