@@ -85,6 +85,7 @@ help:
 	@echo '  make check-kvm   the KVM rig: an emulated KVM host, with each monitor, and what they take'
 	@echo '  make soak        the tests of the pool at length: 1,000 cycles, 100 kill -9 of the daemon (an hour)'
 	@echo '  make bench-pool  measure a running pool, and 100 idle spares of base'
+	@echo '  make bench-idle  measure creates and lists beside 1,500 idle sandboxes'
 	@echo '  make bench-gate  how often the gate on latencies is right, by simulation'
 	@echo '  make bench       measure creates and what they are made of, into bench.html and bench.json'
 	@echo '  make install     into DESTDIR and PREFIX ($(PREFIX))'
@@ -298,6 +299,10 @@ bench: all kernel monitor $(PEERS)
 .PHONY: bench-pool
 bench-pool: all kernel monitor
 	@bash benches/pool.sh
+
+.PHONY: bench-idle
+bench-idle: all kernel monitor
+	@BENCH=idle bash benches/pool.sh
 
 # What a template's peers take in the same run; a program of its own, for it uses what the driver keeps to itself.
 $(PEERS): $(LIB_OBJ) $(PEERS_OBJ)

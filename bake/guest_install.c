@@ -24,7 +24,7 @@
 #include "bake/recipe/recipe.h"
 #include "common/clock.h"
 #include "common/file.h"
-#include "common/limits.h"
+#include "bake/limits.h"
 
 #define LENT_DIR "/run/parbake-bake"
 #define LENT_CA LENT_DIR "/ca.pem"

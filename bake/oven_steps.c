@@ -9,7 +9,7 @@
 
 #include "bake/oven.h"
 #include "common/clock.h"
-#include "common/limits.h"
+#include "bake/limits.h"
 
 #define TAIL_LINES 12
 #define TAIL_LINE 120

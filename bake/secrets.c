@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/file.h"
-#include "common/limits.h"
+#include "bake/limits.h"
 
 /* @where: "env:NAME" or "file:PATH". Caller frees *@ret. */
 static int read_one(const char *where, char **ret, struct err *err)

@@ -4,6 +4,7 @@
 # once; the list of 100; what 100 idle spares take, of memory and of time.
 #
 #   benches/pool.sh [OUT_DIR]    N=200 creates a series; SPARES=100; TEMPLATE=base
+#   BENCH=idle benches/pool.sh   `make bench-idle`: N=1500 idle sandboxes, a create and the list beside them
 #
 # Templates and expanded disks are the host's, read only; whatever runs and rests is below a directory of its own.
 set -eu
@@ -22,4 +23,4 @@ fi
 home=$(mktemp -d)
 trap 'rm -rf "$home"' EXIT
 ln -s "$cache" "$home/cache"
-PARBAKE_HOME=$home python3 benches/pool.py "$template" "$store" "$home" "$out" "${N:-200}" "${SPARES:-100}"
+PARBAKE_HOME=$home python3 "benches/${BENCH:-pool}.py" "$template" "$store" "$home" "$out" "${N:-200}" "${SPARES:-100}"

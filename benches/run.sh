@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # `make bench`: everything that it takes one host to measure, into bench.json and bench.html.
 #
-#   benches/run.sh [OUT_DIR]     N=100 samples a series; AGAINST="a.json b.json" earlier documents to compare with
+#   benches/run.sh [OUT_DIR]     N=100 samples a series; AGAINST="a.json b.json" earlier documents to compare with;
+#                                BEFORE=path/to/parbake: an earlier build, measured beside this one in the last table
 #
 # Needs the templates base and code-interpreter, which it bakes where they are not there (that takes longer).
 set -eu
@@ -51,3 +52,6 @@ for old in ${AGAINST:-}; do
 done
 ./parbake bench report --save "$out/bench.json" --report "$out/bench.html" "${against[@]}" "$parts"/*.json
 printf '\n%s and %s, after %d s\n' "$out/bench.json" "$out/bench.html" $((SECONDS - began))
+
+printf '\n== starts and programs (%d s)\n' $((SECONDS - began))
+python3 benches/programs.py $((n / 2)) ${BEFORE:+"$BEFORE"}

@@ -27,19 +27,4 @@ uint64_t stats_random_below(struct stats_random *r, uint64_t n);
 /* Within (0, 1). */
 double stats_random_unit(struct stats_random *r);
 
-/*
- * P(at most @k of @n independent trials succeed), each with probability @p. Summed in logarithms:
- * right to many digits for n up to millions.
- */
-double stats_binomial_cdf(size_t k, size_t n, double p);
-
-/*
- * Which of @n sorted values (by number from 0) bound the @p-th percentile: each bound is on the
- * wrong side with a probability of at most @tail, whatever the distribution (David and Nagaraja,
- * Order Statistics, 7.1). *@ret_low or *@ret_high is -1 where @n is too small to say.
- */
-void stats_quantile_bounds(size_t n, double p, double tail, long *ret_low, long *ret_high);
-/* How many values it takes for both bounds. */
-size_t stats_quantile_needs(double p, double tail);
-
 #endif

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/limits.h"
+#include "restore/pager/limits.h"
 
 const char *const bench_fault_kinds[] = {
 	[PAGER_TRACE_ATTACH] = "attach",

@@ -15,7 +15,7 @@
 #include "common/json.h"
 #include "common/paths.h"
 #include "common/progress.h"
-#include "common/limits.h"
+#include "cli/limits.h"
 #include "common/str.h"
 #include "prove/lock.h"
 

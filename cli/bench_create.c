@@ -21,6 +21,7 @@
 #include "cli/bench_sampler.h"
 #include "common/clock.h"
 #include "common/str.h"
+#include "cli/limits.h"
 
 #define SAMPLES_MAX 100000 /* so that a document can be read again (LIMIT_JSON_BYTES) */
 #define OPEN_CLIENTS 16 /* of an open loop, unless asked otherwise */

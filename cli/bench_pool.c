@@ -22,6 +22,7 @@
 #include "common/progress.h"
 #include "common/str.h"
 #include "pool/pool.h"
+#include "cli/limits.h"
 
 #define KINDS 8 /* of failures that are told apart */
 #define CREATE_MS (LIMIT_CREATE_MS + 30000)

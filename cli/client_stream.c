@@ -12,7 +12,7 @@
 
 #include "common/base64.h"
 #include "common/clock.h"
-#include "common/limits.h"
+#include "cli/limits.h"
 #include "common/str.h"
 
 #define FRAME_HEAD 5

@@ -4,6 +4,7 @@
 
 #include "cli/client.h"
 #include "common/json.h"
+#include "cli/limits.h"
 
 /* Answers that come in parts: JSON, an object a line, or in the frames of the Connect protocol. */
 

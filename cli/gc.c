@@ -34,6 +34,7 @@ int cmd_gc(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{"keep", required_argument, NULL, 'k'},
+		{"keep-versions", required_argument, NULL, 'v'},
 		{"keep-cache", required_argument, NULL, 'c'},
 		{"dry-run", no_argument, NULL, 'n'},
 		{"json", no_argument, NULL, 'j'},
@@ -45,12 +46,16 @@ int cmd_gc(int argc, char **argv)
 	uint64_t keep_ms = KEEP_MS, keep_cache_ms = KEEP_CACHE_MS, bytes = 0, cache_bytes = 0;
 	bool dry_run = false, json = false;
 	unsigned blobs = 0, files = 0;
+	uint64_t versions = 0;
 	struct err err = {0};
 	char size[16], cache_size[16];
 	int opt;
 
 	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if ((opt == 'k' && take_keep("--keep", optarg, &keep_ms, &err) < 0) ||
+		if ((opt == 'v' &&
+			    cli_number("--keep-versions", optarg, 0, LIMIT_INDEX_ENTRIES, &versions,
+				    &err) < 0) ||
+			(opt == 'k' && take_keep("--keep", optarg, &keep_ms, &err) < 0) ||
 			(opt == 'c' && take_keep("--keep-cache", optarg, &keep_cache_ms, &err) < 0))
 			return cli_usage("gc", "%s", err.text);
 		if (opt == 'n')
@@ -64,8 +69,10 @@ int cmd_gc(int argc, char **argv)
 	}
 	if (optind < argc)
 		return cli_usage("gc", "\"%s\"?", argv[optind]);
-	if (store_open(dir, false, &s, &err) < 0 ||
-		store_gc(s, seconds(keep_ms), dry_run, &blobs, &bytes, &err) < 0 ||
+	if (store_open(dir, false, &s, &err) < 0)
+		return cli_fail(&err);
+	store_keep_versions(s, (unsigned)versions);
+	if (store_gc(s, seconds(keep_ms), dry_run, &blobs, &bytes, &err) < 0 ||
 		gc_cache(s, seconds(keep_cache_ms), dry_run, &files, &cache_bytes, &err) < 0)
 		return cli_fail(&err);
 	if (json) {

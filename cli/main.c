@@ -97,9 +97,10 @@ static const struct command {
 		"  --require-signature FILE\n"
 		"                     a key in FILE must have signed it\n"},
 	{"rm", cmd_rm, "TEMPLATE… [--store DIR]", "remove tags (the data go with gc)", ""},
-	{"gc", cmd_gc, "[--keep T] [--keep-cache T] [--dry-run] [--json] [--store DIR]",
+	{"gc", cmd_gc, "[--keep T] [--keep-versions N] [--keep-cache T] [--dry-run] [--json] [--store DIR]",
 		"remove what no tag reaches, and what of the cache no template needs",
 		"  --keep T           keep blobs younger than T (10m; 0: none)\n"
+		"  --keep-versions N  keep the N newest versions of each name, too, tagged or not\n"
 		"  --keep-cache T     keep what was used within T (24h; 0: none)\n"
 		"  --dry-run          only say what would go\n"},
 	{"bench", cmd_bench,

@@ -4,7 +4,7 @@
 
 #include "egress/proxy.h"
 #include "egress/head.h"
-#include "common/limits.h"
+#include "egress/limits.h"
 
 /*
  * The proxy from inside: what proxy.c (the proxy as a whole) and connection.c (its connections)

@@ -19,7 +19,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "common/limits.h"
+#include "egress/limits.h"
 #include "common/share.h"
 #include "egress/head.h"
 

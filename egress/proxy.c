@@ -8,6 +8,7 @@
 
 #include "common/str.h"
 #include "egress/connection_private.h"
+#include "egress/limits.h"
 
 void proxy_note_refusal(struct proxy *p, const char *host, uint16_t port, const char *why)
 {

@@ -8,6 +8,7 @@
 
 #include "common/cleanup.h"
 #include "common/err.h"
+#include "egress/limits.h"
 
 /*
  * Egress, a machine's way out to the network: an HTTP/1.1 forward proxy, for bakes and for the

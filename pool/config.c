@@ -25,6 +25,7 @@
 #include "common/file.h"
 #include "common/inifile.h"
 #include "common/limits.h"
+#include "pool/limits.h"
 #include "common/paths.h"
 #include "common/str.h"
 #include "common/units.h"

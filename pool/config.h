@@ -11,6 +11,7 @@
 #include "common/digest.h"
 #include "common/err.h"
 #include "common/limits.h"
+#include "pool/limits.h"
 
 /*
  * The daemon's configuration, an INI file (docs/parbake-pool.5): [pool], [template NAME], [key

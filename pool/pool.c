@@ -376,6 +376,11 @@ void pool_sandbox_info(const struct pool_sandbox *sb, struct pool_sandbox_info *
 	};
 }
 
+struct pool_listed *pool_sandbox_listed(struct pool_sandbox *sb)
+{
+	return &sb->shown;
+}
+
 void pool_on_create(struct pool *p,
 	void (*fn)(void *user, const struct pool_sandbox_info *f, bool ok, const json_t *parts),
 	void *user)

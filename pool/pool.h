@@ -13,6 +13,7 @@
 #include "pool/keeper/keeper.h"
 #include "common/loop.h"
 #include "vmm/guest/guest.h"
+#include "pool/limits.h"
 
 /*
  * The pool: which sandboxes there are, in what state, under whose lease, and how many standbys and
@@ -162,6 +163,16 @@ struct pool_sandbox_info { /* borrowed strings, as long as the sandbox is not gi
 	const json_t *template_env; /* array of "K=V" */
 };
 void pool_sandbox_info(const struct pool_sandbox *sb, struct pool_sandbox_info *ret);
+/*
+ * How a list shows a sandbox: a text, and what of it can change, as it was when the text was made. Kept with
+ * the sandbox, so that a list of thousands is not made anew for each request; the API fills it, the pool frees it.
+ */
+struct pool_listed {
+	char *text; /* NULL: not made yet */
+	int64_t started_ms, end_ms;
+	bool paused;
+};
+struct pool_listed *pool_sandbox_listed(struct pool_sandbox *sb);
 /* A rule as records have it: {"host", "port", "subdomains", "prefix_bits" (of a network), "private"}. A new
  * object; -EINVAL. */
 json_t *pool_rule_write(const struct proxy_rule *rule);

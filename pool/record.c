@@ -21,6 +21,7 @@
 #include "common/err.h"
 #include "common/json.h"
 #include "common/limits.h"
+#include "pool/keeper/limits.h"
 #include "common/str.h"
 #include "egress/proxy.h"
 #include "pool/record_private.h"

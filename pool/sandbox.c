@@ -175,6 +175,7 @@ static void sandbox_free_now(struct pool_sandbox *sb)
 {
 	json_decref(sb->record_json);
 	json_decref(sb->egress_env);
+	free(sb->shown.text);
 	free(sb);
 }
 

@@ -34,6 +34,7 @@ struct pool_sandbox {
 	enum pool_state state;
 	json_t *record_json; /* what &record was read from: the keeper, and the file of a paused one, hold it */
 	struct pool_record record;
+	struct pool_listed shown;
 	struct pool_version *version; /* NULL: paused, and its template was not looked up yet */
 	struct pool_machine *machine;
 	int64_t end_ns; /* of the lease, CLOCK_BOOTTIME */

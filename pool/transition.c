@@ -24,6 +24,7 @@
 #include "common/fault.h"
 #include "common/json.h"
 #include "common/limits.h"
+#include "pool/limits.h"
 #include "common/log.h"
 #include "pool/guest_private.h"
 #include "pool/handout_private.h"

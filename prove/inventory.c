@@ -7,6 +7,7 @@
 
 #include "common/json.h"
 #include "common/limits.h"
+#include "prove/limits.h"
 #include "common/str.h"
 
 #define STATUS_BYTES (64 * MIB)

@@ -2,7 +2,7 @@
 /* The difference of two small texts, line by line: a longest common subsequence, by the book's table. */
 #include <string.h>
 
-#include "common/limits.h"
+#include "prove/limits.h"
 #include "prove/tree.h"
 
 struct text {

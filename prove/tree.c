@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "common/limits.h"
+#include "prove/limits.h"
 #include "common/str.h"
 
 #define LEVELS 3 /* of directories whose sizes are told */

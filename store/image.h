@@ -9,6 +9,7 @@
 #include "common/digest.h"
 #include "common/err.h"
 #include "common/progress.h"
+#include "store/limits.h"
 
 /*
  * Images at rest: a raw image (guest memory, a disk) in the zstd seekable format

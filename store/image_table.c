@@ -19,6 +19,7 @@
 #include <zstd.h>
 
 #include "common/file.h"
+#include "store/limits.h"
 
 static int bad(struct err *err, const char *what)
 {

@@ -20,6 +20,7 @@
 #include "common/file.h"
 #include "store/image_format.h"
 #include "store/pipeline.h"
+#include "store/limits.h"
 
 #define DEFAULT_FRAME (64 * KIB)
 #define DEFAULT_LEVEL 3

@@ -10,6 +10,7 @@
 #include "common/file.h"
 #include "common/str.h"
 #include "store/store_private.h"
+#include "store/limits.h"
 
 static const char *hex_of(const char *digest)
 {

@@ -26,6 +26,7 @@
 #include "store/snapshot.h"
 #include "common/str.h"
 #include "store/store_private.h"
+#include "store/limits.h"
 
 static const char layout_text[] = "{\"imageLayoutVersion\":\"1.0.0\"}\n";
 

@@ -160,6 +160,10 @@ int store_capture_publish(struct store *s, const char *dir, const char *manifest
 	size_t len, struct err *err);
 
 /*
+ * From now on store_gc() on @s keeps the @n newest versions of each name as well, those with a tag counted among them.
+ */
+void store_keep_versions(struct store *s, unsigned n);
+/*
  * Remove blobs that no tag and no checkpoint reaches, and temporary files older than a day or of
  * dead writers; counts in *@ret_…. A bake in progress is safe: gc takes the lock and keeps blobs
  * younger than @keep_s seconds.

@@ -21,6 +21,7 @@
 #include "common/fault.h"
 #include "common/log.h"
 #include "store/store_private.h"
+#include "store/limits.h"
 
 #define TMP_KEEP_S (24 * 60 * 60)
 
@@ -176,28 +177,46 @@ static int mark_index(struct gc *gc, struct err *err)
 	return 0;
 }
 
+static int mark_manifest(struct gc *gc, const char *digest, struct err *err)
+{
+	struct store_layer desc = {.bytes = STORE_BYTES_ANY};
+	int r;
+
+	if (json_is_true(json_object_get(gc->keep, digest + 7)))
+		return 0;
+	snprintf(desc.digest, sizeof(desc.digest), "%s", digest);
+	r = keep(gc, digest, true, err);
+	return r == 0 ? mark_inside(gc, &desc, 0, err) : r;
+}
+
 /* What a capture needs. One whose manifest is not here belongs to another store, or can be restored no
  * more. */
 static int mark_capture(void *user, const char *manifest, const char *path, struct err *err)
 {
 	struct gc *gc = user;
-	struct store_layer desc = {.bytes = STORE_BYTES_ANY};
 	struct stat st;
 	int r;
 
-	if (json_is_true(json_object_get(gc->keep, manifest + 7)) ||
-		fstatat(gc->store->blobs, manifest + 7, &st, AT_SYMLINK_NOFOLLOW) < 0)
+	if (fstatat(gc->store->blobs, manifest + 7, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return 0;
-	snprintf(desc.digest, sizeof(desc.digest), "%s", manifest);
-	r = keep(gc, manifest, true, err);
-	if (r == 0)
-		r = mark_inside(gc, &desc, 0, err);
+	r = mark_manifest(gc, manifest, err);
 	if (r < 0)
 		err_prefix(err,
 			"nothing removed: the template of the capture %s cannot be read "
 			"(remove the capture, if it is not needed)",
 			path);
 	return r;
+}
+
+/* One of the newest versions of its name. */
+static int mark_version(void *user, const char *manifest, struct err *err)
+{
+	return mark_manifest(user, manifest, err);
+}
+
+void store_keep_versions(struct store *s, unsigned n)
+{
+	s->keep_versions = n;
 }
 
 static int drop(struct gc *gc, int dirfd, const char *name, const struct stat *st, struct err *err)
@@ -263,7 +282,8 @@ static int sweep_signature(struct gc *gc, int dirfd, const char *name, struct er
 	char hex[DIGEST_HEX_SIZE];
 	struct stat st;
 
-	if (strspn(name, "0123456789abcdef") != DIGEST_HEX_SIZE - 1 || name[DIGEST_HEX_SIZE - 1] != '-')
+	if (strspn(name, "0123456789abcdef") != DIGEST_HEX_SIZE - 1 ||
+		name[DIGEST_HEX_SIZE - 1] != '-')
 		return 0;
 	snprintf(hex, sizeof(hex), "%s", name);
 	if (faccessat(gc->store->blobs, hex, F_OK, 0) == 0 ||
@@ -311,6 +331,8 @@ int store_gc(struct store *s, int64_t keep_s, bool dry_run, unsigned *ret_blobs,
 	r = mark_index(&gc, err);
 	if (r == 0)
 		r = store_captures_each(s, mark_capture, &gc, err);
+	if (r == 0 && s->keep_versions)
+		r = store_versions_each(s, s->keep_versions, mark_version, &gc, err);
 	if (r == 0)
 		r = sweep(&gc, s->blobs, sweep_blob, err);
 	if (r == 0 && s->tmp >= 0)

@@ -10,6 +10,7 @@
 
 #include "common/file.h"
 #include "store/store_private.h"
+#include "store/limits.h"
 
 static const struct {
 	const char *media, *name, *title;

@@ -21,6 +21,7 @@ struct store {
 	int blobs; /* blobs/sha256 */
 	int tmp; /* tmp: blobs being written, each flock(2)ed by its writer */
 	bool keep_tags;
+	unsigned keep_versions; /* of each name, by gc */
 	char may_go[DIGEST_TEXT_SIZE]; /* with keep_tags: a tag of this version may move; "": none may */
 };
 
@@ -61,6 +62,12 @@ int store_layers_check(const struct store_layer *layers, unsigned n, struct err 
 int store_captures_each(struct store *s,
 	int (*fn)(void *user, const char *manifest, const char *path, struct err *err), void *user,
 	struct err *err);
+/*
+ * Call @fn for the @newest versions of each name, tagged or not, with their manifests' digests. A value of @fn other
+ * than 0 ends it.
+ */
+int store_versions_each(struct store *s, unsigned newest,
+	int (*fn)(void *user, const char *manifest, struct err *err), void *user, struct err *err);
 /* What people call a layer ("memory"), and the file name it would have. NULL: unknown. */
 const char *store_media_name(const char *media);
 const char *store_media_title(const char *media);

@@ -22,6 +22,7 @@
 #include "common/file.h"
 #include "common/rfc3339.h"
 #include "store/store_private.h"
+#include "store/limits.h"
 
 struct store_blob {
 	struct store *store; /* borrowed */

@@ -14,6 +14,7 @@
 #include "bake/fetch/fetch_private.h"
 #include "common/clock.h"
 #include "common/limits.h"
+#include "bake/fetch/limits.h"
 #include "common/str.h"
 
 #define BACKOFF_MS 250 /* doubled with each try */

@@ -19,6 +19,7 @@
 #include "bake/fetch/fetch_private.h"
 #include "common/clock.h"
 #include "common/limits.h"
+#include "bake/fetch/limits.h"
 #include "common/paths.h"
 #include "common/str.h"
 

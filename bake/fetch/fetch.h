@@ -8,6 +8,7 @@
 #include "common/digest.h"
 #include "common/err.h"
 #include "common/progress.h"
+#include "bake/fetch/limits.h"
 
 /*
  * Downloads (libcurl): several at once, resumed where they broke, cached by digest below

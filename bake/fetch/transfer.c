@@ -13,6 +13,7 @@
 #include "bake/fetch/fetch_private.h"
 #include "common/cleanup.h"
 #include "common/limits.h"
+#include "bake/fetch/limits.h"
 #include "common/str.h"
 
 #define ERROR_BODY_MAX (1 * MIB) /* of an answer that is not the file */

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "bake/recipe/recipe_private.h"
-#include "common/limits.h"
+#include "bake/recipe/limits.h"
 #include "common/nearest.h"
 #include "common/str.h"
 #include "store/store.h"

@@ -18,6 +18,8 @@
 #include "egress/proxy.h"
 #include "bake/recipe/recipe_private.h"
 #include "common/limits.h"
+#include "bake/recipe/limits.h"
+#include "egress/limits.h"
 #include "store/store.h"
 
 #define STEP_NUMBER_MAX 9999

@@ -25,6 +25,7 @@
 
 #include "common/clock.h"
 #include "common/limits.h"
+#include "pool/api/limits.h"
 #include "common/log.h"
 #include "common/paths.h"
 #include "common/str.h"

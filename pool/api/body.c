@@ -17,6 +17,7 @@
 
 #include "egress/proxy.h"
 #include "pool/api/control_private.h"
+#include "pool/api/limits.h"
 
 #define ENV_NAME_MAX 256
 #define HOST_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:[]${}"

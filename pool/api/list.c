@@ -12,8 +12,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/str.h"
+#include "common/buffer.h"
 #include "common/rfc3339.h"
+#include "common/str.h"
 #include "pool/api/control_private.h"
 
 /* ---- queries ---------------------------------------------------------------------------------- */
@@ -217,8 +218,8 @@ static struct found find_all(
 
 void control_list(struct api *a, const struct api_caller *who, struct http_request *rq, bool paged)
 {
+	cleanup_buffer struct buffer list = {0};
 	struct control_filter f;
-	json_t *list;
 	struct found all;
 	struct pool_sandbox_info info;
 	struct err err;
@@ -231,11 +232,16 @@ void control_list(struct api *a, const struct api_caller *who, struct http_reque
 	}
 	all = find_all(a, who, &f);
 	n = f.limit && all.n > f.limit ? f.limit : all.n;
-	list = json_array();
 	for (size_t i = 0; i < n; i++) {
-		pool_sandbox_info(all.items[f.oldest_first ? all.n - 1 - i : i], &info);
-		json_array_append_new(list, control_listed(&info));
+		struct pool_sandbox *sb = all.items[f.oldest_first ? all.n - 1 - i : i];
+		const char *text;
+
+		pool_sandbox_info(sb, &info);
+		text = control_listed_text(sb, &info);
+		buffer_append(&list, i ? "," : "[", 1);
+		buffer_append(&list, text, strlen(text));
 	}
+	buffer_append(&list, n ? "]" : "[]", n ? 2 : 3); /* with the NUL */
 	if (n < all.n) {
 		cleanup_free char *token = control_token_make(info.started_ms, info.id);
 
@@ -249,5 +255,5 @@ void control_list(struct api *a, const struct api_caller *who, struct http_reque
 	}
 	free(all.items);
 	json_decref(f.metadata);
-	http_reply(rq, 200, list);
+	http_reply_text(rq, 200, "application/json", (const char *)list.bytes + list.head);
 }

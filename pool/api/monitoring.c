@@ -16,6 +16,7 @@
 
 #include "common/clock.h"
 #include "common/limits.h"
+#include "pool/api/limits.h"
 #include "pool/api/api_private.h"
 
 #define PARTS_MAX 32 /* of a create's trace */

@@ -9,6 +9,7 @@
 
 #include "pool/api/api_private.h"
 #include "pool/relay/relay.h"
+#include "pool/api/limits.h"
 
 static void refuse(struct http_request *rq, const char *id, bool sent)
 {

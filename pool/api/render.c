@@ -64,6 +64,21 @@ json_t *control_listed(const struct pool_sandbox_info *f)
 		is_paused(f) ? "paused" : "running", "envdVersion", CONTROL_ENVD_VERSION);
 }
 
+const char *control_listed_text(struct pool_sandbox *sb, const struct pool_sandbox_info *f)
+{
+	struct pool_listed *l = pool_sandbox_listed(sb);
+
+	if (!l->text || l->started_ms != f->started_ms || l->end_ms != f->end_ms ||
+		l->paused != is_paused(f)) {
+		json_t *obj = control_listed(f);
+
+		free(l->text);
+		*l = (struct pool_listed){json_text(obj), f->started_ms, f->end_ms, is_paused(f)};
+		json_decref(obj);
+	}
+	return l->text;
+}
+
 /* What may be reached, in the form that a create takes. */
 static json_t *allowed(const json_t *rules)
 {

@@ -21,6 +21,7 @@
 #include "common/clock.h"
 #include "common/utf8.h"
 #include "pool/envd/context_private.h"
+#include "pool/envd/limits.h"
 
 #define KEEPALIVE_MS 5000
 

@@ -6,6 +6,7 @@
  * they outlive a pause and this daemon.
  */
 #include "pool/envd/context_private.h"
+#include "pool/envd/limits.h"
 
 #include <stdio.h>
 #include <stdlib.h>

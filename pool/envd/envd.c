@@ -8,6 +8,7 @@
  * gone.
  */
 #include "pool/envd/envd_private.h"
+#include "pool/envd/limits.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "common/base64.h"
+#include "pool/envd/limits.h"
 
 #define KEEPALIVE_MS 15000
 

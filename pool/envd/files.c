@@ -11,6 +11,7 @@
  */
 #include "pool/envd/envd_private.h"
 #include "pool/envd/gunzip.h"
+#include "pool/envd/limits.h"
 
 #include <stdlib.h>
 #include <string.h>

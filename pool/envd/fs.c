@@ -13,6 +13,7 @@
 #include "common/buffer.h"
 #include "common/rfc3339.h"
 #include "pool/envd/envd_private.h"
+#include "pool/envd/limits.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "pool/envd/limits.h"
 
 struct envd_input {
 	struct envd_call *c; /* answered when it is through; NULL: nobody waits */

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "common/base64.h"
+#include "pool/envd/limits.h"
 
 #define PTY_ROWS 24
 #define PTY_COLS 80

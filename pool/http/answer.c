@@ -16,6 +16,7 @@
 
 #include "common/clock.h"
 #include "common/limits.h"
+#include "pool/http/limits.h"
 #include "common/str.h"
 #include "pool/http/http_private.h"
 

@@ -29,6 +29,7 @@
 
 #include "common/clock.h"
 #include "common/limits.h"
+#include "pool/http/limits.h"
 #include "common/log.h"
 #include "pool/http/http_private.h"
 

@@ -11,6 +11,7 @@
 #include "common/err.h"
 #include "common/json.h"
 #include "common/loop.h"
+#include "pool/http/limits.h"
 
 /*
  * HTTP/1.1 for the daemon, on libmicrohttpd, in the loop's thread, to which all functions belong. A

@@ -4,7 +4,7 @@
 
 #include <microhttpd.h>
 
-#include "common/limits.h"
+#include "pool/http/limits.h"
 #include "pool/http/http.h"
 
 /* What the parts of the server share: http.c has the connections, request.c what stands in a

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "common/limits.h"
+#include "pool/http/limits.h"
 #include "common/share.h"
 #include "pool/http/http_private.h"
 

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "common/limits.h"
+#include "pool/http/limits.h"
 #include "common/str.h"
 #include "pool/http/http_private.h"
 

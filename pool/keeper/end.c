@@ -23,6 +23,7 @@
 #include "common/log.h"
 #include "common/str.h"
 #include "pool/keeper/end_private.h"
+#include "pool/keeper/limits.h"
 
 /* Nobody listens at its name: the file goes. */
 static void clear_name(struct keeper *k)

@@ -10,6 +10,7 @@
 #include "common/json.h"
 #include "common/loop.h"
 #include "store/store.h"
+#include "pool/keeper/limits.h"
 
 /*
  * Keepers and zygotes, as the daemon uses them. A keeper is the small process that owns one

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "pool/keeper/keeper_private.h"
+#include "pool/keeper/limits.h"
 
 #define HOSTNAME_MAX 63
 

@@ -27,6 +27,7 @@
 #include "common/str.h"
 #include "common/watchdog.h"
 #include "pool/keeper/process_private.h"
+#include "pool/keeper/limits.h"
 
 /* ---- the end ------------------------------------------------------------------------------- */
 

@@ -12,6 +12,7 @@
 
 #include "common/str.h"
 #include "pool/relay/relay_private.h"
+#include "pool/relay/limits.h"
 
 static const char *const hop_by_hop[] = {"Connection", "Keep-Alive", "Proxy-Connection",
 	"Proxy-Authenticate", "Proxy-Authorization", "TE", "Trailer", "Transfer-Encoding",

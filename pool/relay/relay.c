@@ -20,6 +20,8 @@
 #include "common/json.h"
 #include "common/str.h"
 #include "pool/relay/relay_private.h"
+#include "pool/http/limits.h"
+#include "pool/relay/limits.h"
 
 #define PIECE (16 * KIB) /* read from an upgraded client at once */
 

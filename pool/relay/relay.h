@@ -7,6 +7,7 @@
 #include "common/loop.h"
 #include "pool/http/http.h"
 #include "vmm/guest/guest.h"
+#include "pool/relay/limits.h"
 
 /*
  * The relay: HTTP to the servers that run in sandboxes. A request for a port is carried to that

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "common/limits.h"
+#include "pool/relay/limits.h"
 #include "pool/relay/relay.h"
 
 struct relay;

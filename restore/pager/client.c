@@ -22,6 +22,7 @@
 #include "common/file.h"
 #include "common/json.h"
 #include "common/limits.h"
+#include "restore/pager/limits.h"
 #include "common/paths.h"
 #include "common/proc.h"
 #include "common/rpc.h"

@@ -25,6 +25,7 @@
 #include "restore/pager/memory_delta.h"
 #include "restore/pager/pager_private.h"
 #include "restore/pager/uffd.h"
+#include "restore/pager/limits.h"
 
 #define WINDOW_DEFAULT (64 * KIB)
 #define WINDOW_MAX (4 * MIB)

@@ -9,6 +9,7 @@
 #include "common/err.h"
 #include "store/image.h"
 #include "store/snapshot.h"
+#include "restore/pager/limits.h"
 
 /*
  * The pager: serves one template's memory to many machines.

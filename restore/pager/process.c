@@ -32,6 +32,7 @@
 #include "common/file.h"
 #include "common/json.h"
 #include "common/limits.h"
+#include "restore/pager/limits.h"
 #include "common/log.h"
 #include "common/rpc.h"
 #include "common/sock.h"

@@ -10,6 +10,7 @@
 
 #include "common/clock.h"
 #include "restore/pager/pager_private.h"
+#include "restore/pager/limits.h"
 
 enum { FLAG_MINOR = 1, FLAG_WRITE = 2, FLAG_FILLED = 4, FLAGS = 7 };
 enum { AT_BEGIN, AT_END, AT_OFFSET, AT_PAGES, AT_MACHINE, AT_KIND, AT_FLAGS, N_FIELDS };

@@ -58,7 +58,7 @@ ok "image" bench image tiny --frame 64 --level 1 -n 50 --save "$scratch/g.json"
 not_ok "no such verb" bench crate tiny
 like "$(cat "$scratch/err")" "do you mean .bench create" "gets the nearest name"
 
-# The gate, over documents: five runs of one build with themselves pass, and with 20 ms more in its create path they do
+# The gate, over documents: five runs of one build are not slower than themselves, and with 20 ms more in its create path they do
 # not; one run is never enough. (tests/cli/gate.sh has the rest.)
 for i in 1 2 3 4 5; do
 	bench create tiny -n 12 --mode spare --boots 0 --save "$scratch/x$i.json" >"$scratch/out" 2>&1
@@ -68,7 +68,8 @@ done
 bench report --save "$scratch/old.json" "$scratch"/x?.json
 bench report --save "$scratch/slow.json" "$scratch"/y?.json
 bench compare "$scratch/old.json" "$scratch/old.json" --max-regress p50=60% >"$scratch/gate"
-is $? 0 "runs with themselves pass"
+result=$? # 3, undecided, where the host was so busy that the runs differ widely
+like "$result" '^[03]$' "runs compared with themselves are not called slower"
 bench compare "$scratch/old.json" "$scratch/slow.json" --max-regress p50=60% >"$scratch/gate"
 is $? 1 "20 ms more in each create are noticed"
 like "$(cat "$scratch/gate")" '^verdict: slower' "and said"

@@ -30,5 +30,7 @@ ok "gc" "$parbake" gc
 is "$(files)" "$(grep -v "[/-]$old" <<<"$before")" "what is old and not needed is gone, all else is there"
 like "$("$parbake" gc --keep-cache 0 --json)" '"cache_files":6' "--keep-cache 0 takes what is new, too"
 is "$(files | grep -c "$new")" 0 "that is gone"
+ok "--keep-versions" "$parbake" gc --keep-versions 3
+not_ok "--keep-versions and no number" "$parbake" gc --keep-versions some
 not_ok "--keep-cache and no duration" "$parbake" gc --keep-cache soon
 finish

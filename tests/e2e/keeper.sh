@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Nurseries and keepers with real machines: leases, adoption, kills, and what is left (nothing).
+# Zygotes and keepers with real machines: leases, adoption, kills, and what is left (nothing).
 . "$(dirname "$0")/lib.sh"
 bake "$recipes/tiny.ini"
 drive=$top/${BUILD:-build}/e2e/keeper_driver

@@ -9,6 +9,7 @@
 #include "common/file.h"
 #include "common/smaps.h"
 #include "common/str.h"
+#include "pool/keeper/limits.h"
 
 /* ---- a whole life -------------------------------------------------------------------------- */
 
@@ -210,7 +211,7 @@ static void test_kill_early(void)
 	make(&b, NULL, false);
 	keeper_ready(b.k, on_answer, fresh(&b));
 	answered(&b);
-	is_int(end(&b), 0, "of a standby");
+	is_int(end(&b), 0, "the keeper of a standby is ended");
 	drop(&b);
 }
 
@@ -400,7 +401,7 @@ static void test_asked_and_gone(void)
 
 	make(&b, NULL, false);
 	keeper_ready(b.k, on_answer, fresh(&b));
-	is_int(answered(&b), 0, "a standby");
+	is_int(answered(&b), 0, "a standby has been started");
 	pid = keeper_pid(b.k);
 	keeper = pidfd(pid);
 	monitor = pidfd(keeper_monitor_pid(b.k));

@@ -79,19 +79,19 @@ is "$(status -H "X-Access-Token: $token" -H "E2b-Sandbox-Id: none" "$tcp" GET /h
 is "$(status -H "X-Access-Token: $token" "$tcp" GET "/sandboxes/$id")" 401 "nor for the control plane"
 
 # metrics
-is "$(status "$socket" GET /metrics)" 200 "metrics"
+is "$(status "$socket" GET /metrics)" 200 "GET /metrics is answered"
 cp "$scratch/body" "$scratch/metrics"
-like "$(cat "$scratch/metrics")" '^parbake_create_seconds_count\{template="tiny",mode="spare"\} 1$' "the create"
-like "$(cat "$scratch/metrics")" '^parbake_create_part_seconds_count\{template="tiny",mode="spare",part="resumed"\} 1$' "its parts"
-like "$(cat "$scratch/metrics")" '^parbake_pool_found_total\{template="tiny",tag="latest",found="spare"\} 1$' "what it found"
-like "$(cat "$scratch/metrics")" '^parbake_sandboxes\{state="running"\} 1$' "sandboxes"
-like "$(cat "$scratch/metrics")" '^parbake_memory_bytes\{template="tiny",kind="guest_private"\} [1-9]' "memory"
-like "$(cat "$scratch/metrics")" '^parbake_monitor_faults\{template="tiny"\} [1-9]' "faults"
+like "$(cat "$scratch/metrics")" '^parbake_create_seconds_count\{template="tiny",mode="spare"\} 1$' "a create from a spare is counted in the metrics"
+like "$(cat "$scratch/metrics")" '^parbake_create_part_seconds_count\{template="tiny",mode="spare",part="resumed"\} 1$' "and each part of it"
+like "$(cat "$scratch/metrics")" '^parbake_pool_found_total\{template="tiny",tag="latest",found="spare"\} 1$' "the metrics say that the create found a spare"
+like "$(cat "$scratch/metrics")" '^parbake_sandboxes\{state="running"\} 1$' "the metrics count the running sandbox"
+like "$(cat "$scratch/metrics")" '^parbake_memory_bytes\{template="tiny",kind="guest_private"\} [1-9]' "the metrics have the memory of the guests"
+like "$(cat "$scratch/metrics")" '^parbake_monitor_faults\{template="tiny"\} [1-9]' "the metrics have the page faults of the monitors"
 is "$(grep -c '^parbake_template_\(standbys\|shells\){template="tiny",tag="latest"} 1$' "$scratch/metrics")" 2 \
 	"standbys are counted by their name and by its earlier one"
-is "$(status "$socket" GET /v1/pool)" 200 "the pool"
+is "$(status "$socket" GET /v1/pool)" 200 "GET /v1/pool is answered"
 is "$(field '[(t["name"], t["sandboxes"], t["hits_spare"]) for t in d["templates"] if t["name"] == "tiny"]')" \
-	"[('tiny', 1, 1)]" "tells of its template"
+	"[('tiny', 1, 1)]" "GET /v1/pool tells of the template, its sandbox and the spare that was found"
 is "$(field 'all(t[a] == t[b] for a, b in (("standbys", "shells"), ("want_standbys", "want_shells"), ("hits_standby", "hits_shell")) for t in d["templates"])')" \
 	True "standbys are told by their names and by their earlier ones"
 

@@ -76,6 +76,26 @@ def states():
     tap.equal(ask("POST", f"/v2/sandboxes/{sid}/connect")[0], 404, "and is not connected to")
 
 
+def listed():
+    """What a list says of a sandbox is what it is now, whatever it said before."""
+    sid = api.create("tiny", timeout=3600)
+
+    def entry():
+        one = [s for s in api("GET", "/v2/sandboxes?state=running,paused") if s["sandboxID"] == sid]
+        whole = api("GET", f"/sandboxes/{sid}")
+        return one == [{k: whole[k] for k in one[0]}] and one[0]
+
+    before = entry()
+    tap.ok(before and before["state"] == "running", "a list shows a sandbox as a look at it does", before)
+    api("POST", f"/sandboxes/{sid}/timeout", {"timeout": 7200})
+    after = entry()
+    tap.ok(after and after["endAt"] > before["endAt"], "and with its new end, when its lease was made longer", after)
+    api("POST", f"/sandboxes/{sid}/pause")
+    tap.equal((entry() or {}).get("state"), "paused", "and as paused, when it was paused")
+    api.kill(sid)
+    tap.ok(sid not in [s["sandboxID"] for s in api("GET", "/sandboxes")], "and no longer, when it is gone")
+
+
 def sleepers():
     sid = api.create("tiny", timeout=3600, autoPause=True)
     api("POST", f"/sandboxes/{sid}/timeout", {"timeout": 0})
@@ -107,6 +127,7 @@ daemon.start()
 try:
     templates()
     states()
+    listed()
     sleepers()
 finally:
     left = daemon.stop()

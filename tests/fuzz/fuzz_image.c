@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 
 #include "common/file.h"
-#include "common/limits.h"
+#include "store/limits.h"
 #include "store/image.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -9,6 +9,7 @@
 
 #include "common/file.h"
 #include "common/limits.h"
+#include "pool/limits.h"
 #include "common/str.h"
 #include "tests/unit/tap.h"
 

@@ -8,7 +8,7 @@
 #include "common/base64.h"
 #include "common/digest.h"
 #include "common/file.h"
-#include "common/limits.h"
+#include "pool/envd/limits.h"
 
 /* ---- /exec -------------------------------------------------------------------------------- */
 

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "common/file.h"
-#include "common/limits.h"
+#include "pool/envd/limits.h"
 
 static char work[] = "/tmp/parbake-files-XXXXXX";
 

@@ -19,7 +19,7 @@
 #include "common/clock.h"
 #include "common/digest.h"
 #include "common/file.h"
-#include "common/limits.h"
+#include "bake/fetch/limits.h"
 #include "common/proc.h"
 #include "common/str.h"
 #include "tests/unit/tap.h"

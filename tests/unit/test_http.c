@@ -3,6 +3,7 @@
 #include "pool/http/http.h"
 
 #include "tests/unit/http_peer.h"
+#include "pool/http/limits.h"
 
 static void test_plain(void)
 {

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 
 #include "tests/unit/http_peer.h"
+#include "pool/http/limits.h"
 
 static struct sockaddr_in where;
 

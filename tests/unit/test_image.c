@@ -14,6 +14,7 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/limits.h"
+#include "store/limits.h"
 #include "common/proc.h"
 #include "store/image_format.h"
 #include "tests/unit/tap.h"

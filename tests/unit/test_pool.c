@@ -9,6 +9,7 @@
 #include "pool/sandbox_private.h"
 #include "pool/stock_private.h"
 #include "tests/unit/tap.h"
+#include "pool/keeper/limits.h"
 
 #define DIGEST "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 #define SECOND 1000000000LL

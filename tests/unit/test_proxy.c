@@ -4,6 +4,7 @@
  * is frames by hand or, where it has been built, the real agent with curl behind it.
  */
 #include "tests/unit/proxy_peer.h"
+#include "egress/limits.h"
 
 static int n_notes;
 static char last_note[600];

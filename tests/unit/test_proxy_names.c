@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The proxy and names: those that hang, and those that are looked up here though the host has a proxy of its own. */
 #include "tests/unit/proxy_peer.h"
+#include "egress/limits.h"
 
 /* ---- names ------------------------------------------------------------------------------ */
 

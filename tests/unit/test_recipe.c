@@ -12,6 +12,7 @@
 #include "common/inifile.h"
 #include "common/file.h"
 #include "common/limits.h"
+#include "bake/recipe/limits.h"
 #include "common/str.h"
 #include "common/units.h"
 #include "tests/unit/tap.h"

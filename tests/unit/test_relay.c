@@ -7,6 +7,7 @@
 
 #include "common/str.h"
 #include "tests/unit/tap.h"
+#include "pool/relay/limits.h"
 
 /* Of a head, what is wrong with it; NULL: nothing, and *@ret borrows from what the next call frees. */
 static const char *parse(const char *text, bool head, struct relay_head *ret)

@@ -123,12 +123,44 @@ static void test_skopeo(void)
 	is_int(store_verify(copy, &got, NULL, &err), 0, "… which keeps the copy");
 }
 
+/* Four versions of one name, two of another, and what a trial has left of the last but one. */
+static void test_versions(void)
+{
+	cleanup_free char *dir = NULL;
+	cleanup_store struct store *s = new_store(&dir);
+	struct store_manifest m[6] = {0}, trial = {0};
+	static const bool kept[6] = {false, false, true, true, true, true};
+	int64_t created = FIXTURE_CREATED + 3;
+
+	for (unsigned i = 0; i < 6; i++)
+		is_int(fixture_publish(s, i < 4 ? "one" : "two", NULL, i + 1, &m[i], &err), 0,
+			"publish");
+	is_int(store_put_manifest(s, "one", "latest", m[2].config, m[2].layers, m[2].n_layers - 1,
+		       created, &trial, &err),
+		0, "and a manifest without a tag, for a trial");
+	store_keep_versions(s, 2);
+	is_int(store_gc(s, 0, false, NULL, NULL, &err), 0, "gc that keeps two versions of each");
+	for (unsigned i = 0; i < 6; i++) {
+		is_int(store_manifest_whole(s, m[i].digest, NULL) == 0, kept[i], "version %u is %s",
+			i + 1, kept[i] ? "kept" : "gone");
+	}
+	is_int(store_manifest_whole(s, trial.digest, NULL), -ENOENT, "a trial is no version");
+	store_keep_versions(s, 0);
+	is_int(store_gc(s, 0, false, NULL, NULL, &err), 0, "gc that keeps none");
+	is_int(store_manifest_whole(s, m[2].digest, NULL), -ENOENT, "what has no tag is gone");
+	is_int(store_manifest_whole(s, m[3].digest, NULL), 0, "what has one is there");
+	for (unsigned i = 0; i < 6; i++)
+		store_manifest_clear(&m[i]);
+	store_manifest_clear(&trial);
+}
+
 int main(void)
 {
 	if (!mkdtemp(top))
 		return 1;
 	test_layout();
 	test_skopeo();
+	test_versions();
 	is_int(file_remove_tree(AT_FDCWD, top, &err), 0, "clean up");
 	return tap_done();
 }
