@@ -22,7 +22,8 @@ struct store {
 	int tmp; /* tmp: blobs being written, each flock(2)ed by its writer */
 	bool keep_tags;
 	unsigned keep_versions; /* of each name, by gc */
-	char may_go[DIGEST_TEXT_SIZE]; /* with keep_tags: a tag of this version may move; "": none may */
+	char may_go
+		[DIGEST_TEXT_SIZE]; /* with keep_tags: a tag of this version may move; "": none may */
 };
 
 struct store_ref {
