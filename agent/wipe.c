@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define STATE_BYTES 4096 /* of XSAVE: the legacy area, the header, and all that a mask names */
-#define STATE_MXCSR 24   /* where MXCSR stands in the legacy area */
+#define STATE_MXCSR 24 /* where MXCSR stands in the legacy area */
 #define STATE_MASK 0xe6u /* SSE, AVX, and the three parts of AVX-512 */
 #define OSXSAVE (1u << 27) /* CPUID 1, ECX: the kernel has switched XSAVE on */
 
@@ -62,7 +62,7 @@ void registers_wipe(void)
 		__asm__ volatile("xrstor64 %0"
 				 :
 				 : "m"(first), "a"(STATE_MASK), "d"(0)
-				 : "memory", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5",
-				 "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12",
-				 "xmm13", "xmm14", "xmm15");
+				 : "memory", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6",
+				 "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13",
+				 "xmm14", "xmm15");
 }

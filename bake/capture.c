@@ -192,8 +192,8 @@ static json_t *free_facts(const struct oven *o, const struct capture_spec *spec)
 		json_array_append_new(packages, json_string(spec->recipe->packages.items[i]));
 	facts = json_pack("{s:s, s:s, s:s, s:s, s:I, s:b, s:o}", "parbake", PARBAKE_VERSION, "key",
 		spec->plan->key[PLAN_GUEST], "root_key", spec->plan->key[PLAN_ROOT], "source_key",
-		spec->plan->key[PLAN_SOURCE], "epoch", (json_int_t)spec->epoch,
-		"settled_addresses", o->settled, "packages", packages);
+		spec->plan->key[PLAN_SOURCE], "epoch", (json_int_t)spec->epoch, "settled_addresses",
+		o->settled, "packages", packages);
 	if (!facts)
 		abort();
 	programs_to_extra(&spec->recipe->programs, facts);

@@ -205,8 +205,8 @@ static int touch_programs(struct oven *o, const struct recipe *r, struct err *er
 	int64_t deadline = clock_deadline(LIMIT_PROGRAMS_MS);
 
 	for (size_t i = 0; i < n && clock_left_ms(deadline) > 0; i++) {
-		int rc = programs_run(o->guest, o->alive_fd, env, &list[i],
-			clock_left_ms(deadline), err);
+		int rc = programs_run(
+			o->guest, o->alive_fd, env, &list[i], clock_left_ms(deadline), err);
 
 		if (rc < 0)
 			return rc;

@@ -19,7 +19,8 @@ enum cli_status {
 	CLI_OK = 0,
 	CLI_FAILED = 1,
 	CLI_USAGE = 2,
-	CLI_DIFFERS = 3, /* `bake --check`, `bake --locked`, `diff`: what was compared is not the same */
+	CLI_DIFFERS =
+		3, /* `bake --check`, `bake --locked`, `diff`: what was compared is not the same */
 	/* `run`: the command's own status, or these, as env(1), timeout(1) and shells have them */
 	CLI_TIMED_OUT = 124,
 	CLI_NOT_RUN = 125, /* parbake itself failed */

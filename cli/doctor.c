@@ -210,9 +210,9 @@ static void check_translations(struct report *rep)
 		return; /* the store has its own line */
 	for (size_t i = 0; i < n; i++) {
 		const struct store_layer *memory = store_layer(&list[i], STORE_MEDIA_MEMORY);
-		enum translations_state state =
-			memory ? translations_look(list[i].config, memory->digest)
-			       : TRANSLATIONS_UNNEEDED;
+		enum translations_state state = memory
+			? translations_look(list[i].config, memory->digest)
+			: TRANSLATIONS_UNNEEDED;
 
 		kept += state == TRANSLATIONS_KEPT;
 		if (state == TRANSLATIONS_MISSING) {
@@ -227,7 +227,8 @@ static void check_translations(struct report *rep)
 	free(list);
 	if (without)
 		say(rep, WORSE, "translations",
-			"emulated sandboxes of%s start slower until they are made: at the first use, or "
+			"emulated sandboxes of%s start slower until they are made: at the first "
+			"use, or "
 			"by `parbake bake`",
 			missing);
 	else if (kept)

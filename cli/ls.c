@@ -33,13 +33,12 @@ static void print_row(const struct store_manifest *m, bool json)
 		return;
 	}
 	if (json) {
-		cleanup_json json_t *obj =
-			json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:s, s:s, s:s, s:s}", "name",
-				m->name, "tag", m->tag, "digest", m->digest, "created", m->created,
-				"stored_bytes", (json_int_t)stored_bytes(m), "memory_bytes",
-				(json_int_t)c.memory_bytes, "vcpus", (int)c.vcpus, "accel", c.accel,
-				"monitor", c.monitor, "translations", code, "description",
-				c.description ?: "");
+		cleanup_json json_t *obj = json_pack(
+			"{s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:s, s:s, s:s, s:s}", "name", m->name,
+			"tag", m->tag, "digest", m->digest, "created", m->created, "stored_bytes",
+			(json_int_t)stored_bytes(m), "memory_bytes", (json_int_t)c.memory_bytes,
+			"vcpus", (int)c.vcpus, "accel", c.accel, "monitor", c.monitor,
+			"translations", code, "description", c.description ?: "");
 
 		json_print_line(obj);
 		return;
@@ -81,8 +80,8 @@ int cmd_ls(int argc, char **argv)
 	if (s && store_list(s, &list, &n, &err) < 0)
 		return cli_fail(&err);
 	if (!json && n)
-		printf("%-20s %-10s %-19s  %-4s %-14s %9s  %-20s  %s\n", "TEMPLATE", "TAG", "DIGEST",
-			"ACCEL", "MACHINE", "STORED", "CREATED", "TRANSLATIONS");
+		printf("%-20s %-10s %-19s  %-4s %-14s %9s  %-20s  %s\n", "TEMPLATE", "TAG",
+			"DIGEST", "ACCEL", "MACHINE", "STORED", "CREATED", "TRANSLATIONS");
 	for (size_t i = 0; i < n; i++) {
 		print_row(&list[i], json);
 		store_manifest_clear(&list[i]);

@@ -43,15 +43,19 @@ static const struct command {
 		"kernel\n"
 		"  --accel A          bake for kvm or tcg (what this host has)\n"
 		"  --monitor M        bake with parbake-vmm (kvm) or QEMU (qemu; what works best)\n"
-		"  --sources DIR      take the root's archive from DIR, where `parbake fetch` has put it\n"
+		"  --sources DIR      take the root's archive from DIR, where `parbake fetch` has "
+		"put it\n"
 		"  --lock             write what it was made of into NAME.lock beside the recipe\n"
 		"  --locked           bake what NAME.lock says: any drift is listed and refused\n"
-		"  --check            bake nothing, say whether the version is what the recipe would give\n"
+		"  --check            bake nothing, say whether the version is what the recipe "
+		"would give\n"
 		"  --json             events, one JSON object a line\n"
-		"  exit status: 0; 1 it failed; 3 --check: to be baked, --locked: it differs from the lock\n"},
+		"  exit status: 0; 1 it failed; 3 --check: to be baked, --locked: it differs from "
+		"the lock\n"},
 	{"fetch", cmd_fetch, "RECIPE… --into DIR [--json]",
 		"save what recipes' roots take from a network, for bakes without one",
-		"  --into DIR         where it goes; `parbake bake --sources DIR` takes it from there\n"},
+		"  --into DIR         where it goes; `parbake bake --sources DIR` takes it from "
+		"there\n"},
 	{"run", cmd_run, "TEMPLATE [OPTIONS] -- COMMAND… | --code CODE | --shell LINE",
 		"make a sandbox, run a command in it, remove it",
 		"  --code CODE        run Python in the template's warm interpreter (-: from "
@@ -90,14 +94,17 @@ static const struct command {
 		"  --key FILE         with this secret key of minisign's, one without a password\n"
 		"  --signature FILE   keep a signature of the manifest that was made elsewhere\n"
 		"  --new-key FILE     make a secret key, and FILE.pub with the public one\n"},
-	{"verify", cmd_verify, "[TEMPLATE…] [--boot] [--require-signature FILE] [--json] [--store DIR]",
+	{"verify", cmd_verify,
+		"[TEMPLATE…] [--boot] [--require-signature FILE] [--json] [--store DIR]",
 		"check every byte of snapshots against their digests, and of what the cache has of "
 		"them",
 		"  --boot             then restore each, and have it pass its ready check\n"
 		"  --require-signature FILE\n"
 		"                     a key in FILE must have signed it\n"},
 	{"rm", cmd_rm, "TEMPLATE… [--store DIR]", "remove tags (the data go with gc)", ""},
-	{"gc", cmd_gc, "[--keep T] [--keep-versions N] [--keep-cache T] [--dry-run] [--json] [--store DIR]",
+	{"gc", cmd_gc,
+		"[--keep T] [--keep-versions N] [--keep-cache T] [--dry-run] [--json] [--store "
+		"DIR]",
 		"remove what no tag reaches, and what of the cache no template needs",
 		"  --keep T           keep blobs younger than T (10m; 0: none)\n"
 		"  --keep-versions N  keep the N newest versions of each name, too, tagged or not\n"

@@ -14,7 +14,8 @@
 #define LIMIT_RECIPE_BYTES (1 * MIB)
 #define LIMIT_RECIPE_LINE 4096
 #define LIMIT_PROGRAMS 32 /* that a recipe names, for translations to be kept of */
-#define LIMIT_PROGRAMS_MS 12000 /* to run all of them in, once before the capture, once in the trial */
+#define LIMIT_PROGRAMS_MS                                                                          \
+	12000 /* to run all of them in, once before the capture, once in the trial */
 #define LIMIT_TRANSLATIONS_BYTES 100000000ull /* kept for a template */
 #define LIMIT_ALIASES 8 /* other names of a template */
 #define LIMIT_NAME 63 /* bytes of a template or tag name */

@@ -174,7 +174,8 @@ static void say_origin(struct making *m)
 	if (!origin || json_object_set_new(m->config.extra, "captured_from", origin) < 0)
 		abort(); /* no memory */
 	json_object_del(m->config.extra, "key");
-	json_object_del(m->config.extra, "scan"); /* that was of the template, before anything ran */
+	json_object_del(
+		m->config.extra, "scan"); /* that was of the template, before anything ran */
 	snapshot_aliases_set(m->config.extra, NULL, 0); /* they lead to the template */
 }
 

@@ -18,20 +18,28 @@
 
 static const struct programs_one known[] = {
 	{"sh", NULL,
-		":; true; /bin/true; echo a | cat; (exit 3); x=$(echo b); test \"$x\" = b && [ -d / ] && "
+		":; true; /bin/true; echo a | cat; (exit 3); x=$(echo b); test \"$x\" = b && [ -d "
+		"/ ] && "
 		"for i in 1 2; do printf '%s\\n' $i; done; echo c >&2"},
 	{"bash", "bash",
-		"bash -lc true; bash -c 'a=(1 2); for i in ${a[@]}; do echo $((i * 2)); done; [[ x == "
+		"bash -lc true; bash -c 'a=(1 2); for i in ${a[@]}; do echo $((i * 2)); done; [[ x "
+		"== "
 		"x* ]] && echo a b | while read -r p q; do echo $q; done'"},
 	{"coreutils", "ls",
-		"echo hello >a; cp a b; mv b c; mkdir -p d/e; touch d/f; chmod 644 a; ln -s a g; ls "
-		"-la; ls d; cat a c; head -n 1 a; tail -n 1 a; wc -l a; sort a c | uniq -c; cut -c1-2 "
-		"a; tr a-z A-Z <a; seq 3 | tee h; basename /x/y; dirname /x/y; readlink g; stat a; du "
-		"-s .; df .; md5sum a; sha256sum a; date; env; id; whoami; uname -a; hostname; pwd; "
+		"echo hello >a; cp a b; mv b c; mkdir -p d/e; touch d/f; chmod 644 a; ln -s a g; "
+		"ls "
+		"-la; ls d; cat a c; head -n 1 a; tail -n 1 a; wc -l a; sort a c | uniq -c; cut "
+		"-c1-2 "
+		"a; tr a-z A-Z <a; seq 3 | tee h; basename /x/y; dirname /x/y; readlink g; stat a; "
+		"du "
+		"-s .; df .; md5sum a; sha256sum a; date; env; id; whoami; uname -a; hostname; "
+		"pwd; "
 		"sleep 0; expr 1 + 1; rm -rf c d g h"},
 	{"text", "sed",
-		"printf 'a 1\\nb 2\\n' >a; grep -r b .; grep -c a a; sed s/a/b/ a; awk '{ s += $2 } END "
-		"{ print s }' a; find . -name 'a*' -type f; echo a | xargs cat; diff a a; tar cf b.tar "
+		"printf 'a 1\\nb 2\\n' >a; grep -r b .; grep -c a a; sed s/a/b/ a; awk '{ s += $2 "
+		"} END "
+		"{ print s }' a; find . -name 'a*' -type f; echo a | xargs cat; diff a a; tar cf "
+		"b.tar "
 		"a; tar tf b.tar; gzip b.tar; gunzip b.tar.gz; ps ax; which sh"},
 	{"git", "git",
 		"git init -q r && cd r && echo a >f && git add f && git -c user.name=a -c "
@@ -40,7 +48,8 @@ static const struct programs_one known[] = {
 	{"curl", "curl", "echo a >a; curl -sS file://$PWD/a; curl -sS http://127.0.0.1:9/"},
 	{"python3", "python3",
 		"python3 -c pass; python3 -c 'import json, os, re, sys, subprocess; "
-		"print(json.dumps({\"a\": re.findall(\"b\", \"abc\")})); subprocess.run([\"true\"])'; "
+		"print(json.dumps({\"a\": re.findall(\"b\", \"abc\")})); "
+		"subprocess.run([\"true\"])'; "
 		"echo 'import sys; print(sys.argv)' >a.py; python3 a.py b"},
 	{"pip", "pip", "pip --version"},
 	{"node", "node", "node -e 'console.log(1)'"},
@@ -96,10 +105,10 @@ static int drop(void *user, enum proto_channel channel, const uint8_t *bytes, si
 int programs_run(struct guest *g, int alive_fd, const char *const *env,
 	const struct programs_one *p, int64_t budget_ms, struct err *err)
 {
-	cleanup_free char *line = str_printf(
-		"command -v %s >/dev/null || exit %d\n"
-		"rm -rf " DIRECTORY "; mkdir " DIRECTORY " && cd " DIRECTORY " || exit 1\n%s\n"
-		"cd /; rm -rf " DIRECTORY,
+	cleanup_free char *line = str_printf("command -v %s >/dev/null || exit %d\n"
+					     "rm -rf " DIRECTORY "; mkdir " DIRECTORY
+					     " && cd " DIRECTORY " || exit 1\n%s\n"
+					     "cd /; rm -rf " DIRECTORY,
 		p->needs ?: ":", ABSENT, p->line);
 	struct guest_exec_spec spec = {.shell = line,
 		.env = env,

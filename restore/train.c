@@ -169,17 +169,19 @@ static int run_programs(struct sandbox *sb, const struct snapshot_config *config
 	if (r < 0)
 		return 0; /* a monitor that cannot count them keeps none */
 	programs_from_extra(config->extra, &named);
-	n = programs_list(&named,
-		json_is_true(json_object_get(config->extra, "settled_addresses")), list);
+	n = programs_list(
+		&named, json_is_true(json_object_get(config->extra, "settled_addresses")), list);
 	for (size_t i = 0; i < n && i < max; i++, before = after) {
 		int64_t began = clock_now_ns(), left = clock_left_ms(deadline);
 
 		if (left <= 0 || image_bytes(&before) > ENOUGH_BYTES) {
-			progress_note(progress, "programs from %s on are left out: %s", list[i].name,
+			progress_note(progress, "programs from %s on are left out: %s",
+				list[i].name,
 				left <= 0 ? "their time is up" : "there is no room left");
 			return 0;
 		}
-		r = programs_run(sandbox_guest(sb), machine_pidfd(machine), env, &list[i], left, err);
+		r = programs_run(
+			sandbox_guest(sb), machine_pidfd(machine), env, &list[i], left, err);
 		if (r < 0)
 			return r;
 		if (machine_translated(machine, &after, clock_deadline(READY_MS), err) < 0)
@@ -188,7 +190,8 @@ static int run_programs(struct sandbox *sb, const struct snapshot_config *config
 			tell(progress, &list[i], clock_now_ns() - began, &before, &after);
 		if (image_bytes(&after) > LIMIT_TRANSLATIONS_BYTES) {
 			*ret_fit = i;
-			return err_set(err, E2BIG, "no room for the translations of %s", list[i].name);
+			return err_set(
+				err, E2BIG, "no room for the translations of %s", list[i].name);
 		}
 	}
 	return 0;
@@ -237,8 +240,8 @@ static int train_with(struct store *s, const struct store_manifest *m, size_t ma
 	return 0;
 }
 
-int train_candidate(struct store *s, const struct store_manifest *m, struct progress *progress,
-	struct err *err)
+int train_candidate(
+	struct store *s, const struct store_manifest *m, struct progress *progress, struct err *err)
 {
 	size_t max = PROGRAMS_MAX;
 	int r;

@@ -23,10 +23,8 @@ void train_in_background(const char *store_dir, const char *digest, const char *
 	const char *argv[] = {proc_program(), "train", store_dir ?: "", digest, name,
 		tag && *tag ? tag : "latest", NULL};
 	const char *off = getenv("PARBAKE_TRAIN");
-	struct proc_spec spec = {.argv = argv,
-		.cwd = "/",
-		.die_with_parent = die_with_parent,
-		.new_session = true};
+	struct proc_spec spec = {
+		.argv = argv, .cwd = "/", .die_with_parent = die_with_parent, .new_session = true};
 	struct proc proc = PROC_INIT;
 	struct err err;
 

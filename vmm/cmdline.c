@@ -134,7 +134,6 @@ int machine_cmdline(enum machine_accel accel, bool settled, char **ret, struct e
 	r = machine_tsc_khz(&khz, err);
 	if (r < 0)
 		return r;
-	*ret = str_printf(
-		CMDLINE " clearcpuid=rep_good tsc_early_khz=%" PRIu64 "%s", khz, more);
+	*ret = str_printf(CMDLINE " clearcpuid=rep_good tsc_early_khz=%" PRIu64 "%s", khz, more);
 	return 0;
 }

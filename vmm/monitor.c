@@ -269,8 +269,8 @@ int machine_save_translations(struct machine *m, int fd, int64_t deadline, struc
 	if (r < 0)
 		return r;
 	if (m->booted || m->shape.accel != MACHINE_TCG)
-		return err_set(err, ENOTSUP,
-			"save translations: only of an emulated, restored machine");
+		return err_set(
+			err, ENOTSUP, "save translations: only of an emulated, restored machine");
 	return finish(m, "save translations", m->ops->save_translations(m, fd, deadline, err), err);
 }
 

@@ -36,7 +36,11 @@
 enum recipe_source { RECIPE_DEBIAN, RECIPE_TAR };
 
 /* Do programs in the guest lie at addresses drawn by lot? Not said: with KVM yes, emulated no. */
-enum recipe_addresses { RECIPE_ADDRESSES_UNSAID, RECIPE_ADDRESSES_RANDOM, RECIPE_ADDRESSES_SETTLED };
+enum recipe_addresses {
+	RECIPE_ADDRESSES_UNSAID,
+	RECIPE_ADDRESSES_RANDOM,
+	RECIPE_ADDRESSES_SETTLED
+};
 
 struct recipe_rules {
 	struct proxy_rule *items;

@@ -28,7 +28,7 @@
 
 #define PAGE 4096
 #define BASE 0x200000000ull
-#define AT(i) ((uint8_t *)(uintptr_t)(BASE + (i) * 0x100000ull))
+#define AT(i) ((uint8_t *)(uintptr_t)(BASE + (i)*0x100000ull))
 #define OWN AT(0) /* anonymous */
 #define CROSS AT(1) /* a function across two pages */
 #define DMA AT(2)

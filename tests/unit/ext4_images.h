@@ -63,7 +63,8 @@ __attribute__((unused)) static char *debugfs(const char *name, const char *reque
 	return run(NULL, "debugfs -R '%s' %s/%s 2>&1", request, dir, name);
 }
 
-__attribute__((unused)) static void debugfs_has(const char *name, const char *request, const char *part)
+__attribute__((unused)) static void debugfs_has(
+	const char *name, const char *request, const char *part)
 {
 	cleanup_free char *out = debugfs(name, request);
 

@@ -63,21 +63,21 @@ static void test_hostile(void)
 
 static void test_meaning(void)
 {
-	struct recipe *r =
-		parse("\xef\xbb\xbf; comment\n[template]\nname = two\ndescription = d; e # "
-		      "f\naliases = two-v1\n  zwei\n"
-		      "[machine]\r\nmemory = 64M\nvcpus = 8\ndisk = 1G\nrandomize_addresses = yes\n" ROOT
-		      "packages = curl\n\tgit curl\n  bash\n"
-		      "[files]\n/etc/a = sub/a 0755\n/b c = /abs/b\n"
-		      "[env]\nB = x = y\nA = 'q'\n"
-		      "[network]\nallow = example.org example.net:8080\n"
-		      "[install]\n10 = echo ten; # not a comment\n2 = for i in 1; do\n    if "
-		      "true\n      then :\n    done\n"
-		      "pip = six==1.0 a[b]>=2\n"
-		      "[start]\ncommand = sleep 1\nready = python: assert True\n"
-		      "[warm]\n1 = python:\n\tfor i in x:\n\t    pass\n2 = true\ncaches = keep\n"
-		      "programs =\n\tmake -v\n\n\tcc --version | head\n"
-		      "[limits]\ntimeout = 2m\noutput = 3M\nmemory = 64M\npids = 10\n");
+	struct recipe *r = parse(
+		"\xef\xbb\xbf; comment\n[template]\nname = two\ndescription = d; e # "
+		"f\naliases = two-v1\n  zwei\n"
+		"[machine]\r\nmemory = 64M\nvcpus = 8\ndisk = 1G\nrandomize_addresses = yes\n" ROOT
+		"packages = curl\n\tgit curl\n  bash\n"
+		"[files]\n/etc/a = sub/a 0755\n/b c = /abs/b\n"
+		"[env]\nB = x = y\nA = 'q'\n"
+		"[network]\nallow = example.org example.net:8080\n"
+		"[install]\n10 = echo ten; # not a comment\n2 = for i in 1; do\n    if "
+		"true\n      then :\n    done\n"
+		"pip = six==1.0 a[b]>=2\n"
+		"[start]\ncommand = sleep 1\nready = python: assert True\n"
+		"[warm]\n1 = python:\n\tfor i in x:\n\t    pass\n2 = true\ncaches = keep\n"
+		"programs =\n\tmake -v\n\n\tcc --version | head\n"
+		"[limits]\ntimeout = 2m\noutput = 3M\nmemory = 64M\npids = 10\n");
 
 	if (!r)
 		return;
@@ -149,14 +149,16 @@ static void test_addresses(void)
 /* The canonical text, read again, is itself. */
 static void test_text(void)
 {
-	struct recipe *a = parse("[template]\nname = x\n" ROOT
-				 "packages = bb aa\n[files]\n/f = f 600\n[env]\nK = v\n"
-				 "[network]\nallow = z.example.org a.example.org 10.0.0.1\n"
-				 "  B.example.org:99 private\n"
-				 "[install]\n7 = seven\n3 = a\n  b\n[start]\nready = python: 1\n"
-				 "[warm]\nprograms = a b\n  c\n1 = python:\n  x\n  y\n[limits]\ntimeout = 1s\n");
+	struct recipe *a = parse(
+		"[template]\nname = x\n" ROOT
+		"packages = bb aa\n[files]\n/f = f 600\n[env]\nK = v\n"
+		"[network]\nallow = z.example.org a.example.org 10.0.0.1\n"
+		"  B.example.org:99 private\n"
+		"[install]\n7 = seven\n3 = a\n  b\n[start]\nready = python: 1\n"
+		"[warm]\nprograms = a b\n  c\n1 = python:\n  x\n  y\n[limits]\ntimeout = 1s\n");
 	struct recipe *b = parse(
-		"[limits]\ntimeout = 1000ms\n[warm]\n1 = python:\n\tx\n\ty\nprograms =\n a b\n\n c\n"
+		"[limits]\ntimeout = 1000ms\n[warm]\n1 = python:\n\tx\n\ty\nprograms =\n a b\n\n "
+		"c\n"
 		"[network]\nallow = b.example.org.:99 private a.example.org\n  10.0.0.1 private\n"
 		"  z.example.org z.example.org\n"
 		"[start]\nready = python:   1\n[env]\nK = v\n[files]\n/f = f 0600\n"

@@ -37,9 +37,9 @@ int qemu_translations_save(struct qmp *q, int fd, int64_t deadline, struct err *
 	if (fd < 0)
 		return qmp_call(q, command, NULL, deadline, NULL, err);
 	r = qmp_send(q, "getfd", json_pack("{s:s}", "fdname", "image"), fd, NULL, err);
-	return r < 0 ? r
-		     : qmp_call(q, command, json_pack("{s:s}", "fdname", "image"), deadline, NULL,
-			       err);
+	return r < 0
+		? r
+		: qmp_call(q, command, json_pack("{s:s}", "fdname", "image"), deadline, NULL, err);
 }
 
 int qemu_translations_count(

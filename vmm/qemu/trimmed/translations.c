@@ -124,7 +124,8 @@ size_t translations_tables_bytes(const struct translations_header *h)
 {
 	return h->n_blocks * sizeof(uint32_t) +
 		(sizeof(struct translations_slot) << h->index_bits) +
-		h->n_pages * sizeof(struct translations_page) + (h->n_leaves + 1) * sizeof(uint32_t);
+		h->n_pages * sizeof(struct translations_page) +
+		(h->n_leaves + 1) * sizeof(uint32_t);
 }
 
 static TranslationBlock *block_at(uint32_t offset)
@@ -166,8 +167,7 @@ static bool head_good(const struct translations_header *h, size_t size)
 		!memcmp(h->cpu, cpu, sizeof(cpu)) &&
 		!memcmp(h->program, program, sizeof(program)) && h->size == size &&
 		place_good(h->base, h->code, size) && h->prologue <= h->code && hot_good(h) &&
-		h->processors == translations_processors() &&
-		h->code_at % PAGE == 0 &&
+		h->processors == translations_processors() && h->code_at % PAGE == 0 &&
 		h->tables_at % PAGE == 0 && h->code_at + h->code <= h->tables_at &&
 		h->n_blocks <= TABLE_MAX && h->index_bits <= 24 && h->n_pages <= TABLE_MAX &&
 		h->n_leaves <= TABLE_MAX && h->tables_at < h->file_bytes &&
@@ -252,8 +252,8 @@ void translations_attach(TCGContext *s)
 			(ssize_t)prologue_bytes ||
 		memcmp(was, start, prologue_bytes))
 		return;
-	map = mmap(NULL, translations_tables_bytes(&head), PROT_READ, MAP_PRIVATE, (int)translations_fd,
-		(off_t)head.tables_at);
+	map = mmap(NULL, translations_tables_bytes(&head), PROT_READ, MAP_PRIVATE,
+		(int)translations_fd, (off_t)head.tables_at);
 	if (map == MAP_FAILED)
 		return;
 	if (mmap(start, ROUND_UP(head.code, PAGE), PROT_READ | PROT_WRITE | PROT_EXEC,

@@ -33,7 +33,8 @@ struct translations_header {
 	uint64_t program[3];
 	uint64_t base, size; /* of the buffer */
 	uint64_t prologue, code; /* bytes from the base on */
-	struct translations_range hot[TRANSLATIONS_HOT_MAX]; /* mapped at start; one for each processor's thread */
+	struct translations_range
+		hot[TRANSLATIONS_HOT_MAX]; /* mapped at start; one for each processor's thread */
 	uint64_t memory_offset, memory_bytes;
 	uint64_t code_at, tables_at, file_bytes;
 	uint32_t n_blocks, index_bits, n_pages, n_leaves, processors;

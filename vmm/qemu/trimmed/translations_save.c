@@ -54,8 +54,7 @@ static bool same_bytes(struct writer *w, tb_page_addr_t addr, size_t len)
 		return false;
 	if (w->page_at != page) {
 		w->page_at = UINT64_MAX; /* half of a page is none */
-		if (pread(w->memory->fd, w->page, sizeof(w->page), (off_t)page) !=
-			sizeof(w->page))
+		if (pread(w->memory->fd, w->page, sizeof(w->page), (off_t)page) != sizeof(w->page))
 			return false;
 		w->page_at = page;
 	}
@@ -103,7 +102,8 @@ static void choose_blocks(struct writer *w)
 	qsort(w->blocks->pdata, w->blocks->len, sizeof(gpointer), compare_blocks);
 }
 
-static void make_index(struct writer *w, struct translations_header *h, struct translations_slot *index)
+static void make_index(
+	struct writer *w, struct translations_header *h, struct translations_slot *index)
 {
 	for (guint i = 0; i < w->blocks->len; i++) {
 		TranslationBlock *tb = w->blocks->pdata[i];
@@ -152,7 +152,8 @@ static GArray *make_pages(struct writer *w)
 	return pages;
 }
 
-static void make_leaves(const struct translations_header *h, const struct translations_page *pages, uint32_t *leaf)
+static void make_leaves(
+	const struct translations_header *h, const struct translations_page *pages, uint32_t *leaf)
 {
 	uint32_t at = 0;
 
@@ -184,14 +185,16 @@ static bool put(int fd, const void *bytes, size_t len, uint64_t at, Error **errp
 }
 
 /* The code, with holes where none was made; guard pages between regions cannot be read. */
-static bool put_code(const struct writer *w, int fd, const struct translations_header *h, Error **errp)
+static bool put_code(
+	const struct writer *w, int fd, const struct translations_header *h, Error **errp)
 {
 	size_t stride = tcg_region_stride();
 
 	for (size_t at = 0; at < h->code; at += PAGE) {
 		const char *page = (const char *)w->base + at;
 
-		if ((translations_processors() > 1 && (at + PAGE) % stride == 0) || buffer_is_zero(page, PAGE))
+		if ((translations_processors() > 1 && (at + PAGE) % stride == 0) ||
+			buffer_is_zero(page, PAGE))
 			continue;
 		if (!put(fd, page, PAGE, h->code_at + at, errp))
 			return false;
@@ -211,7 +214,10 @@ static void write_image(struct writer *w, int fd, struct translations_header *h,
 		h->index_bits++;
 	h->n_pages = pages->len;
 	if (h->n_pages)
-		h->n_leaves = (g_array_index(pages, struct translations_page, h->n_pages - 1).index >> 10) + 1;
+		h->n_leaves =
+			(g_array_index(pages, struct translations_page, h->n_pages - 1).index >>
+				10) +
+			1;
 	h->code_at = PAGE;
 	h->tables_at = h->code_at + ROUND_UP(h->code, PAGE);
 	h->file_bytes = h->tables_at + translations_tables_bytes(h);
@@ -279,8 +285,8 @@ void qmp_x_save_translations(bool has_fdname, const char *fdname, Error **errp)
 	if (fd < 0)
 		return;
 	if (!tcg_enabled() || runstate_is_running() || !w.memory || w.memory->fd < 0) {
-		error_setg(errp,
-			"translations can be saved of a paused machine with a memory file");
+		error_setg(
+			errp, "translations can be saved of a paused machine with a memory file");
 		close(fd);
 		return;
 	}
