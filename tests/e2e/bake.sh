@@ -32,6 +32,28 @@ ok "the template's disk is needed" test -n "$before"
 ok "a sandbox after it" timeout 60 "$parbake" run tiny -- true
 is "$(disks)" "$before" "has its disk still"
 
+# every line of a step reaches its shell as it stands: comments, blank lines, the ends of cases
+mkdir "$scratch/lines"
+cp -r "$recipes/." "$scratch/lines/"
+cat >"$scratch/lines/lines.ini" <<'EOF'
+[template]
+from = tiny
+[install]
+1 = case x in
+    x) echo one >/srv/o
+    ;;
+    esac
+    cat >/srv/s <<'X'
+    #!/bin/sh
+    # kept
+
+    echo two
+    X
+    sh /srv/s >>/srv/o; head -n 1 /srv/s >>/srv/o; wc -l </srv/s >>/srv/o
+EOF
+ok "bake a recipe with a script in a step" timeout 900 "$parbake" bake --from-stage guest "$scratch/lines/lines.ini"
+is "$(timeout 60 "$parbake" run lines -- cat /srv/o | tr '\n' ,)" "one,two,#!/bin/sh,4," "the script has each of its lines"
+
 for image in memory disk; do
 	is "$(zstd -dc "$store/$(layer tiny "$image.v1")" | sha256sum | cut -d' ' -f1)" \
 		"$(config tiny | field "${image}_raw_digest" | cut -d: -f2)" \

@@ -52,6 +52,10 @@ ok "a million bytes through a command" cmp "$scratch/in" <(p exec "$id" -- cat <
 is "$(status exec "$id" -- /no/such)$(status exec "$id" -- /etc/hostname)" 127126 "what cannot run"
 is "$(echo | status exec "$id" -- /no/such)$(echo | status exec "$id" -- /etc/hostname)" 127126 "with input"
 is "$(status exec "$id" --timeout 500ms -- sleep 60)$(status exec "$id" -- sh -c 'kill -9 $$')" 124137 "timed out; killed"
+is "$(printf abc | p exec "$id" -it -- cat)$?" abcabc0 "a pipe into a terminal that ends within a line ends the command"
+is "$(printf 'abc\n' | p exec "$id" -it -- cat | tr -d '\r' | tr '\n' ,)" abc,abc, "and one that ends behind a line"
+is "$(head -c 6000 /dev/zero | tr '\0' x | p exec "$id" -it -- wc -c 2>/dev/null | tail -n 1 | tr -dc 0-9)" 4095 \
+	"and one with a line that is too long for a terminal"
 is "$(python3 "$top/tests/cli/terminal.py" "$parbake" "$id" 2>&1 | tail -n 1 | tr -d '\r')" "24x80 then 30x100, raw, restored" "a terminal"
 chmod 751 "$scratch/in"
 ok "cp in" p cp "$scratch/in" "$id:/srv/"
