@@ -66,7 +66,8 @@ ok "its clock is right" test $((t - $(date +%s))) -le 2 -a $(($(date +%s) - t)) 
 
 bytes=$("$parbake" inspect base --config | python3 -c 'import json,sys; print(json.load(sys.stdin)["memory_data_bytes"])')
 echo "# base: $((bytes >> 20)) MiB of guest memory are not zero"
-ok "base: at most 45 MiB of guest memory are not zero" test "$bytes" -le $((45 << 20))
+# 17 MiB of it are the machine's own; the rest is what the recorded programs (shell, git, curl, python3) have read
+ok "base: at most 64 MiB of guest memory are not zero" test "$bytes" -le $((64 << 20))
 # secrets of the bake are gone: the pip index and CA bundle lent to install steps
 ok "verify all" "$parbake" verify
 finish
