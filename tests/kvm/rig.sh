@@ -81,7 +81,7 @@ chmod +x "$work/init"
 
 # start PART: an emulated host, to its end. 1: its kernel stood still or fell
 start() {
-	local lines was=-1 still=0
+	local lines was=-1 still=0 alive beat=-1 dead=0
 	timeout 1200 qemu-system-x86_64 -M q35,sata=off,smbus=off -accel tcg,thread=multi -cpu max -smp 2 -m 4096 \
 		-nodefaults -no-user-config -display none -no-reboot -kernel "$kernel/vmlinuz" \
 		-initrd "$scratch/rig.cpio" -append "console=ttyS0 quiet panic=-1 nokaslr mitigations=off rig=$1" \
@@ -91,10 +91,14 @@ start() {
 		lines=$(grep -avc 'RIG alive\|INFO: task .* blocked\|tainted\|hung_task' "$scratch/rig.log")
 		still=$((lines == was ? still + 1 : 0))
 		was=$lines
-		if [ $still -gt 300 ]; then
+		alive=$(wc -c <"$scratch/rig.log")
+		dead=$((alive == beat ? dead + 1 : 0))
+		beat=$alive
+		if [ $still -gt 300 ] || [ $dead -gt 120 ]; then
 			kill $!
 			wait $!
 			why="got nowhere for five minutes"
+			[ $dead -le 120 ] || why="said nothing for two minutes, where it says that it is alive every five seconds"
 			return 1
 		fi
 	done
@@ -108,7 +112,7 @@ start() {
 # its kernel finds its own stack destroyed. No program can do that to it, so nothing is learnt from either, and
 # the part is started again; whatever it answers in the end counts.
 for part in ${RIG:-kvm qemu}; do
-	for try in 1 2 3; do
+	for try in 1 2 3 4 5 6; do
 		start "$part" && break
 		echo "# $part, try $try: the emulated host: $why, after: $(grep -a '^RIG' "$scratch/rig.log" | grep -av alive | tail -n 1 | tr -d '\r')"
 	done
