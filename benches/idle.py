@@ -12,7 +12,8 @@ from pool_lib import *
 template, store, scratch, out = sys.argv[1:5]
 n = int(os.environ.get("N", 1500))
 steps = sorted({0, n} | {step for step in (100, 500, 1000) if step < n})
-CREATES = 40
+CREATES = 100
+REST_S = 15  # until those that were made last are idle
 LISTS = 50
 
 
@@ -41,6 +42,7 @@ def fill():
             if bad:
                 sys.exit(f"{alive} alive: {len(bad)} of {batch} creates failed, the first with: {bad[0]}")
             alive += batch
+        time.sleep(REST_S)
         creates = []
         for _ in range(CREATES):
             took, sid = timed(lambda: d.api.create(template, timeout=60))
