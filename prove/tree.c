@@ -250,17 +250,11 @@ static uint64_t bytes_below(const struct tree *t, const char *dir)
 	return bytes;
 }
 
-static int by_text(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static json_t *sizes(struct comparison *c)
 {
 	json_t *list = json_array();
 
-	if (c->dirs.n)
-		qsort(c->dirs.items, c->dirs.n, sizeof(*c->dirs.items), by_text);
+	strings_sort(&c->dirs);
 	for (size_t i = 0; i < c->dirs.n; i++) {
 		const char *dir = c->dirs.items[i];
 		uint64_t a, b;

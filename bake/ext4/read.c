@@ -193,11 +193,6 @@ static int add_xattr(char *name, char *value, size_t len, void *user)
 	return 0;
 }
 
-static int by_line(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 int ext4_image_xattrs(struct ext4_image *img, uint32_t ino, char **ret, struct err *err)
 {
 	struct ext2_xattr_handle *handle = NULL;
@@ -216,8 +211,7 @@ int ext4_image_xattrs(struct ext4_image *img, uint32_t ino, char **ret, struct e
 		strings_clear(&lines);
 		return bad(err, rc, "read the extended attributes of", ino);
 	}
-	if (lines.n)
-		qsort(lines.items, lines.n, sizeof(*lines.items), by_line);
+	strings_sort(&lines);
 	f = open_memstream(ret, &len);
 	if (!f)
 		abort();
