@@ -372,6 +372,7 @@ void pool_sandbox_info(const struct pool_sandbox *sb, struct pool_sandbox_info *
 		.exec_memory_bytes = n->exec_memory_bytes,
 		.exec_pids = n->exec_pids,
 		.context = n->context,
+		.user = n->user,
 		.template_env = n->template_env,
 	};
 }
