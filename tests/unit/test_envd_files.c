@@ -152,6 +152,29 @@ static void test_put(void)
 	answer_free(&a);
 }
 
+/* What names nobody is the template's user's; an empty name is the agent's own choice. */
+static void test_user(void)
+{
+	struct answer a;
+
+	rig.target.user = "nobody-such";
+	a = call("POST", at("/files?path=%s/u", work), RAW, "x");
+	is_int(a.status, 401, "a template's user that is none");
+	has_str(a.body, "nobody-such", "is named");
+	answer_free(&a);
+	a = call("GET", "/files?path=u", "", "");
+	is_int(a.status, 404, "a relative path");
+	has_str(a.body, "/home/nobody-such/u", "begins at that user's home");
+	answer_free(&a);
+	a = call("GET", "/files?path=~/u&username=root", "", "");
+	has_str(a.body, "/root/u", "unless another is named");
+	answer_free(&a);
+	a = call("POST", at("/files?path=%s/u&username=", work), RAW, "x");
+	is_int(a.status, 200, "an empty name is nobody's");
+	answer_free(&a);
+	rig.target.user = NULL;
+}
+
 #define FORM "Content-Type: multipart/form-data; boundary=XX\r\n"
 
 static void test_form(void)
@@ -470,6 +493,7 @@ int main(void)
 		peer_die(work);
 	test_get();
 	test_put();
+	test_user();
 	test_form();
 	test_many_files();
 	test_gzip();
