@@ -65,8 +65,7 @@ static int drop_tree(struct ext4 *fs, struct ext4_dir *dir, struct err *err)
 	struct ext4_entry *entry;
 	int r = 0;
 
-	TAILQ_FOREACH(entry, &dir->entries, link)
-	{
+	TAILQ_FOREACH(entry, &dir->entries, link) {
 		if (entry->dir)
 			r = drop_tree(fs, entry->dir, err);
 		if (r == 0)
