@@ -369,7 +369,8 @@ static void judge_cost(
 		return;
 	sum->slower |= v == COMPARE_SLOWER;
 	sum->more |= v == COMPARE_SLOWER && p->cost != COST_CPU;
-	sum->undecided |= rq->judge == JUDGE_COSTS && v == COMPARE_UNDECIDED;
+	/* beside other work processor time is often too noisy to tell, and counts are not */
+	sum->undecided |= rq->judge == JUDGE_COSTS && v == COMPARE_UNDECIDED && p->cost != COST_CPU;
 	if (v == COMPARE_SLOWER || (rq->judge == JUDGE_COSTS && v != COMPARE_SAME))
 		say_row(sum, p, v);
 }
