@@ -252,7 +252,7 @@ static void context_ready(void *user, uint32_t events)
 
 /* ---- the end -------------------------------------------------------------------------- */
 
-void context_free(struct context *c)
+static void context_free(struct context *c)
 {
 	for (struct context **p = &contexts; *p; p = &(*p)->next) {
 		if (*p == c) {

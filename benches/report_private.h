@@ -11,8 +11,6 @@
 void report_run(struct text *out, const json_t *run, size_t number);
 /* A table of name and value for each of the object's scalars. */
 void report_facts(struct text *out, const json_t *facts);
-/* A number or string as a table's cell. */
-void report_cell(struct text *out, const json_t *value);
 
 /* A page's begin, up to <body>, and its end. */
 void report_begin(struct text *out, const char *title);

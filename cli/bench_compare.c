@@ -13,7 +13,7 @@
 #include "benches/report.h"
 #include "cli/bench_judging.h"
 
-const struct compare_limit *bench_default_limits(size_t *ret_n)
+static const struct compare_limit *bench_default_limits(size_t *ret_n)
 {
 	static const struct compare_limit limits[] = {{50, 0.05}, {90, 0.10}, {99, 0.10},
 		{99.9, 0.20}, {COMPARE_MEAN, 0.05}, {COMPARE_FAILURES, 0}};

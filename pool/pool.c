@@ -56,7 +56,6 @@
 
 struct pool_later {
 	struct pool_later *next, **prev;
-	struct pool *pool;
 	struct loop_timer *timer;
 	pool_fn *fn;
 	void *user;
@@ -91,7 +90,6 @@ void pool_later(struct pool *p, pool_fn *fn, void *user, int error, const char *
 		abort();
 	*l = (struct pool_later){.next = p->later,
 		.prev = &p->later,
-		.pool = p,
 		.fn = fn,
 		.user = user,
 		.error = error};
@@ -371,7 +369,6 @@ void pool_sandbox_info(const struct pool_sandbox *sb, struct pool_sandbox_info *
 		.output_bytes = n->output_bytes,
 		.exec_memory_bytes = n->exec_memory_bytes,
 		.exec_pids = n->exec_pids,
-		.context = n->context,
 		.template_env = n->template_env,
 	};
 }

@@ -45,6 +45,35 @@ misnamed() {
 }
 is "$(misnamed | tr '\n' ' ')" "" "docs/architecture.md names functions and files that are there"
 
+# what nobody uses: tests/unused.py has the rules
+build=${BUILD:-build}
+is "$(python3 tests/unused.py . "$build")" "" "the product has no function, variable or macro that it does not use"
+tree=$scratch/unused
+mkdir -p "$tree/common" "$tree/tests" "$tree/build/common"
+cat >"$tree/common/a.h" <<-'END'
+	#define A_MACRO 1
+	int a_used(void);
+	int a_missing(void);
+	int a_own(void);
+	int a_tested(void);
+	int a_lonely(void);
+	int a_seam(void);
+END
+{
+	echo '#include "common/a.h"'
+	printf 'int a_%s(void)\n{\n\treturn 1;\n}\n' own tested lonely seam
+	printf 'int a_used(void)\n{\n\treturn a_own() + a_seam();\n}\n'
+} >"$tree/common/a.c"
+printf '#include "common/a.h"\nint main(void)\n{\n\treturn a_used();\n}\n' >"$tree/common/b.c"
+echo 'int x = a_tested() + a_seam();' >"$tree/tests/test.c"
+ok "the sources of a rule that is broken are compiled" sh -c 'cd "$1" && gcc -I. -c -o build/common/a.o common/a.c &&
+	gcc -I. -c -o build/common/b.o common/b.c' sh "$tree"
+is "$(python3 tests/unused.py "$tree" "$tree/build")" "common/a.c: a_lonely is used by nobody
+common/a.c: a_own is used by no other file and is not static
+common/a.c: a_tested is used by tests alone
+common/a.h: A_MACRO is used by nobody
+common/a.h: a_missing is declared and not there" "what is not used is found: by nobody, by tests alone, by its own file alone"
+
 # library: the files that may include its headers
 library() { # HEADER-PATTERN FILE-PATTERN NAME
 	is "$(git grep -lE "^#include <($1)" -- '*.c' '*.h' ':!tests' ':!vmm/qemu/trimmed' | grep -vE "^($2)" | tr '\n' ' ')" "" \

@@ -177,7 +177,6 @@ struct http_request *http_request_new(struct http_conn *conn, struct MHD_Connect
 	if (rq->next)
 		rq->next->prev = rq;
 	s->requests = rq;
-	s->n_open++;
 	conn->rq = rq;
 	*ret_status = 0;
 	*ret_why = body_length(rq, method);
@@ -239,7 +238,6 @@ void http_request_free(struct http_request *rq)
 		s->requests = rq->next;
 	if (rq->next)
 		rq->next->prev = rq->prev;
-	s->n_open--;
 	http_body_free(rq);
 	http_answer_free(rq);
 	free(rq->method);
