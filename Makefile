@@ -214,6 +214,12 @@ $(B)/fuzz/fuzz_client: tests/fuzz/fuzz_client.c tests/fuzz/replay.c $(CLIENT_OBJ
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $(filter %.c %.o,$^) $(LIBS)
 
+OPTIONS_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard cli/options*.c))
+$(B)/tests/test_options: tests/unit/test_options.c $(OPTIONS_OBJ) $(LIB_OBJ) tests/unit/tap.h
+	$(call say,TEST,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< $(OPTIONS_OBJ) $(LIB_OBJ) $(LIBS)
+
 # A parbake of a later version, for tests of what one version does with another's sandboxes: it writes
 # records that this one cannot read, and reads this one's.
 NEXT := $(B)/next/parbake

@@ -109,12 +109,13 @@ static void cell_reply(struct context *c, bool gone)
 
 void code_queue_gone(struct context *c)
 {
-	while (c->queue) {
-		struct cell *l = c->queue;
+	struct cell *l;
+
+	while ((l = TAILQ_FIRST(&c->queue))) {
 		uint8_t buf[640];
 		struct proto_out o = {.buf = buf, .max = sizeof(buf)};
 
-		c->queue = l->next;
+		TAILQ_REMOVE(&c->queue, l, link);
 		c->queued--;
 		put_gone(c, &o);
 		stream_reply(l->stream, &o);
@@ -206,13 +207,12 @@ static void cell_send(struct context *c, const struct cell *l)
 
 void code_next(struct context *c)
 {
-	struct cell *l = c->queue;
+	struct cell *l = TAILQ_FIRST(&c->queue);
 
 	if (!l || c->state != CONTEXT_IDLE || c->stopping)
 		return;
-	c->queue = l->next;
+	TAILQ_REMOVE(&c->queue, l, link);
 	c->queued--;
-	l->next = NULL;
 	c->cell = l;
 	c->state = CONTEXT_BUSY;
 	l->started = agent_now();
@@ -295,7 +295,7 @@ void code_gone(struct context *c)
 {
 	struct cell *l = c->cell;
 	/* who canceled it, or went away, does not hear that the variables are lost: the next one does */
-	bool told = (l && !c->finished && l->stream && !l->canceled) || c->queue;
+	bool told = (l && !c->finished && l->stream && !l->canceled) || !TAILQ_EMPTY(&c->queue);
 
 	code_queue_gone(c);
 	c->told = told;
@@ -335,14 +335,11 @@ static void code_credit(struct stream *s, unsigned channel)
 /* Take it out of the queue: it was in it. */
 static bool cell_dequeue(struct cell *l)
 {
-	for (struct cell **p = &l->context->queue; *p; p = &(*p)->next) {
-		if (*p == l) {
-			*p = l->next;
-			l->context->queued--;
-			return true;
-		}
-	}
-	return false;
+	if (l == l->context->cell)
+		return false;
+	TAILQ_REMOVE(&l->context->queue, l, link);
+	l->context->queued--;
+	return true;
 }
 
 static void cell_end(struct cell *l)
@@ -436,7 +433,7 @@ static struct cell *cell_take(struct stream *s, struct request *r)
 void code_request(struct stream *s, unsigned type, struct request *r)
 {
 	struct context *c;
-	struct cell *l, **end;
+	struct cell *l;
 	struct fail f;
 
 	(void)type;
@@ -470,9 +467,7 @@ void code_request(struct stream *s, unsigned type, struct request *r)
 		return;
 	}
 	l->context = c;
-	for (end = &c->queue; *end; end = &(*end)->next)
-		continue;
-	*end = l;
+	TAILQ_INSERT_TAIL(&c->queue, l, link);
 	c->queued++;
 	stream_set(s, &code_ops, l);
 	code_next(c);

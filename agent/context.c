@@ -29,10 +29,10 @@ struct waiter {
 	struct stream *stream;
 	struct context *context;
 	bool start;
-	struct waiter *next;
+	LIST_ENTRY(waiter) link;
 };
 
-struct context *contexts;
+struct contexts contexts = TAILQ_HEAD_INITIALIZER(contexts);
 
 bool context_alive(const struct context *c)
 {
@@ -64,25 +64,29 @@ bool context_language(struct stream *s, const struct request *r)
 struct context *context_find(const struct request *r)
 {
 	const char *name = context_name(r);
-	struct context *c = contexts;
+	struct context *c;
 
-	while (c && strcmp(c->name, name) != 0)
-		c = c->next;
+	TAILQ_FOREACH(c, &contexts, link)
+		if (!strcmp(c->name, name))
+			break;
 	return c;
 }
 
 unsigned context_count(void)
 {
+	struct context *c;
 	unsigned n = 0;
 
-	for (struct context *c = contexts; c; c = c->next)
+	TAILQ_FOREACH(c, &contexts, link)
 		n += context_alive(c);
 	return n;
 }
 
 void context_kill_all(void)
 {
-	for (struct context *c = contexts; c; c = c->next)
+	struct context *c;
+
+	TAILQ_FOREACH(c, &contexts, link)
 		if (context_alive(c))
 			context_kill(c, "its context was stopped");
 }
@@ -152,14 +156,13 @@ static void reply_started(struct stream *s, const struct context *c)
 
 static void waiters_end(struct context *c, bool start, int err, const char *text)
 {
-	for (struct waiter **p = &c->waiters; *p;) {
-		struct waiter *w = *p;
+	struct waiter *w, *next;
 
-		if (w->start != start) {
-			p = &w->next;
+	for (w = LIST_FIRST(&c->waiters); w; w = next) {
+		next = LIST_NEXT(w, link);
+		if (w->start != start)
 			continue;
-		}
-		*p = w->next;
+		LIST_REMOVE(w, link);
 		if (err)
 			stream_reply_error(w->stream, err, text);
 		else if (start)
@@ -254,12 +257,7 @@ static void context_ready(void *user, uint32_t events)
 
 static void context_free(struct context *c)
 {
-	for (struct context **p = &contexts; *p; p = &(*p)->next) {
-		if (*p == c) {
-			*p = c->next;
-			break;
-		}
-	}
+	TAILQ_REMOVE(&contexts, c, link);
 	for (unsigned i = 0; i < c->nenv; i++)
 		free(c->env[i]);
 	free(c->env);
@@ -442,10 +440,11 @@ static int context_settings(struct context *c, struct request *r, struct fail *f
 /* Forget one that is dead and known to be. */
 static bool context_evict(void)
 {
-	struct context *c = contexts;
+	struct context *c;
 
-	while (c && !(c->state == CONTEXT_DEAD && c->told))
-		c = c->next;
+	TAILQ_FOREACH(c, &contexts, link)
+		if (c->state == CONTEXT_DEAD && c->told)
+			break;
 	if (c)
 		context_free(c);
 	return c != NULL;
@@ -453,10 +452,10 @@ static bool context_evict(void)
 
 struct context *context_make(struct request *r, struct fail *f)
 {
-	struct context *c = context_find(r), **end;
+	struct context *c = context_find(r), *other;
 	unsigned n = 0;
 
-	for (struct context *other = contexts; other; other = other->next)
+	TAILQ_FOREACH(other, &contexts, link)
 		n++;
 	if (c) { /* a dead one: in its place */
 		c->why[0] = '\0';
@@ -470,9 +469,9 @@ struct context *context_make(struct request *r, struct fail *f)
 		c->rx = agent_alloc(c->rx_max);
 		snprintf(c->name, sizeof(c->name), "%s", context_name(r));
 		c->language = language_find(r->language);
-		for (end = &contexts; *end; end = &(*end)->next)
-			continue;
-		*end = c;
+		TAILQ_INIT(&c->queue);
+		STAILQ_INIT(&c->asks);
+		TAILQ_INSERT_TAIL(&contexts, c, link);
 	}
 	if (context_settings(c, r, f) == 0) {
 		if (context_start(c, f) == 0)
@@ -490,12 +489,7 @@ static void waiter_gone(struct stream *s)
 {
 	struct waiter *w = stream_user(s);
 
-	for (struct waiter **p = &w->context->waiters; *p; p = &(*p)->next) {
-		if (*p == w) {
-			*p = w->next;
-			break;
-		}
-	}
+	LIST_REMOVE(w, link);
 	free(w);
 }
 
@@ -506,7 +500,8 @@ static void waiter_cancel(struct stream *s)
 
 	waiter_gone(s);
 	stream_reply_error(s, ECANCELED, "canceled");
-	if (c->state == CONTEXT_STARTING && !c->waiters && !c->queue && !c->stopping) {
+	if (c->state == CONTEXT_STARTING && LIST_EMPTY(&c->waiters) && TAILQ_EMPTY(&c->queue) &&
+		!c->stopping) {
 		c->stopping = true;
 		context_kill(c, "its start was canceled");
 	}
@@ -518,8 +513,8 @@ static void waiter_add(struct context *c, struct stream *s, bool start)
 {
 	struct waiter *w = agent_alloc(sizeof(*w));
 
-	*w = (struct waiter){.stream = s, .context = c, .start = start, .next = c->waiters};
-	c->waiters = w;
+	*w = (struct waiter){.stream = s, .context = c, .start = start};
+	LIST_INSERT_HEAD(&c->waiters, w, link);
 	stream_set(s, &waiter_ops, w);
 }
 
@@ -546,8 +541,9 @@ static void context_list(struct stream *s)
 {
 	uint8_t *buf = agent_alloc(AGENT_CONTEXTS_MAX * CONTEXT_LIST_ROOM);
 	struct proto_out o = {.buf = buf, .max = AGENT_CONTEXTS_MAX * CONTEXT_LIST_ROOM};
+	struct context *c;
 
-	for (struct context *c = contexts; c; c = c->next) {
+	TAILQ_FOREACH(c, &contexts, link) {
 		if (c->stopping && !c->restart)
 			continue;
 		put_context(c, &o);

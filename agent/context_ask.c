@@ -23,7 +23,7 @@ struct gather {
 struct ask {
 	char kind;
 	struct gather *gather;
-	struct ask *next;
+	STAILQ_ENTRY(ask) link;
 };
 
 static void gather_end(struct gather *g, const char *late)
@@ -49,9 +49,11 @@ static void gather_answer(struct gather *g, const char *late)
 static void gather_late(void *user)
 {
 	struct gather *g = user;
+	struct context *c;
+	struct ask *a;
 
-	for (struct context *c = contexts; c; c = c->next)
-		for (struct ask *a = c->asks; a; a = a->next)
+	TAILQ_FOREACH(c, &contexts, link)
+		STAILQ_FOREACH(a, &c->asks, link)
 			if (a->gather == g && !g->late[0])
 				snprintf(g->late, sizeof(g->late), "%s", c->name);
 	gather_end(g, g->late); /* freed with the last answer */
@@ -61,19 +63,18 @@ void context_ask_all(
 	enum context_ask what, uint64_t ms, void (*done)(void *user, const char *late), void *user)
 {
 	struct gather *g = agent_alloc(sizeof(*g));
+	struct context *c;
 
 	*g = (struct gather){.left = 1, .done = done, .user = user};
 	run_timer_arm(&g->timer, ms, ms + AGENT_RUN_MAX_MS, gather_late, g);
-	for (struct context *c = contexts; c; c = c->next) {
-		struct ask **end = &c->asks, *a;
+	TAILQ_FOREACH(c, &contexts, link) {
+		struct ask *a;
 
 		if (!context_alive(c))
 			continue;
-		while (*end)
-			end = &(*end)->next;
 		a = agent_alloc(sizeof(*a));
 		*a = (struct ask){.kind = (char)what, .gather = g};
-		*end = a;
+		STAILQ_INSERT_TAIL(&c->asks, a, link);
 		g->left++;
 		context_send(c, (char)what, NULL, 0);
 	}
@@ -82,13 +83,13 @@ void context_ask_all(
 
 bool context_answer(struct context *c, char kind, const char *late)
 {
-	struct ask *a = c->asks;
+	struct ask *a = STAILQ_FIRST(&c->asks);
 	struct gather *g;
 
 	if (!a || (!late && a->kind != kind))
 		return false;
 	g = a->gather;
-	c->asks = a->next;
+	STAILQ_REMOVE_HEAD(&c->asks, link);
 	free(a);
 	gather_answer(g, late);
 	return true;

@@ -3,6 +3,8 @@
 #define PARBAKE_AGENT_CONTEXT_PRIVATE_H
 
 /* A context from within: context.c has its process, code.c what runs in it. */
+#include <sys/queue.h>
+
 #include "agent/agent.h"
 #include "agent/context.h"
 #include "agent/language.h"
@@ -33,7 +35,7 @@ struct cell {
 	uint64_t timeout_ms, limit_out, limit_err;
 	int64_t started;
 	bool timed_out, canceled;
-	struct cell *next;
+	TAILQ_ENTRY(cell) link; /* context.queue */
 };
 
 struct context {
@@ -47,10 +49,11 @@ struct context {
 	size_t rx_len, rx_max, tx_len;
 	struct source out, err, results;
 	unsigned emptying; /* sources not through yet */
-	struct cell *cell, *queue;
+	struct cell *cell;
+	TAILQ_HEAD(, cell) queue;
 	unsigned queued;
-	struct ask *asks;
-	struct waiter *waiters;
+	STAILQ_HEAD(, ask) asks;
+	LIST_HEAD(, waiter) waiters;
 	struct timer timer; /* of the cell: its timeout, then the wait for who reads its output */
 	struct run_timer grace; /* from its interrupt to its end by force */
 	char why[320]; /* it is killed, or ended */
@@ -67,10 +70,10 @@ struct context {
 	/* what D said */
 	uint8_t *done;
 	uint32_t done_len;
-	struct context *next;
+	TAILQ_ENTRY(context) link;
 };
 
-extern struct context *contexts;
+extern TAILQ_HEAD(contexts, context) contexts;
 
 /* Does its process run? */
 bool context_alive(const struct context *c);

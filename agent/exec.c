@@ -48,8 +48,7 @@ static void exec_free(struct exec *e)
 	source_close(&e->err);
 	sink_close(&e->in);
 	close_fd(&e->master);
-	if (e->child.pid)
-		reap_forget(&e->child);
+	reap_forget(&e->child);
 	kept_remove(e);
 	tree_bury(&e->tree);
 	free(e);

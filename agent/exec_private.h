@@ -2,6 +2,8 @@
 #ifndef PARBAKE_AGENT_EXEC_PRIVATE_H
 #define PARBAKE_AGENT_EXEC_PRIVATE_H
 
+#include <sys/queue.h>
+
 #include "agent/loop.h"
 #include "agent/pump.h"
 #include "agent/reap.h"
@@ -18,7 +20,7 @@ struct kept {
 	char *cwd; /* as it was asked for, or NULL */
 	char **words; /* nwords of them, as far as PROTO_WORDS_MAX */
 	unsigned nwords;
-	struct exec *next;
+	TAILQ_ENTRY(exec) link;
 	bool linked;
 };
 

@@ -14,7 +14,7 @@
 
 #define ENDED_MAX 64
 
-static struct exec *kept_first;
+static TAILQ_HEAD(, exec) kept_commands = TAILQ_HEAD_INITIALIZER(kept_commands);
 static unsigned kept_count;
 
 static struct ended {
@@ -33,7 +33,9 @@ static bool is_called(const char *tag, const char *name)
 /* By @tag where it is not NULL, else by @pid. */
 static struct exec *kept_find(uint32_t pid, const char *tag)
 {
-	for (struct exec *e = kept_first; e; e = e->kept.next)
+	struct exec *e;
+
+	TAILQ_FOREACH(e, &kept_commands, kept.link)
 		if (tag ? is_called(e->kept.tag, tag) : e->kept.pid == pid)
 			return e;
 	return NULL;
@@ -93,7 +95,6 @@ void kept_add(struct exec *e, const struct request *r)
 {
 	struct kept *k = &e->kept;
 	struct ended *old;
-	struct exec **at = &kept_first;
 
 	*k = (struct kept){.kept = true, .linked = true, .pid = (uint32_t)e->tree.main};
 	k->tag = r->tag ? copy_text(r->tag, PROTO_TAG_MAX) : NULL;
@@ -102,21 +103,15 @@ void kept_add(struct exec *e, const struct request *r)
 	while ((old = ended_find(k->pid, NULL)) != NULL ||
 		(k->tag && (old = ended_find(0, k->tag)) != NULL))
 		old->pid = 0;
-	while (*at)
-		at = &(*at)->kept.next;
-	*at = e;
+	TAILQ_INSERT_TAIL(&kept_commands, e, kept.link);
 	kept_count++;
 }
 
 void kept_remove(struct exec *e)
 {
-	struct exec **at = &kept_first;
-
 	if (!e->kept.linked)
 		return;
-	while (*at != e)
-		at = &(*at)->kept.next;
-	*at = e->kept.next;
+	TAILQ_REMOVE(&kept_commands, e, kept.link);
 	kept_count--;
 	e->kept.linked = false;
 	for (unsigned i = 0; i < e->kept.nwords; i++)
@@ -195,10 +190,11 @@ void attach_request(struct stream *s, unsigned type, struct request *r)
 void processes_request(struct stream *s, unsigned type, struct request *r)
 {
 	struct proto_out o = {.buf = agent_alloc(PROTO_BODY_MAX), .max = PROTO_BODY_MAX};
+	const struct exec *e;
 
 	(void)type;
 	(void)r;
-	for (const struct exec *e = kept_first; e; e = e->kept.next) {
+	TAILQ_FOREACH(e, &kept_commands, kept.link) {
 		proto_put_u32(&o, PROTO_T_PID, e->kept.pid);
 		if (e->kept.tag)
 			proto_put_str(&o, PROTO_T_TAG, e->kept.tag);

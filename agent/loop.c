@@ -2,7 +2,7 @@
 /*
  * One epoll set and a sorted list of timers. A watch removed while a batch of
  * events is being handled may still be named by a later event of that batch, so it
- * is only marked, and freed when the batch is done.
+ * is only marked, and leaves the lists and is freed when the batch is done.
  *
  * The kernel may refuse a watch for want of memory, or because a user's number of them is bounded
  * (fs.epoll.max_user_watches): a guest can bring both about, and must not end its agent so. A watch that is
@@ -15,6 +15,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/queue.h>
 
 #include "agent/agent.h"
 
@@ -24,9 +25,9 @@ struct watch {
 	void *user;
 	uint32_t events;
 	bool dead;
-	struct watch *next_dead;
+	SLIST_ENTRY(watch) dead_link;
 	bool refused; /* epoll does not have it */
-	struct watch *next_refused;
+	LIST_ENTRY(watch) refused_link;
 };
 
 #define LOOP_BATCH 64
@@ -37,9 +38,9 @@ static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI &&
 	"both speak of events alike");
 
 static int loop_fd = -1;
-static struct watch *loop_dead;
-static struct watch *loop_refused;
-static struct timer *loop_timers;
+static SLIST_HEAD(, watch) loop_dead;
+static LIST_HEAD(, watch) loop_refused;
+static TAILQ_HEAD(, timer) loop_timers = TAILQ_HEAD_INITIALIZER(loop_timers); /* by time */
 static bool loop_stop;
 
 int loop_init(void)
@@ -61,20 +62,8 @@ struct watch *watch_add(int fd, uint32_t events, watch_fn *fn, void *user)
 		return NULL;
 	}
 	w->refused = true;
-	w->next_refused = loop_refused;
-	loop_refused = w;
+	LIST_INSERT_HEAD(&loop_refused, w, refused_link);
 	return w;
-}
-
-static void refused_unlink(struct watch *w)
-{
-	for (struct watch **p = &loop_refused; *p; p = &(*p)->next_refused) {
-		if (*p == w) {
-			*p = w->next_refused; /* its own stays, for who stands at it */
-			break;
-		}
-	}
-	w->refused = false;
 }
 
 /* Will epoll have it now? */
@@ -84,14 +73,16 @@ static bool refused_retry(struct watch *w)
 
 	if (epoll_ctl(loop_fd, EPOLL_CTL_ADD, w->fd, &ev) < 0)
 		return false;
-	refused_unlink(w);
+	w->refused = false;
 	return true;
 }
 
 /* What epoll would have said of them. A callback may add and remove watches. */
 static void refused_look(void)
 {
-	for (struct watch *w = loop_refused; w; w = w->next_refused) {
+	struct watch *w;
+
+	LIST_FOREACH(w, &loop_refused, refused_link) {
 		struct pollfd p = {.fd = w->fd, .events = (short)(w->events & 0xfff)};
 
 		/* one that has fired and is not armed again is not asked for at all */
@@ -119,56 +110,49 @@ void watch_remove(struct watch *w)
 {
 	if (!w)
 		return;
-	if (w->refused)
-		refused_unlink(w);
-	else
+	if (!w->refused)
 		epoll_ctl(loop_fd, EPOLL_CTL_DEL, w->fd, NULL);
 	w->dead = true;
-	w->next_dead = loop_dead;
-	loop_dead = w;
+	SLIST_INSERT_HEAD(&loop_dead, w, dead_link);
 }
 
 void timer_stop(struct timer *t)
 {
 	if (!t->armed)
 		return;
-	for (struct timer **p = &loop_timers; *p; p = &(*p)->next) {
-		if (*p == t) {
-			*p = t->next;
-			break;
-		}
-	}
+	TAILQ_REMOVE(&loop_timers, t, link);
 	t->armed = false;
 }
 
 void timer_arm(struct timer *t, uint64_t ms, void (*fn)(void *user), void *user)
 {
 	const uint64_t year_ms = UINT64_C(365) * 24 * 3600 * 1000;
-	struct timer **p = &loop_timers;
+	struct timer *later;
 
 	timer_stop(t);
 	if (ms > year_ms) /* so that the sum below cannot overflow */
 		ms = year_ms;
 	*t = (struct timer){
 		.at = agent_now() + (int64_t)ms * MS_NS, .fn = fn, .user = user, .armed = true};
-	while (*p && (*p)->at <= t->at)
-		p = &(*p)->next;
-	t->next = *p;
-	*p = t;
+	TAILQ_FOREACH(later, &loop_timers, link)
+		if (later->at > t->at)
+			break;
+	if (later)
+		TAILQ_INSERT_BEFORE(later, t, link);
+	else
+		TAILQ_INSERT_TAIL(&loop_timers, t, link);
 }
 
 static void loop_expire(void)
 {
+	struct timer *t;
 	int64_t now;
 
-	if (!loop_timers)
+	if (TAILQ_EMPTY(&loop_timers))
 		return;
 	now = agent_now();
-	while (loop_timers && loop_timers->at <= now) {
-		struct timer *t = loop_timers;
-
-		loop_timers = t->next;
-		t->armed = false;
+	while ((t = TAILQ_FIRST(&loop_timers)) && t->at <= now) {
+		timer_stop(t);
 		t->fn(t->user);
 	}
 }
@@ -177,11 +161,11 @@ static int loop_timeout_ms(void)
 {
 	int64_t left;
 
-	if (loop_refused)
+	if (!LIST_EMPTY(&loop_refused))
 		return LOOP_REFUSED_MS;
-	if (!loop_timers)
+	if (TAILQ_EMPTY(&loop_timers))
 		return -1;
-	left = loop_timers->at - agent_now();
+	left = TAILQ_FIRST(&loop_timers)->at - agent_now();
 	if (left <= 0)
 		return 0;
 	left = (left + MS_NS - 1) / MS_NS;
@@ -190,10 +174,15 @@ static int loop_timeout_ms(void)
 
 static void loop_bury(void)
 {
-	while (loop_dead) {
-		struct watch *w = loop_dead;
+	struct watch *w, *next;
 
-		loop_dead = w->next_dead;
+	for (w = LIST_FIRST(&loop_refused); w; w = next) {
+		next = LIST_NEXT(w, refused_link);
+		if (w->dead || !w->refused)
+			LIST_REMOVE(w, refused_link);
+	}
+	while ((w = SLIST_FIRST(&loop_dead))) {
+		SLIST_REMOVE_HEAD(&loop_dead, dead_link);
 		free(w);
 	}
 }

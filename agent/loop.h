@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 /*
  * The event loop: descriptors by epoll, timers by its timeout. An idle agent
@@ -27,7 +28,7 @@ struct timer {
 	int64_t at; /* CLOCK_MONOTONIC, ns */
 	void (*fn)(void *user);
 	void *user;
-	struct timer *next;
+	TAILQ_ENTRY(timer) link;
 	bool armed;
 };
 

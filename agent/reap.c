@@ -15,24 +15,20 @@
 #include "agent/agent.h"
 #include "agent/loop.h"
 
-static struct child *reap_children;
+static LIST_HEAD(, child) reap_children;
 static int reap_fd = -1;
 
 void reap_forget(struct child *c)
 {
-	for (struct child **p = &reap_children; *p; p = &(*p)->next) {
-		if (*p == c) {
-			*p = c->next;
-			break;
-		}
-	}
+	if (c->pid)
+		LIST_REMOVE(c, link);
 	c->pid = 0;
 }
 
 void reap_add(struct child *c, pid_t pid, void (*fn)(void *user, int status), void *user)
 {
-	*c = (struct child){.pid = pid, .fn = fn, .user = user, .next = reap_children};
-	reap_children = c;
+	*c = (struct child){.pid = pid, .fn = fn, .user = user};
+	LIST_INSERT_HEAD(&reap_children, c, link);
 }
 
 void reap_all(void)
@@ -41,10 +37,11 @@ void reap_all(void)
 	pid_t pid;
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		struct child *c = reap_children;
+		struct child *c;
 
-		while (c && c->pid != pid)
-			c = c->next;
+		LIST_FOREACH(c, &reap_children, link)
+			if (c->pid == pid)
+				break;
 		if (!c)
 			continue;
 		reap_forget(c);

@@ -14,10 +14,11 @@ static const struct stream_ops no_ops;
 
 static struct stream *stream_find(struct wire *w, uint32_t id)
 {
-	struct stream *s = w->streams;
+	struct stream *s;
 
-	while (s && s->id != id)
-		s = s->next;
+	LIST_FOREACH(s, &w->streams, link)
+		if (s->id == id)
+			break;
 	return s;
 }
 
@@ -25,10 +26,10 @@ static struct stream *stream_new(struct wire *w, uint32_t id)
 {
 	struct stream *s = agent_alloc(sizeof(*s));
 
-	*s = (struct stream){.wire = w, .id = id, .ops = &no_ops, .next = w->streams};
+	*s = (struct stream){.wire = w, .id = id, .ops = &no_ops};
 	for (unsigned c = 0; c < PROTO_CHANNELS; c++)
 		s->credit[c] = s->window[c] = PROTO_WINDOW;
-	w->streams = s;
+	LIST_INSERT_HEAD(&w->streams, s, link);
 	if (id & 1)
 		w->odd++;
 	else
@@ -40,12 +41,7 @@ static void stream_unlink(struct stream *s)
 {
 	struct wire *w = s->wire;
 
-	for (struct stream **p = &w->streams; *p; p = &(*p)->next) {
-		if (*p == s) {
-			*p = s->next;
-			break;
-		}
-	}
+	LIST_REMOVE(s, link);
 	if (s->id & 1)
 		w->odd--;
 	else
@@ -54,9 +50,9 @@ static void stream_unlink(struct stream *s)
 
 void stream_abort_all(struct wire *w)
 {
-	while (w->streams) {
-		struct stream *s = w->streams;
+	struct stream *s;
 
+	while ((s = LIST_FIRST(&w->streams))) {
 		stream_unlink(s);
 		if (s->ops->abort)
 			s->ops->abort(s);

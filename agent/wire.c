@@ -41,7 +41,7 @@ struct wire *wire_new(int fd, const struct wire_ops *ops)
 	w->rx_max = WIRE_RX_INITIAL;
 	w->tx = agent_alloc(WIRE_TX_INITIAL);
 	w->tx_max = WIRE_TX_INITIAL;
-	w->ring.prev = w->ring.next = &w->ring;
+	TAILQ_INIT(&w->senders);
 	return w;
 }
 
@@ -371,27 +371,23 @@ void wire_event(struct wire *w, uint32_t events)
 
 void sender_unqueue(struct sender *s)
 {
-	if (!s->queued)
+	if (!s->wire)
 		return;
-	s->prev->next = s->next;
-	s->next->prev = s->prev;
-	s->queued = false;
+	TAILQ_REMOVE(&s->wire->senders, s, link);
+	s->wire = NULL;
 }
 
 void sender_queue(struct wire *w, struct sender *s)
 {
-	if (s->queued)
+	if (s->wire)
 		return;
-	s->prev = w->ring.prev;
-	s->next = &w->ring;
-	s->prev->next = s;
-	w->ring.prev = s;
-	s->queued = true;
+	TAILQ_INSERT_TAIL(&w->senders, s, link);
+	s->wire = w;
 }
 
 static bool wire_may_send(const struct wire *w)
 {
-	return w->ring.next != &w->ring && w->tx_end - w->tx_start < WIRE_TX_SOFT;
+	return !TAILQ_EMPTY(&w->senders) && w->tx_end - w->tx_start < WIRE_TX_SOFT;
 }
 
 bool wire_turn(struct wire *w)
@@ -401,7 +397,7 @@ bool wire_turn(struct wire *w)
 	wire_read(w);
 	before = w->tx_end - w->tx_start;
 	while (wire_may_send(w) && w->tx_end - w->tx_start < before + WIRE_TX_SOFT) {
-		struct sender *s = w->ring.next;
+		struct sender *s = TAILQ_FIRST(&w->senders);
 
 		sender_unqueue(s);
 		/* the sender may be gone after IDLE, never after MORE */

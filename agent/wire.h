@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "agent/proto.h"
 
@@ -88,8 +89,8 @@ enum sender_state { SENDER_MORE, SENDER_IDLE };
 
 struct sender {
 	enum sender_state (*fill)(struct sender *s);
-	struct sender *prev, *next;
-	bool queued;
+	TAILQ_ENTRY(sender) link;
+	struct wire *wire; /* while it is queued there, else NULL */
 };
 
 void sender_queue(struct wire *w, struct sender *s);

@@ -9,7 +9,7 @@
 
 struct stream {
 	struct wire *wire;
-	struct stream *next;
+	LIST_ENTRY(stream) link;
 	uint32_t id;
 	const struct stream_ops *ops;
 	void *user;
@@ -29,10 +29,10 @@ struct wire {
 	size_t rx_start, rx_end, rx_max;
 	uint8_t *tx;
 	size_t tx_start, tx_end, tx_max;
-	struct stream *streams;
+	LIST_HEAD(, stream) streams;
 	unsigned odd, even;
 	uint32_t next_even;
-	struct sender ring; /* the head: whose turn it is comes first */
+	TAILQ_HEAD(, sender) senders; /* whose turn it is comes first */
 };
 
 /* Append a frame. */

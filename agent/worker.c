@@ -63,8 +63,7 @@ static void worker_close(struct worker *w)
 	watch_remove(w->watch);
 	w->watch = NULL;
 	close_fd(&w->control);
-	if (w->child.pid)
-		reap_forget(&w->child);
+	reap_forget(&w->child);
 }
 
 static void worker_ready(void *user, uint32_t events)

@@ -6,29 +6,18 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "cli/options.h"
 #include "common/err.h"
 #include "common/json.h"
 #include "restore/sandbox.h"
 #include "store/store.h"
 
-/*
- * The subcommands. Each gets its own name as argv[0] and returns an exit status:
- * 0, CLI_FAILED, CLI_USAGE, or what its manual page says.
- */
-enum cli_status {
-	CLI_OK = 0,
-	CLI_FAILED = 1,
-	CLI_USAGE = 2,
-	CLI_DIFFERS =
-		3, /* `bake --check`, `bake --locked`, `diff`: what was compared is not the same */
-	/* `run`: the command's own status, or these, as env(1), timeout(1) and shells have them */
-	CLI_TIMED_OUT = 124,
-	CLI_NOT_RUN = 125, /* parbake itself failed */
-	CLI_NOT_EXECUTABLE = 126,
-	CLI_NOT_FOUND = 127,
-	CLI_SIGNAL = 128, /* + the signal's number */
-};
+/* The commands, each a table in its own file. */
+extern const struct command command_exec;
+extern const struct command command_gc;
+extern const struct command command_ls;
 
+/* Those that are no table yet. Each gets its own name as argv[0] and returns an exit status. */
 int cmd_bake(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_code(int argc, char **argv);
@@ -36,14 +25,11 @@ int cmd_cp(int argc, char **argv);
 int cmd_create(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
-int cmd_exec(int argc, char **argv);
 int cmd_fetch(int argc, char **argv);
 int cmd_fork(int argc, char **argv);
-int cmd_gc(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_kill(int argc, char **argv);
 int cmd_logs(int argc, char **argv);
-int cmd_ls(int argc, char **argv);
 int cmd_pause(int argc, char **argv);
 int cmd_pool(int argc, char **argv);
 int cmd_ps(int argc, char **argv);
@@ -80,17 +66,8 @@ int cli_command_line(const char *name, int argc, char **argv, const char *short_
 	const struct option *options, int (*take)(void *user, int opt, struct err *err), void *user,
 	const char **ret_word, const char *const **ret_argv);
 
-/* A number of an option: within [@min, @max] or an error that names the option. */
-int cli_number(const char *option, const char *text, uint64_t min, uint64_t max, uint64_t *ret,
-	struct err *err);
-/* A duration ("500ms", "30s", "5m") in milliseconds, at least 1. */
-int cli_duration(const char *option, const char *text, uint64_t *ret, struct err *err);
-
 /* "NAME=VALUE" into the object @obj. */
 int cli_pair(const char *option, const char *text, json_t *obj, struct err *err);
-/* A lease of an option in whole seconds, as the API has it: rounded up. */
-int cli_lease(const char *option, const char *text, uint64_t *ret_s, struct err *err);
-
 /* Open the store (--store or the default place) and resolve @ref in it. */
 int cli_resolve(const char *store_dir, const char *ref, struct store **ret_store,
 	struct store_manifest *ret, struct err *err);

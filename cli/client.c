@@ -12,6 +12,7 @@
 #include <curl/curl.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/queue.h>
 
 #include "common/clock.h"
 #include "common/limits.h"
@@ -28,12 +29,12 @@ struct client {
 	char *socket; /* of a unix socket, else NULL */
 	char *key; /* "X-API-Key: …" or NULL */
 	char *where;
-	struct client_call *calls;
+	LIST_HEAD(, client_call) calls;
 };
 
 struct client_call {
 	struct client *client;
-	struct client_call *next, **self; /* in the client's list */
+	LIST_ENTRY(client_call) link; /* client.calls */
 	CURL *easy;
 	struct curl_slist *headers;
 	int (*data)(void *user, const char *bytes, size_t len);
@@ -115,9 +116,7 @@ int client_new(struct client **ret, struct err *err)
 
 void client_drop(struct client_call *call)
 {
-	*call->self = call->next;
-	if (call->next)
-		call->next->self = call->self;
+	LIST_REMOVE(call, link);
 	if (call->easy) {
 		curl_multi_remove_handle(call->client->multi, call->easy);
 		curl_easy_cleanup(call->easy);
@@ -130,8 +129,8 @@ void client_drop(struct client_call *call)
 
 void client_drop_all(struct client *c)
 {
-	while (c->calls)
-		client_drop(c->calls);
+	while (!LIST_EMPTY(&c->calls))
+		client_drop(LIST_FIRST(&c->calls));
 }
 
 void client_free(struct client *c)
@@ -313,11 +312,7 @@ struct client_call *client_begin(struct client *c, const struct client_spec *spe
 	if (!call)
 		abort();
 	call->client = c;
-	call->self = &c->calls;
-	call->next = c->calls;
-	if (call->next)
-		call->next->self = &call->next;
-	c->calls = call;
+	LIST_INSERT_HEAD(&c->calls, call, link);
 	call->data = spec->data;
 	call->done = spec->done;
 	call->user = spec->user;

@@ -5,7 +5,6 @@
  */
 #include "cli/cli.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -17,8 +16,7 @@
 struct request {
 	const char *sandbox;
 	struct client_exec exec;
-	const char *env[LIMIT_CONFIG_ENV + 1]; /* NULL-terminated */
-	size_t n_env;
+	struct words env;
 	bool interactive, json;
 };
 
@@ -28,77 +26,6 @@ struct kept {
 	size_t len[2];
 	bool cut[2];
 };
-
-static int take_env(struct request *rq, const char *text, struct err *err)
-{
-	const char *equals = strchr(text, '=');
-
-	if (!equals || equals == text)
-		return err_set(err, EINVAL, "--env %s: write NAME=VALUE", text);
-	if (rq->n_env == LIMIT_CONFIG_ENV)
-		return err_set(err, E2BIG, "more than %d of --env", LIMIT_CONFIG_ENV);
-	rq->env[rq->n_env++] = text;
-	return 0;
-}
-
-static int take_option(void *user, int opt, struct err *err)
-{
-	struct request *rq = user;
-
-	switch (opt) {
-	case 'e':
-		return take_env(rq, optarg, err);
-	case 'T':
-		return cli_duration("--timeout", optarg, &rq->exec.timeout_ms, err);
-	case 'C':
-		rq->exec.cwd = optarg;
-		return 0;
-	case 'u':
-		rq->exec.user = optarg;
-		return 0;
-	case 's':
-		rq->exec.shell = optarg;
-		return 0;
-	case 'i':
-		rq->interactive = true;
-		return 0;
-	case 't':
-		rq->exec.tty = true;
-		return 0;
-	case 'j':
-		rq->json = true;
-		return 0;
-	default:
-		return -EINVAL;
-	}
-}
-
-static int parse(int argc, char **argv, struct request *rq)
-{
-	static const struct option options[] = {
-		{"env", required_argument, NULL, 'e'},
-		{"timeout", required_argument, NULL, 'T'},
-		{"cwd", required_argument, NULL, 'C'},
-		{"user", required_argument, NULL, 'u'},
-		{"shell", required_argument, NULL, 's'},
-		{"interactive", no_argument, NULL, 'i'},
-		{"tty", no_argument, NULL, 't'},
-		{"json", no_argument, NULL, 'j'},
-		{NULL, 0, NULL, 0},
-	};
-	int status = cli_command_line("exec", argc, argv, "e:C:u:it", options, take_option, rq,
-		&rq->sandbox, &rq->exec.argv);
-
-	if (status)
-		return status;
-	if (!rq->sandbox)
-		return cli_usage("exec", "which sandbox?");
-	if (!rq->exec.argv == !rq->exec.shell)
-		return cli_usage("exec", "give one of: -- COMMAND, --shell LINE");
-	if (rq->json && rq->exec.tty)
-		return cli_usage("exec", "--json and -t: what a terminal shows is no JSON");
-	return 0;
-}
 
 /* Is there input? Not where nobody would type it, and not that of a device that has none. */
 static int input_of(const struct request *rq)
@@ -195,7 +122,7 @@ static int not_run(int r)
 				  : CLI_NOT_RUN;
 }
 
-static int run(struct request *rq)
+static int run_command(struct request *rq)
 {
 	cleanup_client struct client *c = NULL;
 	cleanup_free char *id = NULL;
@@ -209,7 +136,7 @@ static int run(struct request *rq)
 		cli_fail(&err);
 		return CLI_NOT_RUN;
 	}
-	spec->env = rq->env;
+	spec->env = rq->env.items;
 	spec->stdin_fd = input_of(rq);
 	spec->output = rq->json ? keep_output : pass_output;
 	spec->user_data = &kept;
@@ -226,10 +153,53 @@ static int run(struct request *rq)
 	return status;
 }
 
-int cmd_exec(int argc, char **argv)
+static int run(void *user)
 {
-	struct request rq = {.exec.stdin_fd = -1};
-	int status = parse(argc, argv, &rq);
+	struct request *rq = user;
 
-	return status ? status : run(&rq);
+	if (!rq->exec.argv == !rq->exec.shell)
+		return command_usage(&command_exec, "give one of: -- COMMAND, --shell LINE");
+	if (rq->json && rq->exec.tty)
+		return command_usage(
+			&command_exec, "--json and -t: what a terminal shows is no JSON");
+	return run_command(rq);
 }
+
+static const struct option_entry options[] = {
+	{"shell", .kind = OPTION_TEXT, .offset = offsetof(struct request, exec.shell),
+		.value = "LINE", .help = "run a line of sh(1)"},
+	{"interactive", 'i', .offset = offsetof(struct request, interactive),
+		.help = "pass standard input on, also from a terminal"},
+	{"tty", 't', .offset = offsetof(struct request, exec.tty),
+		.help = "give the command a terminal"},
+	{"env", 'e', .kind = OPTION_PAIRS, .max = LIMIT_CONFIG_ENV,
+		.offset = offsetof(struct request, env), .value = "K=V", .help = "set a variable"},
+	{"cwd", 'C', .kind = OPTION_TEXT, .offset = offsetof(struct request, exec.cwd),
+		.value = "DIR", .help = "directory in the sandbox"},
+	{"user", 'u', .kind = OPTION_TEXT, .offset = offsetof(struct request, exec.user),
+		.value = "USER", .help = "name or uid[:gid]"},
+	{"timeout", .kind = OPTION_DURATION, .offset = offsetof(struct request, exec.timeout_ms),
+		.value = "T", .help = "kill the whole process tree after T"},
+	{"json", .offset = offsetof(struct request, json),
+		.help = "print one JSON object with everything instead"},
+	{0},
+};
+
+static const struct operand_entry operands[] = {
+	{"ID", .names = NAMES_SANDBOX, .offset = offsetof(struct request, sandbox)},
+	{"COMMAND", .optional = true, .names = NAMES_COMMAND,
+		.offset = offsetof(struct request, exec.argv)},
+	{0},
+};
+
+const struct command command_exec = {
+	.name = "exec",
+	.summary = "run a command in a sandbox of the pool",
+	.notes = "One of -- COMMAND and --shell says what to run. Exit status: as `parbake run` "
+		 "has it.",
+	.options = options,
+	.operands = operands,
+	.args_bytes = sizeof(struct request),
+	.defaults = &(const struct request){.exec.stdin_fd = -1},
+	.run = run,
+};

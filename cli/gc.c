@@ -2,10 +2,8 @@
 /* parbake gc: remove from the store what no tag reaches, from the cache what no template needs. */
 #include "cli/cli.h"
 
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "cli/gc_cache.h"
 #include "common/json.h"
@@ -21,70 +19,61 @@ static int64_t seconds(uint64_t ms)
 	return (int64_t)((ms + 999) / 1000);
 }
 
-/* A duration, or 0. */
-static int take_keep(const char *option, const char *arg, uint64_t *ret_ms, struct err *err)
-{
-	if (strcmp(arg, "0"))
-		return cli_duration(option, arg, ret_ms, err);
-	*ret_ms = 0;
-	return 0;
-}
+struct args {
+	uint64_t keep_ms, keep_versions, keep_cache_ms;
+	const char *store_dir;
+	bool dry_run, json;
+};
 
-int cmd_gc(int argc, char **argv)
+static int run(void *user)
 {
-	static const struct option options[] = {
-		{"keep", required_argument, NULL, 'k'},
-		{"keep-versions", required_argument, NULL, 'v'},
-		{"keep-cache", required_argument, NULL, 'c'},
-		{"dry-run", no_argument, NULL, 'n'},
-		{"json", no_argument, NULL, 'j'},
-		{"store", required_argument, NULL, 'S'},
-		{NULL, 0, NULL, 0},
-	};
+	const struct args *a = user;
 	cleanup_store struct store *s = NULL;
-	const char *dir = NULL;
-	uint64_t keep_ms = KEEP_MS, keep_cache_ms = KEEP_CACHE_MS, bytes = 0, cache_bytes = 0;
-	bool dry_run = false, json = false;
+	uint64_t bytes = 0, cache_bytes = 0;
 	unsigned blobs = 0, files = 0;
-	uint64_t versions = 0;
 	struct err err = {0};
 	char size[16], cache_size[16];
-	int opt;
 
-	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if ((opt == 'v' &&
-			    cli_number("--keep-versions", optarg, 0, LIMIT_INDEX_ENTRIES, &versions,
-				    &err) < 0) ||
-			(opt == 'k' && take_keep("--keep", optarg, &keep_ms, &err) < 0) ||
-			(opt == 'c' && take_keep("--keep-cache", optarg, &keep_cache_ms, &err) < 0))
-			return cli_usage("gc", "%s", err.text);
-		if (opt == 'n')
-			dry_run = true;
-		else if (opt == 'j')
-			json = true;
-		else if (opt == 'S')
-			dir = optarg;
-		else if (opt == '?')
-			return cli_usage("gc", "see above");
-	}
-	if (optind < argc)
-		return cli_usage("gc", "\"%s\"?", argv[optind]);
-	if (store_open(dir, false, &s, &err) < 0)
+	if (store_open(a->store_dir, false, &s, &err) < 0)
 		return cli_fail(&err);
-	store_keep_versions(s, (unsigned)versions);
-	if (store_gc(s, seconds(keep_ms), dry_run, &blobs, &bytes, &err) < 0 ||
-		gc_cache(s, seconds(keep_cache_ms), dry_run, &files, &cache_bytes, &err) < 0)
+	store_keep_versions(s, (unsigned)a->keep_versions);
+	if (store_gc(s, seconds(a->keep_ms), a->dry_run, &blobs, &bytes, &err) < 0 ||
+		gc_cache(s, seconds(a->keep_cache_ms), a->dry_run, &files, &cache_bytes, &err) < 0)
 		return cli_fail(&err);
-	if (json) {
+	if (a->json) {
 		cleanup_json json_t *obj = json_pack("{s:i, s:I, s:i, s:I, s:b}", "blobs",
 			(int)blobs, "bytes", (json_int_t)bytes, "cache_files", (int)files,
-			"cache_bytes", (json_int_t)cache_bytes, "dry_run", dry_run);
+			"cache_bytes", (json_int_t)cache_bytes, "dry_run", a->dry_run);
 
 		json_print_line(obj);
 	} else {
 		printf("%s %u blobs, %s; %u files of the cache, %s\n",
-			dry_run ? "would remove" : "removed", blobs, progress_bytes(bytes, size),
+			a->dry_run ? "would remove" : "removed", blobs, progress_bytes(bytes, size),
 			files, progress_bytes(cache_bytes, cache_size));
 	}
 	return CLI_OK;
 }
+
+static const struct option_entry options[] = {
+	{"keep", .kind = OPTION_DURATION, .zero = true, .offset = offsetof(struct args, keep_ms),
+		.value = "T", .help = "keep blobs younger than T (10m; 0: none)"},
+	{"keep-versions", .kind = OPTION_NUMBER, .max = LIMIT_INDEX_ENTRIES,
+		.offset = offsetof(struct args, keep_versions), .value = "N",
+		.help = "keep the N newest versions of each name, too, tagged or not"},
+	{"keep-cache", .kind = OPTION_DURATION, .zero = true,
+		.offset = offsetof(struct args, keep_cache_ms), .value = "T",
+		.help = "keep what was used within T (24h; 0: none)"},
+	{"dry-run", .offset = offsetof(struct args, dry_run), .help = "only say what would go"},
+	OPTION_JSON(struct args, json),
+	OPTION_STORE(struct args, store_dir),
+	{0},
+};
+
+const struct command command_gc = {
+	.name = "gc",
+	.summary = "remove what no tag reaches, and what of the cache no template needs",
+	.options = options,
+	.args_bytes = sizeof(struct args),
+	.defaults = &(const struct args){.keep_ms = KEEP_MS, .keep_cache_ms = KEEP_CACHE_MS},
+	.run = run,
+};

@@ -2,7 +2,6 @@
 /* parbake ls: what the store holds, a line a tag. */
 #include "cli/cli.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -48,47 +47,49 @@ static void print_row(const struct store_manifest *m, bool json)
 		progress_bytes(stored_bytes(m), size), m->created, code);
 }
 
-int cmd_ls(int argc, char **argv)
+struct args {
+	const char *store_dir;
+	bool json;
+};
+
+static int run(void *user)
 {
-	static const struct option options[] = {
-		{"json", no_argument, NULL, 'j'},
-		{"store", required_argument, NULL, 'S'},
-		{NULL, 0, NULL, 0},
-	};
+	const struct args *a = user;
 	cleanup_store struct store *s = NULL;
 	struct store_manifest *list = NULL;
-	const char *dir = NULL;
-	bool json = false;
 	size_t n = 0;
 	struct err err = {0};
-	int opt, r;
-
-	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (opt == 'j')
-			json = true;
-		else if (opt == 'S')
-			dir = optarg;
-		else
-			return cli_usage("ls", "see above");
-	}
-	if (optind < argc)
-		return cli_usage("ls", "\"%s\"?", argv[optind]);
 	/* reading makes nothing: a store that is not there yet has no templates */
-	r = store_open(dir, false, &s, &err);
-	if (r < 0 && (r != -ENOENT || dir))
+	int r = store_open(a->store_dir, false, &s, &err);
+
+	if (r < 0 && (r != -ENOENT || a->store_dir))
 		return cli_fail(&err);
 	if (s && store_list(s, &list, &n, &err) < 0)
 		return cli_fail(&err);
-	if (!json && n)
+	if (!a->json && n)
 		printf("%-20s %-10s %-19s  %-4s %-14s %9s  %-20s  %s\n", "TEMPLATE", "TAG",
 			"DIGEST", "ACCEL", "MACHINE", "STORED", "CREATED", "TRANSLATIONS");
 	for (size_t i = 0; i < n; i++) {
-		print_row(&list[i], json);
+		print_row(&list[i], a->json);
 		store_manifest_clear(&list[i]);
 	}
-	if (!json && !n)
+	if (!a->json && !n)
 		fprintf(stderr, "parbake: no templates%s%s: bake one with `parbake bake base`\n",
 			s ? " in " : "", s ? store_dir(s) : "");
 	free(list);
 	return CLI_OK;
 }
+
+static const struct option_entry options[] = {
+	OPTION_JSON(struct args, json),
+	OPTION_STORE(struct args, store_dir),
+	{0},
+};
+
+const struct command command_ls = {
+	.name = "ls",
+	.summary = "list the templates in the store",
+	.options = options,
+	.args_bytes = sizeof(struct args),
+	.run = run,
+};

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,20 +16,21 @@
 #include "common/limits.h"
 #include "common/nearest.h"
 #include "common/str.h"
-#include "common/units.h"
 #include "pool/keeper/keeper.h"
 #include "pool/publish.h"
 #include "restore/pager/pager.h"
 #include "restore/train.h"
 
-static const struct command {
+/* A command: its table, or (of those that have none yet) what its own file does not say. */
+static const struct entry {
+	const struct command *table;
 	const char *name;
 	int (*run)(int argc, char **argv);
 	const char *usage; /* after "parbake NAME " */
 	const char *summary;
 	const char *options; /* lines of the help page */
 } commands[] = {
-	{"bake", cmd_bake,
+	{NULL, "bake", cmd_bake,
 		"RECIPE… [--tag TAG] [--force] [--from-stage STAGE] [--until root] [--accel "
 		"tcg|kvm] [--monitor kvm|qemu] "
 		"[--sources DIR] [--lock|--locked] [--check] [--json] [--store DIR]",
@@ -52,11 +52,11 @@ static const struct command {
 		"  --json             events, one JSON object a line\n"
 		"  exit status: 0; 1 it failed; 3 --check: to be baked, --locked: it differs from "
 		"the lock\n"},
-	{"fetch", cmd_fetch, "RECIPE… --into DIR [--json]",
+	{NULL, "fetch", cmd_fetch, "RECIPE… --into DIR [--json]",
 		"save what recipes' roots take from a network, for bakes without one",
 		"  --into DIR         where it goes; `parbake bake --sources DIR` takes it from "
 		"there\n"},
-	{"run", cmd_run, "TEMPLATE [OPTIONS] -- COMMAND… | --code CODE | --shell LINE",
+	{NULL, "run", cmd_run, "TEMPLATE [OPTIONS] -- COMMAND… | --code CODE | --shell LINE",
 		"make a sandbox, run a command in it, remove it",
 		"  --code CODE        run Python in the template's warm interpreter (-: from "
 		"standard input)\n"
@@ -76,41 +76,34 @@ static const struct command {
 		"  exit status: the command's; 124 timed out; 125 parbake failed; 126, 127 as "
 		"sh(1);\n"
 		"  128+N killed by signal N\n"},
-	{"ls", cmd_ls, "[--json] [--store DIR]", "list the templates in the store", ""},
-	{"inspect", cmd_inspect, "TEMPLATE [--config|--manifest|--recipe] [--store DIR]",
+	{.table = &command_ls},
+	{NULL, "inspect", cmd_inspect, "TEMPLATE [--config|--manifest|--recipe] [--store DIR]",
 		"show what a snapshot is made of, as JSON", ""},
-	{"diff", cmd_diff, "A B [--other-store DIR] [--json] [--store DIR]",
+	{NULL, "diff", cmd_diff, "A B [--other-store DIR] [--json] [--store DIR]",
 		"what differs between two versions: config, packages, files, memory",
 		"  --other-store DIR  where B lies (as A)\n"
 		"  --json             all of it, one JSON object\n"
 		"  exit status: 0 the same but for memory; 3 something differs; 1 it failed\n"},
-	{"sbom", cmd_sbom, "TEMPLATE [--format spdx|cyclonedx|provenance] [--store DIR]",
+	{NULL, "sbom", cmd_sbom, "TEMPLATE [--format spdx|cyclonedx|provenance] [--store DIR]",
 		"what is in a version and where it comes from, as a document for tools",
 		"  --format F         SPDX 2.3, CycloneDX 1.5, or an in-toto statement with SLSA's "
 		"provenance (spdx)\n"},
-	{"sign", cmd_sign,
+	{NULL, "sign", cmd_sign,
 		"TEMPLATE… --key FILE | TEMPLATE --signature FILE | --new-key FILE [--store DIR]",
 		"sign versions, as minisign does",
 		"  --key FILE         with this secret key of minisign's, one without a password\n"
 		"  --signature FILE   keep a signature of the manifest that was made elsewhere\n"
 		"  --new-key FILE     make a secret key, and FILE.pub with the public one\n"},
-	{"verify", cmd_verify,
+	{NULL, "verify", cmd_verify,
 		"[TEMPLATE…] [--boot] [--require-signature FILE] [--json] [--store DIR]",
 		"check every byte of snapshots against their digests, and of what the cache has of "
 		"them",
 		"  --boot             then restore each, and have it pass its ready check\n"
 		"  --require-signature FILE\n"
 		"                     a key in FILE must have signed it\n"},
-	{"rm", cmd_rm, "TEMPLATE… [--store DIR]", "remove tags (the data go with gc)", ""},
-	{"gc", cmd_gc,
-		"[--keep T] [--keep-versions N] [--keep-cache T] [--dry-run] [--json] [--store "
-		"DIR]",
-		"remove what no tag reaches, and what of the cache no template needs",
-		"  --keep T           keep blobs younger than T (10m; 0: none)\n"
-		"  --keep-versions N  keep the N newest versions of each name, too, tagged or not\n"
-		"  --keep-cache T     keep what was used within T (24h; 0: none)\n"
-		"  --dry-run          only say what would go\n"},
-	{"bench", cmd_bench,
+	{NULL, "rm", cmd_rm, "TEMPLATE… [--store DIR]", "remove tags (the data go with gc)", ""},
+	{.table = &command_gc},
+	{NULL, "bench", cmd_bench,
 		"create|boot|exec|load|density|fault|image|vm|ab|compare|history|bisect|report "
 		"[OPTIONS] …",
 		"measure creates and what they are made of; compare, report, gate",
@@ -192,7 +185,8 @@ static const struct command {
 		"  what measures:     --json (everything, raw samples too), --save DOC.json, "
 		"--report PAGE.html,\n"
 		"                     --against OLD.json (repeat), --store DIR\n"},
-	{"pool", cmd_pool, "serve [--config FILE] | check [FILE] | key NAME | status [--json]",
+	{NULL, "pool", cmd_pool,
+		"serve [--config FILE] | check [FILE] | key NAME | status [--json]",
 		"run a pool of sandboxes behind an HTTP API; look after it",
 		"  serve              be the daemon, until SIGTERM; SIGHUP reads the configuration "
 		"anew\n"
@@ -202,7 +196,7 @@ static const struct command {
 		"  key NAME           make a key for the API, and what the configuration says of "
 		"it\n"
 		"  status             what waits for each template, and what came of it\n"},
-	{"create", cmd_create,
+	{NULL, "create", cmd_create,
 		"TEMPLATE [--timeout T] [--metadata K=V]… [--env K=V]… [--auto-pause] [--allow "
 		"HOST]… [--json]",
 		"ask the pool for a sandbox, print its id",
@@ -211,24 +205,14 @@ static const struct command {
 		"  -e, --env K=V         a variable of all its commands (repeat)\n"
 		"  --auto-pause          at the lease's end it is paused, not killed\n"
 		"  --allow HOST          a host that it may reach (repeat; none otherwise)\n"},
-	{"ps", cmd_ps, "[--all] [--quiet] [--json]", "list the pool's sandboxes",
+	{NULL, "ps", cmd_ps, "[--all] [--quiet] [--json]", "list the pool's sandboxes",
 		"  -a, --all             with those that are paused\n"
 		"  -q, --quiet           ids alone\n"},
-	{"exec", cmd_exec, "ID [-it] [OPTIONS] -- COMMAND… | --shell LINE",
-		"run a command in a sandbox of the pool",
-		"  --shell LINE          run a line of sh(1)\n"
-		"  -i, --interactive     pass standard input on, also from a terminal\n"
-		"  -t, --tty             give the command a terminal\n"
-		"  -e, --env K=V         set a variable (repeat)\n"
-		"  -C, --cwd DIR         directory in the sandbox\n"
-		"  -u, --user USER       name or uid[:gid]\n"
-		"  --timeout T           kill the whole process tree after T\n"
-		"  --json                print one JSON object with everything instead\n"
-		"  exit status: as `parbake run` has it\n"},
-	{"cp", cmd_cp, "FROM TO, one of them ID:PATH [--user USER] [--json]",
+	{.table = &command_exec},
+	{NULL, "cp", cmd_cp, "FROM TO, one of them ID:PATH [--user USER] [--json]",
 		"copy a file into a sandbox of the pool or out of it",
 		"  a directory as TO: end it with /; - as TO: standard output\n"},
-	{"code", cmd_code,
+	{NULL, "code", cmd_code,
 		"ID [--code CODE|-] [--context ID | --language L] [--timeout T] [--json]",
 		"run code in a sandbox: Python, in its warm interpreter, or another language",
 		"  -c, --code CODE       what to run (-: standard input, the default)\n"
@@ -237,30 +221,36 @@ static const struct command {
 		"  --timeout T           interrupt it after so long\n"
 		"  --json                the events of the execution, one a line\n"
 		"  exit status: 0; 1 it raised; 124 it was timed out; 125 parbake failed\n"},
-	{"kill", cmd_kill, "ID… | --all [--json]", "end sandboxes of the pool", ""},
-	{"pause", cmd_pause, "ID [--json]", "put a sandbox to disk", ""},
-	{"resume", cmd_resume, "ID [--timeout T] [--json]", "go on with a paused sandbox", ""},
-	{"fork", cmd_fork, "ID [-n N] [--timeout T] [--json]",
+	{NULL, "kill", cmd_kill, "ID… | --all [--json]", "end sandboxes of the pool", ""},
+	{NULL, "pause", cmd_pause, "ID [--json]", "put a sandbox to disk", ""},
+	{NULL, "resume", cmd_resume, "ID [--timeout T] [--json]", "go on with a paused sandbox",
+		""},
+	{NULL, "fork", cmd_fork, "ID [-n N] [--timeout T] [--json]",
 		"make sandboxes that go on from where one is", ""},
-	{"snapshot", cmd_snapshot, "ID [--name TEMPLATE [--replace]] [--json]",
+	{NULL, "snapshot", cmd_snapshot, "ID [--name TEMPLATE [--replace]] [--json]",
 		"keep a sandbox's state, as a template where named",
 		"  --name TEMPLATE       a new one, NAME or NAME:TAG; without a name the pool "
 		"keeps it\n"
 		"  --replace             in the place of one that is there\n"},
-	{"timeout", cmd_timeout, "ID DURATION [--json]",
+	{NULL, "timeout", cmd_timeout, "ID DURATION [--json]",
 		"let a sandbox's lease end that far from now", ""},
-	{"logs", cmd_logs, "ID [--json]", "show a sandbox's console", ""},
-	{"stats", cmd_stats, "[ID…] [--once] [--json]",
+	{NULL, "logs", cmd_logs, "ID [--json]", "show a sandbox's console", ""},
+	{NULL, "stats", cmd_stats, "[ID…] [--once] [--json]",
 		"show what sandboxes take, live on a terminal", ""},
-	{"doctor", cmd_doctor, "[--json]", "say how this host works, and why", ""},
+	{NULL, "doctor", cmd_doctor, "[--json]", "say how this host works, and why", ""},
 };
 
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
-static const struct command *find(const char *name)
+static const char *name_of(const struct entry *e)
+{
+	return e->table ? e->table->name : e->name;
+}
+
+static const struct entry *find(const char *name)
 {
 	for (size_t i = 0; i < N_COMMANDS; i++) {
-		if (!strcmp(commands[i].name, name))
+		if (!strcmp(name_of(&commands[i]), name))
 			return &commands[i];
 	}
 	return NULL;
@@ -310,8 +300,12 @@ int cli_usage(const char *name, const char *fmt, ...)
 
 int cli_help(const char *name)
 {
-	const struct command *c = find(name);
+	const struct entry *c = find(name);
 
+	if (c->table) {
+		command_help(c->table, stdout, command_help_width());
+		return CLI_OK;
+	}
 	printf("usage: parbake %s %s\n%s.\n%s%s", c->name, c->usage, c->summary,
 		c->options[0] ? "\n" : "", c->options);
 	return CLI_OK;
@@ -323,7 +317,8 @@ static int help(FILE *to)
 		"parbake %s: bake microVM templates, make sandboxes from them in milliseconds\n\n",
 		PARBAKE_VERSION);
 	for (size_t i = 0; i < N_COMMANDS; i++)
-		fprintf(to, "  parbake %-8s %s\n", commands[i].name, commands[i].summary);
+		fprintf(to, "  parbake %-8s %s\n", name_of(&commands[i]),
+			commands[i].table ? commands[i].table->summary : commands[i].summary);
 	fprintf(to, "  parbake %-8s %s\n", "version", "say which parbake this is");
 	fprintf(to,
 		"\n`parbake help COMMAND` tells more; so do parbake(1), parbake-recipe(5) and "
@@ -337,47 +332,11 @@ static int unknown(const char *name)
 	const char *near;
 
 	for (size_t i = 0; i < N_COMMANDS; i++)
-		names[i] = commands[i].name;
+		names[i] = name_of(&commands[i]);
 	near = nearest_name(name, names, N_COMMANDS);
 	fprintf(stderr, "parbake: there is no command \"%s\"%s%s%s; see `parbake help`\n", name,
 		near ? " (do you mean \"" : "", near ? near : "", near ? "\"?)" : "");
 	return CLI_USAGE;
-}
-
-int cli_number(const char *option, const char *text, uint64_t min, uint64_t max, uint64_t *ret,
-	struct err *err)
-{
-	unsigned long long n;
-	char *end;
-
-	errno = 0;
-	n = strtoull(text, &end, 10);
-	if (errno || end == text || *end || *text == '-' || n < min || n > max)
-		return err_set(err, EINVAL, "%s %s: not a number within %" PRIu64 " to %" PRIu64,
-			option, text, min, max);
-	*ret = n;
-	return 0;
-}
-
-int cli_duration(const char *option, const char *text, uint64_t *ret, struct err *err)
-{
-	uint64_t ms;
-
-	if (units_parse_time_ms(text, &ms) < 0 || ms == 0 || ms > LIMIT_TIMEOUT_MS)
-		return err_set(err, EINVAL,
-			"%s %s: not a duration up to a year; write 500ms, 30s or 5m", option, text);
-	*ret = ms;
-	return 0;
-}
-
-int cli_lease(const char *option, const char *text, uint64_t *ret_s, struct err *err)
-{
-	uint64_t ms = 0;
-	int r = cli_duration(option, text, &ms, err);
-
-	if (r == 0)
-		*ret_s = (ms + 999) / 1000;
-	return r;
 }
 
 int cli_pair(const char *option, const char *text, json_t *obj, struct err *err)
@@ -428,7 +387,7 @@ static int dispatch(int argc, char **argv)
 {
 	static char program[64];
 	const char *name = argc > 1 ? argv[1] : NULL;
-	const struct command *c;
+	const struct entry *c;
 
 	if (!name)
 		return help(stderr);
@@ -453,6 +412,8 @@ static int dispatch(int argc, char **argv)
 	c = find(name);
 	if (!c)
 		return unknown(name);
+	if (c->table)
+		return command_main(c->table, argc - 1, argv + 1);
 	for (int i = 2; i < argc && strcmp(argv[i], "--"); i++) {
 		if (!strcmp(argv[i], "--help"))
 			return cli_help(name);

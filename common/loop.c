@@ -17,6 +17,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/queue.h>
 #include <sys/timerfd.h>
 
 #include "common/clock.h"
@@ -29,7 +30,7 @@ struct loop_watch {
 	int fd;
 	void (*fn)(void *user, short revents); /* NULL: removed */
 	void *user;
-	struct loop_watch *next, *prev; /* in loop.watches; next: in loop.removed */
+	LIST_ENTRY(loop_watch) link; /* loop.watches; removed: loop.removed */
 };
 
 struct loop_timer {
@@ -40,7 +41,7 @@ struct loop_timer {
 	void (*fn)(void *user);
 	void *user;
 	size_t place; /* in the heap; NOWHERE: in the list of those due */
-	struct loop_timer *next, *prev;
+	TAILQ_ENTRY(loop_timer) due;
 };
 
 #define NOWHERE SIZE_MAX
@@ -53,11 +54,11 @@ struct heap {
 struct loop {
 	int epoll;
 	bool stopped, in_round;
-	struct loop_watch *watches, *removed;
+	LIST_HEAD(, loop_watch) watches, removed;
 	struct heap now, boot; /* on CLOCK_MONOTONIC, on CLOCK_BOOTTIME */
 	int boot_fd; /* timerfd, set to the first of boot; -1: there was none yet */
 	int64_t boot_set; /* what it is set to; CLOCK_NEVER: nothing */
-	struct loop_timer *due, *due_last;
+	TAILQ_HEAD(, loop_timer) due;
 	uint64_t made; /* timers, ever */
 };
 
@@ -69,6 +70,7 @@ int loop_new(struct loop **ret, struct err *err)
 		return err_set(err, ENOMEM, "no memory for an event loop");
 	l->boot_fd = -1;
 	l->boot_set = CLOCK_NEVER;
+	TAILQ_INIT(&l->due);
 	l->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (l->epoll < 0) {
 		free(l);
@@ -80,11 +82,12 @@ int loop_new(struct loop **ret, struct err *err)
 
 static void bury(struct loop *l)
 {
-	for (struct loop_watch *w = l->removed, *next; w; w = next) {
-		next = w->next;
+	struct loop_watch *w;
+
+	while ((w = LIST_FIRST(&l->removed))) {
+		LIST_REMOVE(w, link);
 		free(w);
 	}
-	l->removed = NULL;
 }
 
 void loop_free(struct loop *l)
@@ -92,11 +95,11 @@ void loop_free(struct loop *l)
 	if (!l)
 		return;
 	assert(!l->in_round);
-	while (l->watches)
-		loop_remove(l->watches);
+	while (!LIST_EMPTY(&l->watches))
+		loop_remove(LIST_FIRST(&l->watches));
 	bury(l);
-	while (l->due)
-		loop_timer_cancel(l->due);
+	while (!TAILQ_EMPTY(&l->due))
+		loop_timer_cancel(TAILQ_FIRST(&l->due));
 	while (l->now.n)
 		loop_timer_cancel(l->now.at[l->now.n - 1]);
 	while (l->boot.n)
@@ -133,10 +136,8 @@ struct loop_watch *loop_add(struct loop *l, int fd, short events,
 		free(w);
 		return NULL;
 	}
-	*w = (struct loop_watch){.l = l, .fd = fd, .fn = fn, .user = user, .next = l->watches};
-	if (w->next)
-		w->next->prev = w;
-	l->watches = w;
+	*w = (struct loop_watch){.l = l, .fd = fd, .fn = fn, .user = user};
+	LIST_INSERT_HEAD(&l->watches, w, link);
 	return w;
 }
 
@@ -161,14 +162,8 @@ void loop_remove(struct loop_watch *w)
 	assert(r == 0);
 	(void)r;
 	w->fn = NULL;
-	if (w->next)
-		w->next->prev = w->prev;
-	if (w->prev)
-		w->prev->next = w->next;
-	else
-		l->watches = w->next;
-	w->next = l->removed;
-	l->removed = w;
+	LIST_REMOVE(w, link);
+	LIST_INSERT_HEAD(&l->removed, w, link);
 	if (!l->in_round)
 		bury(l);
 }
@@ -267,24 +262,12 @@ struct loop_timer *loop_defer(struct loop *l, void (*fn)(void *user), void *user
 	return loop_timer(l, 0, fn, user);
 }
 
-static void due_remove(struct loop *l, struct loop_timer *t)
-{
-	if (t->prev)
-		t->prev->next = t->next;
-	else
-		l->due = t->next;
-	if (t->next)
-		t->next->prev = t->prev;
-	else
-		l->due_last = t->prev;
-}
-
 void loop_timer_cancel(struct loop_timer *t)
 {
 	if (!t)
 		return;
 	if (t->place == NOWHERE)
-		due_remove(t->l, t);
+		TAILQ_REMOVE(&t->l->due, t, due);
 	else
 		heap_remove(t);
 	free(t);
@@ -297,13 +280,7 @@ static void collect_due(struct loop *l, struct heap *h, int64_t now)
 		struct loop_timer *t = h->at[0];
 
 		heap_remove(t);
-		t->next = NULL;
-		t->prev = l->due_last;
-		if (t->prev)
-			t->prev->next = t;
-		else
-			l->due = t;
-		l->due_last = t;
+		TAILQ_INSERT_TAIL(&l->due, t, due);
 	}
 }
 
@@ -340,12 +317,13 @@ static int set_boot(struct loop *l)
 
 static void run_due(struct loop *l)
 {
-	while (l->due) {
-		struct loop_timer *t = l->due;
+	struct loop_timer *t;
+
+	while ((t = TAILQ_FIRST(&l->due))) {
 		void (*fn)(void *user) = t->fn;
 		void *user = t->user;
 
-		due_remove(l, t);
+		TAILQ_REMOVE(&l->due, t, due);
 		free(t);
 		fn(user);
 	}

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
 #include "common/cleanup.h"
 #include "common/limits.h"
@@ -44,11 +45,11 @@ struct metrics_family {
 	size_t n_labels;
 	struct series *series;
 	size_t n_series;
-	struct metrics_family *next;
+	STAILQ_ENTRY(metrics_family) link;
 };
 
 struct metrics {
-	struct metrics_family *first, **last;
+	STAILQ_HEAD(, metrics_family) families;
 };
 
 static const char *const kind_names[] = {
@@ -72,7 +73,7 @@ struct metrics *metrics_new(void)
 {
 	struct metrics *m = zeroed(1, sizeof(*m));
 
-	m->last = &m->first;
+	STAILQ_INIT(&m->families);
 	return m;
 }
 
@@ -90,12 +91,12 @@ void metrics_reset(struct metrics_family *f)
 
 void metrics_free(struct metrics *m)
 {
+	struct metrics_family *f;
+
 	if (!m)
 		return;
-	while (m->first) {
-		struct metrics_family *f = m->first;
-
-		m->first = f->next;
+	while ((f = STAILQ_FIRST(&m->families))) {
+		STAILQ_REMOVE_HEAD(&m->families, link);
 		metrics_reset(f);
 		for (size_t k = 0; k < f->n_labels; k++)
 			free(f->names[k]);
@@ -116,8 +117,7 @@ struct metrics_family *metrics_family(struct metrics *m, enum metrics_kind kind,
 		assert(f->n_labels < LABELS_MAX);
 		f->names[f->n_labels++] = str_dup(p);
 	}
-	*m->last = f;
-	m->last = &f->next;
+	STAILQ_INSERT_TAIL(&m->families, f, link);
 	return f;
 }
 
@@ -271,10 +271,11 @@ char *metrics_text(const struct metrics *m)
 	char *text = NULL;
 	size_t len = 0;
 	FILE *to = open_memstream(&text, &len);
+	const struct metrics_family *f;
 
 	if (!to)
 		abort();
-	for (const struct metrics_family *f = m->first; f; f = f->next) {
+	STAILQ_FOREACH(f, &m->families, link) {
 		fprintf(to, "# HELP %s ", f->name);
 		put_escaped(to, f->help, false);
 		fprintf(to, "\n# TYPE %s %s\n", f->name, kind_names[f->kind]);

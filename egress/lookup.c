@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/queue.h>
 #include <unistd.h>
 
 #include "egress/limits.h"
@@ -25,14 +26,14 @@
 
 /* Who has lookups running. */
 struct asker {
-	struct asker *next;
+	LIST_ENTRY(asker) link;
 	unsigned running;
 	char name[];
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* under it */
-static struct asker *askers;
+static LIST_HEAD(, asker) askers = LIST_HEAD_INITIALIZER(askers);
 static unsigned running;
 
 struct proxy_lookup {
@@ -49,30 +50,25 @@ struct proxy_lookup {
 static struct asker *asker_get(const char *kind, const char *name)
 {
 	size_t n = strlen(kind);
-	struct asker *a = askers;
+	struct asker *a;
 
-	while (a && (strncmp(a->name, kind, n) != 0 || strcmp(a->name + n, name) != 0))
-		a = a->next;
-	if (a)
-		return a;
+	LIST_FOREACH(a, &askers, link) {
+		if (strncmp(a->name, kind, n) == 0 && strcmp(a->name + n, name) == 0)
+			return a;
+	}
 	a = calloc(1, sizeof(*a) + n + strlen(name) + 1);
 	if (!a)
 		abort();
 	stpcpy(stpcpy(a->name, kind), name);
-	a->next = askers;
-	askers = a;
+	LIST_INSERT_HEAD(&askers, a, link);
 	return a;
 }
 
 static void asker_put(struct asker *asker)
 {
-	struct asker **at = &askers;
-
 	if (asker->running)
 		return;
-	while (*at != asker)
-		at = &(*at)->next;
-	*at = asker->next;
+	LIST_REMOVE(asker, link);
 	free(asker);
 }
 

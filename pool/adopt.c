@@ -68,6 +68,7 @@
 #include "pool/adopt_private.h"
 #include "pool/cgroup_private.h"
 #include "pool/config.h"
+#include "pool/disk_private.h"
 #include "pool/guest_private.h"
 #include "pool/keeper/keeper.h"
 #include "pool/lease_private.h"
@@ -157,6 +158,7 @@ static void paused_read(struct pool *p, const char *id, const char *path)
 	}
 	capture = pool_capture_path(p, id, sb->capture);
 	sb->paused_ms = paused_at(capture);
+	sb->disk_bytes = pool_disk_of_capture(capture);
 	pool_sandbox_list(sb);
 	log_info("sandbox %s: paused", id);
 }

@@ -34,6 +34,7 @@ struct config_key {
 		max_snapshots; /* that it keeps, templates that it published included; default 64 */
 	double creates_per_s; /* a token bucket of at least one; 0: no limit */
 	uint64_t max_memory; /* of all its sandboxes' guests, bytes; 0: no limit */
+	uint64_t max_disk; /* of the host's disk, see pool/disk_private.h, bytes; 0: no limit */
 };
 
 struct config {

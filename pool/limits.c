@@ -27,6 +27,7 @@
 #include "common/limits.h"
 #include "common/share.h"
 #include "pool/config.h"
+#include "pool/disk_private.h"
 #include "pool/handout_private.h"
 #include "pool/limits_private.h"
 #include "pool/pool.h"
@@ -331,6 +332,8 @@ int pool_limits_check(struct pool *p, const char *key, const struct pool_version
 	r = c ? key_check(p, c, v, n, err) : 0;
 	if (r == 0 && c)
 		r = key_share(p, c, v, n, running, err);
+	if (r == 0 && c && create)
+		r = pool_disk_check(p, c, false, err);
 	if (r == 0)
 		r = host_check(p, v, n, stocked, err);
 	if (r == 0 && c && create && c->creates_per_s > 0) {
@@ -359,5 +362,5 @@ int pool_limits_snapshots(struct pool *p, const char *key, struct err *err)
 			"may: "
 			"remove one",
 			key, n);
-	return 0;
+	return c ? pool_disk_check(p, c, true, err) : 0;
 }

@@ -21,6 +21,7 @@
 #include "common/loop.h"
 #include "common/str.h"
 #include "pool/cgroup_private.h"
+#include "pool/disk_private.h"
 #include "pool/guest_private.h"
 #include "pool/handout_private.h"
 #include "pool/machine_private.h"
@@ -197,12 +198,16 @@ static void sandbox_stop(struct pool_sandbox *sb)
 
 void pool_sandbox_set_paused(struct pool_sandbox *sb, unsigned capture)
 {
+	cleanup_free char *path = NULL;
+
 	sandbox_stop(sb);
 	if (sb->state != POOL_RESUMING)
 		sb->paused_ms = clock_realtime_ns() / 1000000;
 	if (sb->capture && sb->capture != capture)
 		pool_paused_clear_one(sb, sb->capture);
 	sb->capture = capture;
+	path = pool_capture_path(sb->pool, sb->record.id, capture);
+	sb->disk_bytes = pool_disk_of_capture(path);
 	pool_sandbox_set(sb, POOL_PAUSED);
 }
 

@@ -237,6 +237,8 @@ static void measured(
 		return;
 	if (m->sb)
 		m->sb->cost_bytes = bytes;
+	if (m->sb && json_get_u64(reply, "disk_bytes", 0, INT64_MAX, &part, NULL) == 0)
+		m->sb->disk_bytes = part;
 	/* what the next will take is what those before it took, the newest most */
 	if (v)
 		v->cost_bytes =

@@ -20,7 +20,7 @@
 #define SLOTS_BYTES (16 * MIB)
 
 struct image_reader {
-	struct image_reader *next;
+	SLIST_ENTRY(image_reader) idle;
 	ZSTD_DCtx *zstd;
 	uint8_t *stored;
 	size_t size; /* of stored */
@@ -38,9 +38,9 @@ static struct image_reader *reader_get(struct image *img)
 	struct image_reader *r;
 
 	pthread_mutex_lock(&img->lock);
-	r = img->idle;
+	r = SLIST_FIRST(&img->idle);
 	if (r)
-		img->idle = r->next;
+		SLIST_REMOVE_HEAD(&img->idle, idle);
 	pthread_mutex_unlock(&img->lock);
 	if (r)
 		return r;
@@ -60,8 +60,7 @@ static struct image_reader *reader_get(struct image *img)
 static void reader_put(struct image *img, struct image_reader *r)
 {
 	pthread_mutex_lock(&img->lock);
-	r->next = img->idle;
-	img->idle = r;
+	SLIST_INSERT_HEAD(&img->idle, r, idle);
 	pthread_mutex_unlock(&img->lock);
 }
 
@@ -85,10 +84,10 @@ int image_open(int fd, struct image **ret, struct err *err)
 
 void image_free(struct image *img)
 {
-	while (img->idle) {
-		struct image_reader *r = img->idle;
+	struct image_reader *r;
 
-		img->idle = r->next;
+	while ((r = SLIST_FIRST(&img->idle))) {
+		SLIST_REMOVE_HEAD(&img->idle, idle);
 		reader_free(r);
 	}
 	close_fd(&img->fd);

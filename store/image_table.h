@@ -4,6 +4,7 @@
 
 /* An open image from inside: for image_table.c, image_read.c and image_damage.c alone. */
 #include <pthread.h>
+#include <sys/queue.h>
 
 #include "store/image_format.h"
 
@@ -20,7 +21,7 @@ struct image {
 	uint64_t n_pages;
 	uint32_t frame_bytes; /* the largest with data */
 	pthread_mutex_t lock; /* guards idle */
-	struct image_reader *idle;
+	SLIST_HEAD(, image_reader) idle;
 };
 
 /* Read and check seek table and page map of @img->fd. -EBADMSG says what is wrong. */

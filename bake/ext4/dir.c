@@ -55,8 +55,7 @@ static char *linear_build(const struct ext4_dir *dir, size_t *ret_blocks)
 	const struct ext4_entry *entry;
 	char *buf;
 
-	TAILQ_FOREACH(entry, &dir->entries, link)
-	{
+	TAILQ_FOREACH(entry, &dir->entries, link) {
 		at += ext4_dirent_size(entry->len);
 		if (at > EXT4_BLOCK - TAIL)
 			return NULL;
@@ -66,8 +65,7 @@ static char *linear_build(const struct ext4_dir *dir, size_t *ret_blocks)
 		abort();
 	last = ext4_dirent_put(buf, 0, dir->ino, EXT2_FT_DIR, ".", 1);
 	at = ext4_dirent_put(buf, last, dir->parent->ino, EXT2_FT_DIR, "..", 2);
-	TAILQ_FOREACH(entry, &dir->entries, link)
-	{
+	TAILQ_FOREACH(entry, &dir->entries, link) {
 		last = at;
 		at = ext4_dirent_put(buf, at, entry->ino, entry->type, entry->name, entry->len);
 	}
@@ -140,8 +138,7 @@ static int tree_write(struct ext4 *fs, const struct ext4_dir *dir, struct err *e
 	const struct ext4_entry *entry;
 	int r = dir_write(fs, dir, err);
 
-	TAILQ_FOREACH(entry, &dir->entries, link)
-	{
+	TAILQ_FOREACH(entry, &dir->entries, link) {
 		if (r < 0)
 			break;
 		if (entry->dir)

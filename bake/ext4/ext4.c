@@ -242,8 +242,8 @@ static void count_entries(const struct ext4_dir *dir, uint64_t *n)
 
 	*n += dir->n_entries;
 	TAILQ_FOREACH(entry, &dir->entries, link)
-	if (entry->dir)
-		count_entries(entry->dir, n);
+		if (entry->dir)
+			count_entries(entry->dir, n);
 }
 
 static int finish(struct ext4 *fs, struct ext4_stats *ret, struct err *err)

@@ -59,8 +59,7 @@ static struct hashed *hash_all(struct ext4 *fs, const struct ext4_dir *dir)
 
 	if (!all)
 		abort();
-	TAILQ_FOREACH(entry, &dir->entries, link)
-	{
+	TAILQ_FOREACH(entry, &dir->entries, link) {
 		struct hashed *h = &all[n++];
 
 		if (ext2fs_dirhash2(fs->lib->super->s_def_hash_version, entry->name, entry->len,

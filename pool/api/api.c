@@ -33,6 +33,7 @@
 #include "pool/envd/envd.h"
 #include "pool/relay/relay.h"
 
+#define RETRY_AFTER_S "1" /* what a refusal that will pass tells clients to wait */
 #define PORT_ENVD 49983 /* of the SDKs' host names: commands and files … */
 #define PORT_CODE 49999 /* … and code; both are the agent */
 
@@ -143,6 +144,8 @@ void api_error(struct http_request *rq, unsigned status, const char *fmt, ...)
 			log_quote(text, said));
 	told = api_hide(text);
 	message = json_lossy(told, strlen(told));
+	if (status == 429 || status == 503)
+		http_add_header(rq, "Retry-After", RETRY_AFTER_S);
 	http_reply(rq, status, json_pack("{s:i, s:o}", "code", (int)status, "message", message));
 }
 

@@ -239,11 +239,9 @@ static struct pager_machine *apart_next(struct pager *p)
 	struct pager_machine *m;
 
 	pthread_mutex_lock(&p->lock);
-	m = p->stopping ? NULL : p->apart;
+	m = p->stopping ? NULL : STAILQ_FIRST(&p->apart);
 	if (m) {
-		p->apart = m->apart_next;
-		if (!p->apart)
-			p->apart_last = &p->apart;
+		STAILQ_REMOVE_HEAD(&p->apart, apart);
 	} else {
 		p->n_apart--;
 		pthread_cond_broadcast(&p->apart_done);
@@ -298,9 +296,7 @@ static bool serve_socket_apart(struct pager *p, struct pager_machine *m)
 	if (served) {
 		p->n_apart++;
 	} else if (p->n_apart) {
-		m->apart_next = NULL;
-		*p->apart_last = m;
-		p->apart_last = &m->apart_next;
+		STAILQ_INSERT_TAIL(&p->apart, m, apart);
 		served = true;
 	}
 	pthread_mutex_unlock(&p->lock);
@@ -415,7 +411,7 @@ int pager_new(struct image *img, const struct snapshot_ranges *wset, enum pager_
 	p->way = way;
 	p->bytes = image_raw_bytes(img);
 	p->memfd = p->epoll = p->stop_fd = p->idle_fd = -1;
-	p->apart_last = &p->apart;
+	STAILQ_INIT(&p->apart);
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_mutex_init(&p->record_lock, NULL);
 	pthread_cond_init(&p->apart_done, NULL);

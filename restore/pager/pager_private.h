@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "common/json.h"
 #include "common/limits.h"
@@ -65,7 +66,7 @@ struct pager_machine {
 	struct memory_delta *own; /* NULL: none, or all are given */
 	uint64_t *own_pages; /* NULL: none */
 	uint8_t *own_frame; /* of a fault in one */
-	struct pager_machine *apart_next;
+	STAILQ_ENTRY(pager_machine) apart;
 	int own_in; /* a byte goes there when all are given; -1: said, or nobody asks */
 };
 
@@ -101,7 +102,7 @@ struct pager {
 	unsigned n_machines;
 	unsigned
 		n_apart; /* threads that attach one machine each, and then the next that waits for it */
-	struct pager_machine *apart, **apart_last; /* those that wait, with a reference each */
+	STAILQ_HEAD(, pager_machine) apart; /* those that wait, with a reference each */
 	bool stopping; /* they wait for nothing */
 	pthread_cond_t apart_done;
 	struct err last_error;

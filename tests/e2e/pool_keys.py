@@ -11,23 +11,8 @@ d = Daemon(scratch, "max_templates = 3\nmax_sandboxes = 16\n"
            f"[key greedy]\ndigest = {digest_a}\nmax_snapshots = 4\n[key modest]\ndigest = {digest_b}\n")
 
 
-def ask(key, method, path, body=None):
-    """Status and text of an answer to the holder of that key."""
-    class Unix(http.client.HTTPConnection):
-        def connect(self):
-            self.sock = socket.socket(socket.AF_UNIX)
-            self.sock.settimeout(self.timeout)
-            self.sock.connect(d.socket)
-    conn = Unix("localhost", timeout=120)
-    conn.request(method, path, json.dumps(body) if body is not None else None, {"X-API-Key": key} if key else {})
-    answer = conn.getresponse()
-    text = answer.read().decode()
-    conn.close()
-    return answer.status, text
-
-
 def create(key, template):
-    status, text = ask(key, "POST", "/sandboxes", {"templateID": template})
+    status, text = d.ask(key, "POST", "/sandboxes", {"templateID": template})
     return json.loads(text)["sandboxID"] if status == 201 else (status, text)
 
 
@@ -36,15 +21,15 @@ try:
     box = create(key_a, "tiny")
     tap.ok(isinstance(box, str), "a key creates a sandbox", box)
     for i in range(4):
-        status, text = ask(key_a, "POST", f"/sandboxes/{box}/snapshots", {"name": f"{mine}-{i}"})
+        status, text = d.ask(key_a, "POST", f"/sandboxes/{box}/snapshots", {"name": f"{mine}-{i}"})
         tap.equal(status, 201, f"it publishes template {i + 1} of 4", text)
-    status, text = ask(key_a, "POST", f"/sandboxes/{box}/snapshots", {"name": f"{mine}-4"})
+    status, text = d.ask(key_a, "POST", f"/sandboxes/{box}/snapshots", {"name": f"{mine}-4"})
     tap.equal(status, 429, "the fifth is more than it may have", text)
     tap.ok("remove one" in text, "the answer says what to do", text)
-    status, text = ask(key_a, "POST", f"/sandboxes/{box}/snapshots", {})
+    status, text = d.ask(key_a, "POST", f"/sandboxes/{box}/snapshots", {})
     tap.equal(status, 429, "a snapshot counts as one", text)
     d.api.exec(box, "echo later >/root/which")
-    status, text = ask(key_a, "POST", f"/sandboxes/{box}/snapshots", {"name": f"{mine}-3"})
+    status, text = d.ask(key_a, "POST", f"/sandboxes/{box}/snapshots", {"name": f"{mine}-3"})
     tap.equal(status, 201, "under the name of an earlier one there is room for another", text)
     tap.equal(json.loads(text).get("snapshotID"), f"{mine}-3", "it has that name", text)
     for i in range(4):
@@ -54,22 +39,22 @@ try:
     answer = d.api.exec(last, "cat /root/which")
     tap.ok("later" in repr(answer), "that of the name used twice is made of the later one", answer)
     made = create(key_b, "other")
-    status, text = ask(key_b, "POST", f"/sandboxes/{made}/snapshots", {"name": f"{mine}-3"})
+    status, text = d.ask(key_b, "POST", f"/sandboxes/{made}/snapshots", {"name": f"{mine}-3"})
     tap.equal(status, 409, "another key does not take the name", text)
     tap.ok(isinstance(made, str), "another key's sandbox is made of another template at once", made)
-    tap.equal(ask(key_b, "DELETE", f"/templates/{mine}-0")[0], 403, "a template is not another key's to remove")
-    tap.equal(ask(key_a, "DELETE", "/templates/tiny")[0], 403, "nor is one that the host put there")
-    tap.equal(ask(key_a, "DELETE", f"/templates/{mine}-0")[0], 204, "who published it removes it")
-    tap.equal(ask(key_a, "DELETE", f"/templates/{mine}-0")[0], 404, "then it is not there")
-    tap.equal(ask(key_a, "GET", f"/templates/{mine}-0")[0], 404, "for nobody")
-    tap.equal(ask(key_a, "DELETE", f"/templates/{mine}-1:latest")[0], 204, "with its tag, too")
-    tap.equal(ask("", "DELETE", f"/templates/{mine}-2")[0], 204, "who runs the pool removes any key's")
-    status, text = ask(key_a, "POST", f"/sandboxes/{box}/snapshots", {"name": f"{mine}-4"})
+    tap.equal(d.ask(key_b, "DELETE", f"/templates/{mine}-0")[0], 403, "a template is not another key's to remove")
+    tap.equal(d.ask(key_a, "DELETE", "/templates/tiny")[0], 403, "nor is one that the host put there")
+    tap.equal(d.ask(key_a, "DELETE", f"/templates/{mine}-0")[0], 204, "who published it removes it")
+    tap.equal(d.ask(key_a, "DELETE", f"/templates/{mine}-0")[0], 404, "then it is not there")
+    tap.equal(d.ask(key_a, "GET", f"/templates/{mine}-0")[0], 404, "for nobody")
+    tap.equal(d.ask(key_a, "DELETE", f"/templates/{mine}-1:latest")[0], 204, "with its tag, too")
+    tap.equal(d.ask("", "DELETE", f"/templates/{mine}-2")[0], 204, "who runs the pool removes any key's")
+    status, text = d.ask(key_a, "POST", f"/sandboxes/{box}/snapshots", {"name": f"{mine}-4"})
     tap.equal(status, 201, "then there is room for another", text)
     for bad in ("..%2f..%2fpaused", "a%2fb", mine + "-3%00", ".json", mine.upper() + "-3", mine + "-3:latest:x", mine + "-3@sha256:0"):
-        status = ask(key_a, "DELETE", f"/templates/{bad}")[0]
+        status = d.ask(key_a, "DELETE", f"/templates/{bad}")[0]
         tap.ok(status in (400, 403, 404), f"{bad} is no template of its", status)
-    tap.equal(ask(key_a, "GET", f"/templates/{mine}-3")[0], 200, "and none of these removed one")
+    tap.equal(d.ask(key_a, "GET", f"/templates/{mine}-3")[0], 200, "and none of these removed one")
     made = 0
     while made < 16 and isinstance(create(key_a, "tiny"), str):
         made += 1
@@ -79,9 +64,9 @@ try:
     tap.ok(isinstance(create(key_b, "other"), str), "and another key creates one")
     d.kill9()
     d.start()
-    tap.equal(ask(key_b, "DELETE", f"/templates/{mine}-3")[0], 403, "a daemon that follows knows whose it is")
-    tap.equal(ask(key_a, "DELETE", f"/templates/{mine}-3")[0], 204, "and who may remove it")
-    tap.equal(ask(key_a, "DELETE", f"/templates/{mine}-4")[0], 204, "each of them")
+    tap.equal(d.ask(key_b, "DELETE", f"/templates/{mine}-3")[0], 403, "a daemon that follows knows whose it is")
+    tap.equal(d.ask(key_a, "DELETE", f"/templates/{mine}-3")[0], 204, "and who may remove it")
+    tap.equal(d.ask(key_a, "DELETE", f"/templates/{mine}-4")[0], 204, "each of them")
 finally:
     tap.equal(d.stop(), {}, "nothing is left of it")
 tap.finish()

@@ -68,7 +68,7 @@ static void test_values(void)
 		"[template base]\nstandbys = 2\nspares = auto\nmax_spares = 20\n"
 		"[template web:v2]\nshells = 3\nmax_shells = 5\n"
 		"[key ci]\ndigest = " D1
-		"\nmax_sandboxes = 5\ncreates_per_s = 0.5\nmax_memory = 2G\n"
+		"\nmax_sandboxes = 5\ncreates_per_s = 0.5\nmax_memory = 2G\nmax_disk = 3G\n"
 		"[key a-name-of-more-than-forty-nine-bytes-that-inih-would-cut-short]\ndigest = " D2
 		"\n");
 
@@ -99,7 +99,9 @@ static void test_values(void)
 	is_int(c->n_keys, 2, "keys");
 	is_str(c->keys[0].name, "ci", "a key's name");
 	is_str(c->keys[0].digest, D1, "its digest");
-	ok(c->keys[0].max_sandboxes == 5 && c->keys[0].max_memory == 2 * GIB, "its limits");
+	ok(c->keys[0].max_sandboxes == 5 && c->keys[0].max_memory == 2 * GIB &&
+			c->keys[0].max_disk == 3 * GIB,
+		"its limits");
 	ok(c->keys[0].creates_per_s > 0.49 && c->keys[0].creates_per_s < 0.51, "its rate");
 	is_str(c->keys[1].name, "a-name-of-more-than-forty-nine-bytes-that-inih-would-cut-short",
 		"a long name is whole");

@@ -54,7 +54,7 @@ int guest_new(int fd, struct guest **ret, struct err *err)
 	if (!g)
 		return err_set(err, ENOMEM, "out of memory");
 	g->fd = fd;
-	g->ready_tail = &g->ready;
+	TAILQ_INIT(&g->ready);
 	*ret = g;
 	return 0;
 }
@@ -110,7 +110,7 @@ short guest_events(const struct guest *g)
 
 	if (g->dead)
 		return 0;
-	if (g->out.len || (g->ready && g->sync_begun && (g->synced || !g->hold)))
+	if (g->out.len || (!TAILQ_EMPTY(&g->ready) && g->sync_begun && (g->synced || !g->hold)))
 		events |= POLLOUT;
 	return events;
 }

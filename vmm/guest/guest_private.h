@@ -2,6 +2,8 @@
 #ifndef PARBAKE_VMM_GUEST_GUEST_PRIVATE_H
 #define PARBAKE_VMM_GUEST_GUEST_PRIVATE_H
 
+#include <sys/queue.h>
+
 #include "common/buffer.h"
 #include "vmm/guest/guest.h"
 
@@ -50,8 +52,8 @@ struct guest_stream {
 	bool gone; /* it was taken out of the table */
 	bool in_data;
 
-	bool listed; /* has something to send */
-	struct guest_stream *next;
+	bool listed; /* in guest.ready */
+	TAILQ_ENTRY(guest_stream) ready;
 };
 
 struct guest_watch {
@@ -93,7 +95,7 @@ struct guest {
 	unsigned n_theirs;
 	uint32_t closed[PROTO_STREAMS_MAX];
 	unsigned closed_next;
-	struct guest_stream *ready, **ready_tail; /* those with something to send take turns */
+	TAILQ_HEAD(, guest_stream) ready; /* those with something to send take turns */
 
 	guest_open_fn *on_open;
 	void *open_user;

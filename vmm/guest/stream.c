@@ -26,25 +26,14 @@ void guest_stream_list(struct guest_stream *s)
 	if (s->listed || s->gone)
 		return;
 	s->listed = true;
-	s->next = NULL;
-	*s->g->ready_tail = s;
-	s->g->ready_tail = &s->next;
+	TAILQ_INSERT_TAIL(&s->g->ready, s, ready);
 }
 
 static void stream_unlist(struct guest_stream *s)
 {
-	struct guest *g = s->g;
-
 	if (!s->listed)
 		return;
-	for (struct guest_stream **p = &g->ready; *p; p = &(*p)->next) {
-		if (*p != s)
-			continue;
-		*p = s->next;
-		if (g->ready_tail == &s->next)
-			g->ready_tail = p;
-		break;
-	}
+	TAILQ_REMOVE(&s->g->ready, s, ready);
 	s->listed = false;
 }
 
@@ -366,9 +355,9 @@ static void fill_reply(struct guest_stream *s)
 
 void guest_fill(struct guest *g)
 {
-	while (g->ready && g->out.len < GUEST_OUT_HIGH) {
-		struct guest_stream *s = g->ready;
+	struct guest_stream *s;
 
+	while ((s = TAILQ_FIRST(&g->ready)) && g->out.len < GUEST_OUT_HIGH) {
 		stream_unlist(s);
 		if (s->request.len) {
 			buffer_append(&g->out, s->request.bytes + s->request.head, s->request.len);
