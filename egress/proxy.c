@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The proxy as a whole: its rules, its slots for connections (connection.c), its counters and its
- * messages.
+ * The proxy as a whole: its rules, its slots for connections (connection.c), and its messages.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -92,6 +92,22 @@ library 'openssl/' 'common/digest' libcrypto
 library 'sodium' 'common/signature' libsodium
 library 'linux/userfaultfd' 'restore/pager/|vmm/qemu/preload_uffd|vmm/kvm/program/pager' userfaultfd
 
+# what a file is for: right behind the licence; in a header behind its guard and includes at the latest
+untold() { # FILE…: those that begin with something else than a comment
+	awk 'FNR == 1 { told = 0; next }
+		told { next }
+		/^\/\*/ { told = 1; next }
+		FILENAME ~ /\.h$/ && (/^$/ || /^#ifndef / || /^#define [A-Z0-9_]+_H$/ || /^#include /) { next }
+		{ told = 1; print FILENAME }' "$@"
+}
+is "$(untold $(git ls-files '*.c' '*.h' ':!vmm/qemu/trimmed'))" "" \
+	"every source file says what it is for before anything else"
+printf '%s\n' 'SPDX' '#include "x.h"' '/* Late. */' >"$scratch/late.c"
+printf '%s\n' 'SPDX' '#ifndef X_H' '#define X_H' '#define LATE 1' '/* Late. */' '#endif' >"$scratch/late.h"
+printf '%s\n' 'SPDX' '#ifndef X_H' '#define X_H' '' '#include "y.h"' '/* In time. */' '#endif' >"$scratch/good.h"
+is "$(untold "$scratch/late.c" "$scratch/late.h" "$scratch/good.h" | tr '\n' ' ')" "$scratch/late.c $scratch/late.h " \
+	"a source file that begins with something else is found"
+
 like "$(env -u MAKELEVEL -u MAKEFLAGS -u MFLAGS make -pnq help 2>/dev/null | grep '^MAKEFLAGS')" "-j$(nproc)( |\$)" \
 	"make uses all cores by itself"
 is "$(git ls-files '*.c' | grep -v '^tests/' | xargs grep -hoE '\b(fault_)?point\("[a-z.-]+"|"store\.open\.[a-z-]+"' | grep -oE '"[^"]+"' | sort -u |

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Adding and removing entries. The path is walked in memory (tree.c), an entry that was there is
+ * Adding entries. The path is walked in memory (tree.c), an entry that was there is
  * removed, an inode is written, and the name is added to its directory. Everything that can be
  * wrong with an entry is checked before anything is changed.
  */
