@@ -31,7 +31,8 @@ uint64_t pool_disk_of_capture(const char *dir)
 	struct stat st;
 
 	while (d && (e = readdir(d))) {
-		if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+		if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+			S_ISREG(st.st_mode))
 			bytes += (uint64_t)st.st_blocks * 512;
 	}
 	return bytes;
@@ -68,12 +69,12 @@ int pool_disk_check(struct pool *p, const struct config_key *c, bool snapshots, 
 	if (snapshots)
 		bytes += snapshots_of(p, c->name);
 	if (most)
-		return bytes < most
-			? 0
-			: err_set(err, EDQUOT,
-				  "the key \"%s\" has %lu MiB on the host's disk, and may have %lu MiB: "
-				  "remove a paused sandbox or a snapshot",
-				  c->name, bytes / MIB, most / MIB);
+		return bytes < most ? 0
+				    : err_set(err, EDQUOT,
+					      "the key \"%s\" has %lu MiB on the host's disk, and "
+					      "may have %lu MiB: "
+					      "remove a paused sandbox or a snapshot",
+					      c->name, bytes / MIB, most / MIB);
 	if (bytes < SHARE_LEAST_BYTES)
 		return 0;
 	if (statvfs(p->state, &fs) < 0)
@@ -81,7 +82,8 @@ int pool_disk_check(struct pool *p, const struct config_key *c, bool snapshots, 
 	if (bytes < (uint64_t)fs.f_bavail * fs.f_frsize)
 		return 0;
 	return err_set(err, EDQUOT,
-		"the key \"%s\" has %lu MiB on the host's disk, and no more than that is free there: "
+		"the key \"%s\" has %lu MiB on the host's disk, and no more than that is free "
+		"there: "
 		"remove a paused sandbox or a snapshot",
 		c->name, bytes / MIB);
 }
