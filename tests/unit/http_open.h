@@ -7,9 +7,10 @@
 
 static inline unsigned http_open(const struct http_server *s)
 {
+	const struct http_request *rq;
 	unsigned n = 0;
 
-	for (const struct http_request *rq = s->requests; rq; rq = rq->next)
+	LIST_FOREACH(rq, &s->requests, link)
 		n++;
 	return n;
 }
