@@ -227,8 +227,6 @@ void http_request_over(struct http_request *rq, bool sent)
 
 void http_request_free(struct http_request *rq)
 {
-	struct http_server *s = rq->s;
-
 	LIST_REMOVE(rq, link);
 	http_body_free(rq);
 	http_answer_free(rq);
