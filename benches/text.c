@@ -22,7 +22,7 @@ static void make_room(struct text *t, size_t more)
 		abort();
 }
 
-static void text_add_v(struct text *t, const char *fmt, va_list args)
+void text_add_v(struct text *t, const char *fmt, va_list args)
 {
 	va_list again;
 	int n;

@@ -12,6 +12,7 @@ struct text {
 };
 
 void text_add(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void text_add_v(struct text *t, const char *fmt, va_list args);
 /*
  * @s as the content of an XML or HTML element or of a quoted attribute; what XML forbids becomes
  * U+FFFD.
