@@ -79,8 +79,14 @@ static const struct entry {
 	{.table = &command_ls},
 	{NULL, "inspect", cmd_inspect, "TEMPLATE [--config|--manifest|--recipe] [--store DIR]",
 		"show what a snapshot is made of, as JSON", ""},
-	{NULL, "diff", cmd_diff, "A B [--other-store DIR] [--json] [--store DIR]",
-		"what differs between two versions: config, packages, files, memory",
+	{NULL, "diff", cmd_diff,
+		"A B [--html FILE] [--bench A.json --bench B.json] [--other-store DIR] [--json] "
+		"[--store DIR]",
+		"what differs between two versions: config, packages, files, memory, processes",
+		"  A                  a version, or a recipe (a path, or NAME.ini)\n"
+		"  --html FILE        all of it as one page, too\n"
+		"  --bench FILE       given twice: compare create latency, from `bench create "
+		"--save`\n"
 		"  --other-store DIR  where B lies (as A)\n"
 		"  --json             all of it, one JSON object\n"
 		"  exit status: 0 the same but for memory; 3 something differs; 1 it failed\n"},
@@ -160,14 +166,17 @@ static const struct entry {
 		"is\n"
 		"    --time-limit T   at most so long (170s); --rounds N: so many, exactly\n"
 		"    --any-load       judge as if the host were idle; --max-regress, --strict, "
-		"--only\n"
+		"--only,\n"
+		"                     --judge, --max-cost as compare\n"
 		"  compare OLD NEW    documents: exit status 0 same or faster, 1 slower, 2 not to "
 		"be "
 		"compared,\n"
 		"                     3 undecided; --max-regress p50=5%,p99=10%, --detect 5%, "
 		"--across "
 		"host,accel,\n"
-		"                     template,parbake, --strict, --only TEXT\n"
+		"                     template,parbake, --strict, --only TEXT; --judge "
+		"all|time|costs: what\n"
+		"                     decides; --max-cost 5%: by how much costs may rise\n"
 		"  history add DIR DOC.json   keep a measurement by commit; --commit, --branch, "
 		"--time "
 		"(else git's),\n"
