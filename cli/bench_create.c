@@ -24,7 +24,8 @@
 #include "common/str.h"
 #include "cli/limits.h"
 
-#define SAMPLES_MAX 20000 /* of each mode, so that a document can be read again (LIMIT_JSON_BYTES) */
+#define SAMPLES_MAX                                                                                \
+	20000 /* of each mode, so that a document can be read again (LIMIT_JSON_BYTES) */
 #define OPEN_CLIENTS 16 /* of an open loop, unless asked otherwise */
 #define FAULTS_SHOWN 40
 

@@ -20,8 +20,6 @@ extern const struct option_entry bench_judging_options[];
 		.kind = OPTION_TABLE, .table = bench_judging_options,                              \
 		.offset = offsetof(type, field)                                                    \
 	}
-/* The limits of documents of different times. Static. */
-const struct compare_limit *bench_default_limits(size_t *ret_n);
 /* Print @result, as JSON if @json; the exit status it means (enum compare_outcome). */
 int bench_say_verdict(const json_t *result, const struct bench_judging *j, bool json);
 /* Print an error that keeps two builds from being compared; the exit status for it. */

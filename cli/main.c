@@ -80,8 +80,14 @@ static const struct entry {
 	{.table = &command_ls},
 	{NULL, "inspect", cmd_inspect, "TEMPLATE [--config|--manifest|--recipe] [--store DIR]",
 		"show what a snapshot is made of, as JSON", ""},
-	{NULL, "diff", cmd_diff, "A B [--other-store DIR] [--json] [--store DIR]",
-		"what differs between two versions: config, packages, files, memory",
+	{NULL, "diff", cmd_diff,
+		"A B [--html FILE] [--bench A.json --bench B.json] [--other-store DIR] [--json] "
+		"[--store DIR]",
+		"what differs between two versions: config, packages, files, memory, processes",
+		"  A                  a version, or a recipe (a path, or NAME.ini)\n"
+		"  --html FILE        all of it as one page, too\n"
+		"  --bench FILE       given twice: compare create latency, from `bench create "
+		"--save`\n"
 		"  --other-store DIR  where B lies (as A)\n"
 		"  --json             all of it, one JSON object\n"
 		"  exit status: 0 the same but for memory; 3 something differs; 1 it failed\n"},
