@@ -58,11 +58,12 @@ static uint64_t snapshots_of(struct pool *p, const char *key)
 int pool_disk_check(struct pool *p, const struct config_key *c, bool snapshots, struct err *err)
 {
 	uint64_t bytes = 0, most = c->max_disk;
+	const struct pool_sandbox *sb;
 	struct statvfs fs;
 
 	if (!most && p->config->n_keys < 2)
 		return 0;
-	for (const struct pool_sandbox *sb = p->newest; sb; sb = sb->next) {
+	TAILQ_FOREACH(sb, &p->sandboxes, link) {
 		if (!strcmp(sb->record.key, c->name))
 			bytes += sb->disk_bytes;
 	}

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "common/err.h"
 #include "common/json.h"
@@ -23,7 +24,7 @@ struct pool_publish;
  */
 struct pool_transition {
 	struct pool *pool;
-	struct pool_transition *next, *prev; /* of all */
+	LIST_ENTRY(pool_transition) link;
 	struct pool_sandbox *sb; /* NULL: it has ended, or is not needed any more */
 	unsigned pending; /* pieces of work and hand-outs that will call back */
 	/* the sandbox ended: answer whoever waits for the transition */
@@ -101,8 +102,5 @@ void pool_publish_free(struct pool_publish *w);
 /* The record of snapshot @id, and where its checkpoint is. -ENOENT. Caller frees both. */
 int pool_snapshot_find(
 	struct pool *p, const char *id, json_t **ret_record, char **ret_capture, struct err *err);
-
-/* Remove the record and the checkpoint of snapshot @id; what is not there is no error. */
-int pool_snapshot_clear(struct pool *p, const char *id, struct err *err);
 
 #endif

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Rules of the source tree: who may include whom, which file may use which library, headers that
-# compile alone, licence lines, no generated or binary files.
+# Rules of the source tree: who may include whom, which file may use which library, how lists are made,
+# headers that compile alone, licence lines, no generated or binary files.
 . "$(dirname "$0")/lib.sh"
 cd "$top" || exit 1
 
@@ -33,6 +33,34 @@ done <<-'END'
 END
 like "$(wrong_include common/err.h common/file.h)" "headers go in a circle" "headers that include each other are found"
 
+# hand_made FILE…: structs with a member that points to another of their kind, as "FILE: struct NAME: MEMBER"
+hand_made() {
+	perl -0777 -ne '
+		s{/\*.*?\*/|"(?:[^"\\]|\\.)*"|\x27(?:[^\x27\\]|\\.)+\x27}{}gs;
+		while (/\bstruct\s+(\w+)\s*(?=(\{(?:[^{}]++|(?2))*+\}))/g) {
+			my ($name, $body) = ($1, $2);
+			$body =~ s/\s+/ /g;
+			print "$ARGV: struct $name: $1\n" while $body =~
+				/[;{}] ?(?=(?:(?:const|volatile) )*struct \Q$name\E ?(\*[^;(){}]*);)/g;
+		}' "$@"
+}
+# A list is one of <sys/queue.h>. What points to its own kind and is no list:
+#   ext4_dir.parent, the directory above; fetch_transfer.twin, an earlier transfer of the same digest;
+#   option_entry.table and command.commands, tables within tables; end.removes, in test_loop.c, what a callback removes
+is "$(hand_made $(git ls-files '*.c' '*.h' ':!vmm/qemu/trimmed') |
+	grep -vxE '[^:]+: struct (ext4_dir: \*parent|fetch_transfer: \*twin|option_entry: \*table|command: \*const \*commands|end: \*removes)' | tr '\n' ' ')" "" \
+	"no list is linked by hand: <sys/queue.h> has them"
+while read -r text; do
+	like "$(hand_made <(echo "$text"))" "struct a: \\*" "a list linked by hand is found: $text"
+done <<-'END'
+	struct a { struct a *next; };
+	struct a { int n; struct a *next, **prev; };
+	struct a { int n; /* { */ const struct a *next; /* } */ };
+	struct b { union { int n; } u; struct a { struct { int n; } in; struct a **last; } *first; };
+END
+is "$(hand_made <(echo 'struct a { int n; void (*fn)(struct a *next); struct b *next; LIST_ENTRY(a) link; }; struct a *a;'))" "" \
+	"and what takes its own kind, or is in a list of <sys/queue.h>, is not"
+
 ok "the picture of the tree is drawn from its rules" cmp docs/architecture.svg <(python3 docs/architecture.py)
 # what docs/architecture.md names and the tree does not have: functions, files
 misnamed() {
@@ -44,6 +72,35 @@ misnamed() {
 	done
 }
 is "$(misnamed | tr '\n' ' ')" "" "docs/architecture.md names functions and files that are there"
+
+# what nobody uses: tests/unused.py has the rules
+build=${BUILD:-build}
+is "$(python3 tests/unused.py . "$build")" "" "the product has no function, variable or macro that it does not use"
+tree=$scratch/unused
+mkdir -p "$tree/common" "$tree/tests" "$tree/build/common"
+cat >"$tree/common/a.h" <<-'END'
+	#define A_MACRO 1
+	int a_used(void);
+	int a_missing(void);
+	int a_own(void);
+	int a_tested(void);
+	int a_lonely(void);
+	int a_seam(void);
+END
+{
+	echo '#include "common/a.h"'
+	printf 'int a_%s(void)\n{\n\treturn 1;\n}\n' own tested lonely seam
+	printf 'int a_used(void)\n{\n\treturn a_own() + a_seam();\n}\n'
+} >"$tree/common/a.c"
+printf '#include "common/a.h"\nint main(void)\n{\n\treturn a_used();\n}\n' >"$tree/common/b.c"
+echo 'int x = a_tested() + a_seam();' >"$tree/tests/test.c"
+ok "the sources of a rule that is broken are compiled" sh -c 'cd "$1" && gcc -I. -c -o build/common/a.o common/a.c &&
+	gcc -I. -c -o build/common/b.o common/b.c' sh "$tree"
+is "$(python3 tests/unused.py "$tree" "$tree/build")" "common/a.c: a_lonely is used by nobody
+common/a.c: a_own is used by no other file and is not static
+common/a.c: a_tested is used by tests alone
+common/a.h: A_MACRO is used by nobody
+common/a.h: a_missing is declared and not there" "what is not used is found: by nobody, by tests alone, by its own file alone"
 
 # library: the files that may include its headers
 library() { # HEADER-PATTERN FILE-PATTERN NAME
@@ -62,6 +119,22 @@ library 'microhttpd' 'pool/http/' libmicrohttpd
 library 'openssl/' 'common/digest' libcrypto
 library 'sodium' 'common/signature' libsodium
 library 'linux/userfaultfd' 'restore/pager/|vmm/qemu/preload_uffd|vmm/kvm/program/pager' userfaultfd
+
+# what a file is for: right behind the licence; in a header behind its guard and includes at the latest
+untold() { # FILE…: those that begin with something else than a comment
+	awk 'FNR == 1 { told = 0; next }
+		told { next }
+		/^\/\*/ { told = 1; next }
+		FILENAME ~ /\.h$/ && (/^$/ || /^#ifndef / || /^#define [A-Z0-9_]+_H$/ || /^#include /) { next }
+		{ told = 1; print FILENAME }' "$@"
+}
+is "$(untold $(git ls-files '*.c' '*.h' ':!vmm/qemu/trimmed'))" "" \
+	"every source file says what it is for before anything else"
+printf '%s\n' 'SPDX' '#include "x.h"' '/* Late. */' >"$scratch/late.c"
+printf '%s\n' 'SPDX' '#ifndef X_H' '#define X_H' '#define LATE 1' '/* Late. */' '#endif' >"$scratch/late.h"
+printf '%s\n' 'SPDX' '#ifndef X_H' '#define X_H' '' '#include "y.h"' '/* In time. */' '#endif' >"$scratch/good.h"
+is "$(untold "$scratch/late.c" "$scratch/late.h" "$scratch/good.h" | tr '\n' ' ')" "$scratch/late.c $scratch/late.h " \
+	"a source file that begins with something else is found"
 
 like "$(env -u MAKELEVEL -u MAKEFLAGS -u MFLAGS make -pnq help 2>/dev/null | grep '^MAKEFLAGS')" "-j$(nproc)( |\$)" \
 	"make uses all cores by itself"

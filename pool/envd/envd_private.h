@@ -2,6 +2,8 @@
 #ifndef PARBAKE_POOL_ENVD_ENVD_PRIVATE_H
 #define PARBAKE_POOL_ENVD_ENVD_PRIVATE_H
 
+#include <sys/queue.h>
+
 #include "common/buffer.h"
 #include "common/limits.h"
 #include "pool/envd/envd.h"
@@ -104,9 +106,6 @@ void envd_fail(struct envd_call *c, enum envd_code code, const char *fmt, ...)
 /* The same for a positive errno of the agent's or the host's. */
 void envd_fail_errno(struct envd_call *c, int error, const char *text);
 enum envd_code envd_code_of(int error);
-unsigned envd_code_status(enum envd_style style, enum envd_code code);
-/* {"code": name, "message": text} */
-json_t *envd_error_object(enum envd_code code, const char *text);
 
 /* Call @fn every @interval_ms while the answer is open, where nothing else waits to be sent. */
 void envd_keepalive(struct envd_call *c, uint64_t interval_ms, void (*fn)(struct envd_call *c));
@@ -198,9 +197,7 @@ struct envd_process_spec {
 	unsigned rows, cols; /* both ≠ 0: a terminal */
 	bool has_stdin;
 };
-
 struct envd_process;
-
 /* Run a command, which @c follows. It goes on without followers. NULL: the error was answered. */
 struct envd_process *envd_process_start(struct envd_call *c, const struct envd_target *t,
 	const struct envd_process_spec *spec, const struct envd_reader_ops *ops);
@@ -235,7 +232,7 @@ struct envd {
 	const struct envd_ops *ops;
 	void *user;
 	unsigned refs; /* one for its owner, each call and each command */
-	struct envd_process *processes; /* of all sandboxes, oldest first */
+	TAILQ_HEAD(, envd_process) processes; /* of all sandboxes, oldest first */
 };
 
 void envd_hold(struct envd *w);
