@@ -213,7 +213,7 @@ static void test_stream(void)
 	make(at("%s/d/streamed", work));
 	ok(until(&c, says(&c, EVENT("streamed", "CREATE"))), "and tells");
 	leave(&c);
-	ok(until(NULL, http_server_open(rig.server) == 0), "until its client leaves");
+	ok(until(NULL, http_open(rig.server) == 0), "until its client leaves");
 	c = ask_stream(FS "WatchDir", CONNECT "Connect-Timeout-Ms: 300\r\n",
 		at("{\"path\":\"%s/d\"}", work));
 	a = finish(&c);
@@ -240,7 +240,7 @@ static void test_slow(void)
 	is_int(a.status, 200, "harm nobody else");
 	answer_free(&a);
 	leave(&slow);
-	ok(until(NULL, http_server_open(rig.server) == 0), "the stream is forgotten");
+	ok(until(NULL, http_open(rig.server) == 0), "the stream is forgotten");
 }
 
 static void test_metadata(void)
