@@ -13,13 +13,13 @@
 #include "store/store.h"
 
 /* The commands, each a table in its own file. */
+extern const struct command command_bench;
 extern const struct command command_exec;
 extern const struct command command_gc;
 extern const struct command command_ls;
 
 /* Those that are no table yet. Each gets its own name as argv[0] and returns an exit status. */
 int cmd_bake(int argc, char **argv);
-int cmd_bench(int argc, char **argv);
 int cmd_code(int argc, char **argv);
 int cmd_cp(int argc, char **argv);
 int cmd_create(int argc, char **argv);

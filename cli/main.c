@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "bake/recipe/recipe.h"
+#include "benches/document.h"
 #include "common/limits.h"
 #include "common/nearest.h"
 #include "common/str.h"
@@ -109,91 +110,7 @@ static const struct entry {
 		"                     a key in FILE must have signed it\n"},
 	{NULL, "rm", cmd_rm, "TEMPLATE… [--store DIR]", "remove tags (the data go with gc)", ""},
 	{.table = &command_gc},
-	{NULL, "bench", cmd_bench,
-		"create|boot|exec|load|density|fault|image|vm|ab|compare|history|bisect|report "
-		"[OPTIONS] …",
-		"measure creates and what they are made of; compare, report, gate",
-		"  create TEMPLATE    create latency by mode: n, p50, p90, p99, max and the parts\n"
-		"    -n N             creates per mode (100)\n"
-		"    --mode M         cold, standby or spare; repeat for several (all)\n"
-		"    --result R       what is waited for after the agent's answer: none, exec, "
-		"python (none)\n"
-		"    --concurrency N  that many at once, round after round (1)\n"
-		"    --rate R         open loop: R creates a second begin on time, latency counts "
-		"from then\n"
-		"    --boots N        cold boots beside it (3; 0: none)\n"
-		"    --monitor M      kvm or qemu: the template must be of that monitor\n"
-		"    --trace          the median create of each mode, taken apart: parts and "
-		"faults\n"
-		"    --perfetto FILE  all creates as a trace that ui.perfetto.dev opens\n"
-		"    --cold-cache     the template's files leave the page cache before each "
-		"create\n"
-		"    --own-pager      a fresh pager for every create: nothing of the memory filled "
-		"yet\n"
-		"    --no-premap      do not map the working set at attach\n"
-		"    --no-uffd        the plain private mapping instead of userfaultfd\n"
-		"  boot TEMPLATE      cold boots of the same machine; -n N (10)\n"
-		"  exec TEMPLATE      calls into a sandbox and bytes through it; -n N (200), --mib "
-		"N (32)\n"
-		"  load TEMPLATE      creates and kills through a running pool; -n N (100), "
-		"--concurrency N (1)\n"
-		"    --rate R         open loop: R creates a second begin on time\n"
-		"    --until exec     also to the end of a first command\n"
-		"    --pace           each create waits until the pool has refilled\n"
-		"  density TEMPLATE   memory of many sandboxes; --clones A,B,… (1,2,5,10,20), "
-		"--busy SHELL,\n"
-		"                     --idle-only\n"
-		"  fault              µs a page; --window KIB,…, --frame KIB,…, --memory MIB, -n N "
-		"(5)\n"
-		"  vm                 parbake-vmm: a machine made, its state loaded, where "
-		"/dev/kvm makes "
-		"machines;\n"
-		"                     -n N (200), --many N: that many at once\n"
-		"  image TEMPLATE…    frame sizes and levels; also of raw files (./RAW) or --make "
-		"[--memory MIB]\n"
-		"                     [--data MIB] [--from DIR]; --frame KIB,…, --level N,…, "
-		"--disk, -n N\n"
-		"  ab OLD NEW         two builds measured in turn, and the verdict; each is words: "
-		"a "
-		"program (with a\n"
-		"                     slash), a template, VARIABLE=VALUE, options of create; exit "
-		"status as compare\n"
-		"    --template T     where neither names one\n"
-		"    --mode M         cold (default), standby or spare; repeat; --result R; -n N "
-		"creates "
-		"a run (25)\n"
-		"    --detect 5%      the change of p50 that must be seen; rounds go on until it "
-		"is\n"
-		"    --time-limit T   at most so long (170s); --rounds N: so many, exactly\n"
-		"    --any-load       judge as if the host were idle; --max-regress, --strict, "
-		"--only,\n"
-		"                     --judge, --max-cost as compare\n"
-		"  compare OLD NEW    documents: exit status 0 same or faster, 1 slower, 2 not to "
-		"be "
-		"compared,\n"
-		"                     3 undecided; --max-regress p50=5%,p99=10%, --detect 5%, "
-		"--across "
-		"host,accel,\n"
-		"                     template,parbake, --strict, --only TEXT; --judge "
-		"all|time|costs: what\n"
-		"                     decides; --max-cost 5%: by how much costs may rise\n"
-		"  history add DIR DOC.json   keep a measurement by commit; --commit, --branch, "
-		"--time "
-		"(else git's),\n"
-		"                     --release NAME, --note TEXT\n"
-		"  history show DIR   a table; trend DIR --report PAGE: charts with steps marked; "
-		"--branch B\n"
-		"  history gate DIR   is the newest slower than branch main's since the last "
-		"release? "
-		"as compare\n"
-		"  bisect GOOD BAD    git bisect run by bench ab; --template T, --build CMD, "
-		"--program "
-		"PATH,\n"
-		"                     -- OPTIONS of ab\n"
-		"  report DOC…        several documents as one\n"
-		"  what measures:     --json (everything, raw samples too), --save DOC.json, "
-		"--report PAGE.html,\n"
-		"                     --against OLD.json (repeat), --store DIR\n"},
+	{.table = &command_bench},
 	{NULL, "pool", cmd_pool,
 		"serve [--config FILE] | check [FILE] | key NAME | status [--json]",
 		"run a pool of sandboxes behind an HTTP API; look after it",
@@ -441,6 +358,7 @@ int main(int argc, char **argv)
 		return CLI_FAILED;
 	/* what we make is nobody else's, and ours to read, whoever started us */
 	cli_umask = umask(077);
+	bench_file_mode = 0666 & ~cli_umask;
 	/* a peer that went away is an error of one call, not the end of the program */
 	signal(SIGPIPE, SIG_IGN);
 	/* who started us may ignore it, and then children leave no status (sigaction(2)) */
