@@ -108,7 +108,7 @@ static void records(void)
 	again = pool_record_write(&back);
 	ok(json_equal(record, again), "and written the same");
 	is_str(back.id, n.id, "its id");
-	is_str(back.user, "app", "its template's user");
+	is_str(back.user, "app", "a record keeps its template's user");
 	is_int(back.started_ms, n.started_ms, "its beginning");
 	is_int((int64_t)back.generation, 7, "its generation");
 	ok(back.auto_pause && back.context && !back.allow, "its flags; no network");
