@@ -2,7 +2,6 @@
 /* `parbake diff`: what differs between two template versions. */
 #include "cli/cli.h"
 
-#include <getopt.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -12,7 +11,7 @@
 #define FILES_SHOWN 200 /* of each list, for people; --json has all */
 
 struct args {
-	const char *store_a, *store_b;
+	const char *store_a, *store_b, *a, *b;
 	bool json;
 };
 
@@ -218,16 +217,16 @@ static void put_all(const json_t *all)
 		printf("the same, but for memory\n");
 }
 
-static int compare(const struct args *a, const char *one, const char *other, struct err *err)
+static int compare(const struct args *a, struct err *err)
 {
 	cleanup_store struct store *x = NULL, *y = NULL;
 	cleanup_manifest struct store_manifest m = {0}, n = {0};
 	cleanup_json json_t *all = NULL;
 	struct progress *progress;
-	int r = cli_resolve(a->store_a, one, &x, &m, err);
+	int r = cli_resolve(a->store_a, a->a, &x, &m, err);
 
 	if (!r)
-		r = cli_resolve(a->store_b ? a->store_b : a->store_a, other, &y, &n, err);
+		r = cli_resolve(a->store_b ? a->store_b : a->store_a, a->b, &y, &n, err);
 	if (r)
 		return r;
 	progress = progress_new(a->json ? PROGRESS_SILENT : PROGRESS_AUTO);
@@ -243,30 +242,28 @@ static int compare(const struct args *a, const char *one, const char *other, str
 	return json_is_true(json_object_get(all, "same")) ? CLI_OK : CLI_DIFFERS;
 }
 
-int cmd_diff(int argc, char **argv)
+static int run(void *user)
 {
-	static const struct option options[] = {
-		{"json", no_argument, NULL, 'j'},
-		{"store", required_argument, NULL, 'S'},
-		{"other-store", required_argument, NULL, 'O'},
-		{NULL, 0, NULL, 0},
-	};
-	struct args a = {0};
 	struct err err = {0};
-	int opt, r;
+	int r = compare(user, &err);
 
-	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (opt == 'j')
-			a.json = true;
-		else if (opt == 'S')
-			a.store_a = optarg;
-		else if (opt == 'O')
-			a.store_b = optarg;
-		else
-			return cli_usage("diff", "see above");
-	}
-	if (argc - optind != 2)
-		return cli_usage("diff", "which two versions?");
-	r = compare(&a, argv[optind], argv[optind + 1], &err);
 	return r < 0 ? cli_fail(&err) : r;
 }
+
+static const struct option_entry options[] = {
+	{"other-store", 0, OPTION_TEXT, "DIR", AT(store_b), "where B lies (as A)", NAMES_DIR},
+	{"json", AT(json), "all of it, one JSON object"},
+	OPTION_STORE(struct args, store_a),
+	{0},
+};
+
+static const struct operand_entry operands[] = {
+	{"A", AT(a), NAMES_TEMPLATE},
+	{"B", AT(b), NAMES_TEMPLATE},
+	{0},
+};
+
+const struct command command_diff = {"diff",
+	"what differs between two versions: config, packages, files, memory",
+	.notes = "Exit status: 0 the same but for memory; 3 something differs; 1 it failed.",
+	.options = options, .operands = operands, .args_bytes = sizeof(struct args), .run = run};

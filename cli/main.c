@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -30,78 +29,16 @@ static const struct entry {
 	const char *summary;
 	const char *options; /* lines of the help page */
 } commands[] = {
-	{NULL, "bake", cmd_bake,
-		"RECIPE… [--tag TAG] [--force] [--from-stage STAGE] [--until root] [--accel "
-		"tcg|kvm] [--monitor kvm|qemu] "
-		"[--sources DIR] [--lock|--locked] [--check] [--json] [--store DIR]",
-		"make snapshots from recipes",
-		"  --tag TAG          publish under NAME:TAG (latest)\n"
-		"  --force            do every stage anew, whatever is cached\n"
-		"  --from-stage S     do stage S and those after it anew: source, root, guest\n"
-		"  --until root       make the root disk, into the cache, and no more: needs no "
-		"guest "
-		"kernel\n"
-		"  --accel A          bake for kvm or tcg (what this host has)\n"
-		"  --monitor M        bake with parbake-vmm (kvm) or QEMU (qemu; what works best)\n"
-		"  --sources DIR      take the root's archive from DIR, where `parbake fetch` has "
-		"put it\n"
-		"  --lock             write what it was made of into NAME.lock beside the recipe\n"
-		"  --locked           bake what NAME.lock says: any drift is listed and refused\n"
-		"  --check            bake nothing, say whether the version is what the recipe "
-		"would give\n"
-		"  --json             events, one JSON object a line\n"
-		"  exit status: 0; 1 it failed; 3 --check: to be baked, --locked: it differs from "
-		"the lock\n"},
-	{NULL, "fetch", cmd_fetch, "RECIPE… --into DIR [--json]",
-		"save what recipes' roots take from a network, for bakes without one",
-		"  --into DIR         where it goes; `parbake bake --sources DIR` takes it from "
-		"there\n"},
-	{NULL, "run", cmd_run, "TEMPLATE [OPTIONS] -- COMMAND… | --code CODE | --shell LINE",
-		"make a sandbox, run a command in it, remove it",
-		"  --code CODE        run Python in the template's warm interpreter (-: from "
-		"standard input)\n"
-		"  --shell LINE       run a line of sh(1)\n"
-		"  -e, --env K=V      set a variable (repeat)\n"
-		"  -f, --file A:B     copy the file A into the sandbox as B first (repeat)\n"
-		"  -o, --fetch B:A    copy B out of the sandbox as A afterwards (repeat)\n"
-		"  -t, --timeout T    kill the whole process tree after T (the recipe's, else 5m)\n"
-		"  -C, --cwd DIR      directory in the sandbox\n"
-		"  -u, --user USER    name or uid[:gid] (root)\n"
-		"  --require-signature FILE\n"
-		"                     run nothing that no key in FILE has signed\n"
-		"  --max-output N     bytes of each output stream passed on (the recipe's, else "
-		"16M)\n"
-		"  --tty              give the command a terminal\n"
-		"  --json             print one JSON object with everything instead\n"
-		"  exit status: the command's; 124 timed out; 125 parbake failed; 126, 127 as "
-		"sh(1);\n"
-		"  128+N killed by signal N\n"},
+	{.table = &command_bake},
+	{.table = &command_fetch},
+	{.table = &command_run},
 	{.table = &command_ls},
-	{NULL, "inspect", cmd_inspect, "TEMPLATE [--config|--manifest|--recipe] [--store DIR]",
-		"show what a snapshot is made of, as JSON", ""},
-	{NULL, "diff", cmd_diff, "A B [--other-store DIR] [--json] [--store DIR]",
-		"what differs between two versions: config, packages, files, memory",
-		"  --other-store DIR  where B lies (as A)\n"
-		"  --json             all of it, one JSON object\n"
-		"  exit status: 0 the same but for memory; 3 something differs; 1 it failed\n"},
-	{NULL, "sbom", cmd_sbom, "TEMPLATE [--format spdx|cyclonedx|provenance] [--store DIR]",
-		"what is in a version and where it comes from, as a document for tools",
-		"  --format F         SPDX 2.3, CycloneDX 1.5, or an in-toto statement with SLSA's "
-		"provenance (spdx)\n"},
-	{NULL, "sign", cmd_sign,
-		"TEMPLATE… --key FILE | TEMPLATE --signature FILE | --new-key FILE [--store DIR]",
-		"sign versions, as minisign does",
-		"  --key FILE         with this secret key of minisign's, one without a password\n"
-		"  --signature FILE   keep a signature of the manifest that was made elsewhere\n"
-		"  --new-key FILE     make a secret key, and FILE.pub with the public one\n"},
-	{NULL, "verify", cmd_verify,
-		"[TEMPLATE…] [--boot] [--require-signature FILE] [--json] [--store DIR]",
-		"check every byte of snapshots against their digests, and of what the cache has of "
-		"them",
-		"  --boot             then restore each, and have it pass its ready check\n"
-		"  --require-signature FILE\n"
-		"                     a key in FILE must have signed it\n"},
-	{NULL, "rm", cmd_rm, "TEMPLATE… [--store DIR]", "remove tags (the data go with gc)", ""},
+	{.table = &command_inspect},
+	{.table = &command_diff},
+	{.table = &command_sbom},
+	{.table = &command_sign},
+	{.table = &command_verify},
+	{.table = &command_rm},
 	{.table = &command_gc},
 	{NULL, "bench", cmd_bench,
 		"create|boot|exec|load|density|fault|image|vm|ab|compare|history|bisect|report "
@@ -185,59 +122,21 @@ static const struct entry {
 		"  what measures:     --json (everything, raw samples too), --save DOC.json, "
 		"--report PAGE.html,\n"
 		"                     --against OLD.json (repeat), --store DIR\n"},
-	{NULL, "pool", cmd_pool,
-		"serve [--config FILE] | check [FILE] | key NAME | status [--json]",
-		"run a pool of sandboxes behind an HTTP API; look after it",
-		"  serve              be the daemon, until SIGTERM; SIGHUP reads the configuration "
-		"anew\n"
-		"    --config FILE    parbake-pool(5); else /etc/parbake/pool.conf where it is "
-		"there\n"
-		"  check [FILE]       is a configuration good? Says what it comes to\n"
-		"  key NAME           make a key for the API, and what the configuration says of "
-		"it\n"
-		"  status             what waits for each template, and what came of it\n"},
-	{NULL, "create", cmd_create,
-		"TEMPLATE [--timeout T] [--metadata K=V]… [--env K=V]… [--auto-pause] [--allow "
-		"HOST]… [--json]",
-		"ask the pool for a sandbox, print its id",
-		"  -t, --timeout T       its lease (the pool's default, 5m unless configured)\n"
-		"  -m, --metadata K=V    a note that ps shows (repeat)\n"
-		"  -e, --env K=V         a variable of all its commands (repeat)\n"
-		"  --auto-pause          at the lease's end it is paused, not killed\n"
-		"  --allow HOST          a host that it may reach (repeat; none otherwise)\n"},
-	{NULL, "ps", cmd_ps, "[--all] [--quiet] [--json]", "list the pool's sandboxes",
-		"  -a, --all             with those that are paused\n"
-		"  -q, --quiet           ids alone\n"},
+	{.table = &command_pool},
+	{.table = &command_create},
+	{.table = &command_ps},
 	{.table = &command_exec},
-	{NULL, "cp", cmd_cp, "FROM TO, one of them ID:PATH [--user USER] [--json]",
-		"copy a file into a sandbox of the pool or out of it",
-		"  a directory as TO: end it with /; - as TO: standard output\n"},
-	{NULL, "code", cmd_code,
-		"ID [--code CODE|-] [--context ID | --language L] [--timeout T] [--json]",
-		"run code in a sandbox: Python, in its warm interpreter, or another language",
-		"  -c, --code CODE       what to run (-: standard input, the default)\n"
-		"  --context ID          in an interpreter of its own\n"
-		"  -l, --language L      python, javascript, typescript, bash, r or java\n"
-		"  --timeout T           interrupt it after so long\n"
-		"  --json                the events of the execution, one a line\n"
-		"  exit status: 0; 1 it raised; 124 it was timed out; 125 parbake failed\n"},
-	{NULL, "kill", cmd_kill, "ID… | --all [--json]", "end sandboxes of the pool", ""},
-	{NULL, "pause", cmd_pause, "ID [--json]", "put a sandbox to disk", ""},
-	{NULL, "resume", cmd_resume, "ID [--timeout T] [--json]", "go on with a paused sandbox",
-		""},
-	{NULL, "fork", cmd_fork, "ID [-n N] [--timeout T] [--json]",
-		"make sandboxes that go on from where one is", ""},
-	{NULL, "snapshot", cmd_snapshot, "ID [--name TEMPLATE [--replace]] [--json]",
-		"keep a sandbox's state, as a template where named",
-		"  --name TEMPLATE       a new one, NAME or NAME:TAG; without a name the pool "
-		"keeps it\n"
-		"  --replace             in the place of one that is there\n"},
-	{NULL, "timeout", cmd_timeout, "ID DURATION [--json]",
-		"let a sandbox's lease end that far from now", ""},
-	{NULL, "logs", cmd_logs, "ID [--json]", "show a sandbox's console", ""},
-	{NULL, "stats", cmd_stats, "[ID…] [--once] [--json]",
-		"show what sandboxes take, live on a terminal", ""},
-	{NULL, "doctor", cmd_doctor, "[--json]", "say how this host works, and why", ""},
+	{.table = &command_cp},
+	{.table = &command_code},
+	{.table = &command_kill},
+	{.table = &command_pause},
+	{.table = &command_resume},
+	{.table = &command_fork},
+	{.table = &command_snapshot},
+	{.table = &command_timeout},
+	{.table = &command_logs},
+	{.table = &command_stats},
+	{.table = &command_doctor},
 };
 
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
@@ -260,30 +159,6 @@ int cli_fail(const struct err *err)
 {
 	fprintf(stderr, "parbake: %s\n", err->text);
 	return CLI_FAILED;
-}
-
-int cli_command_line(const char *name, int argc, char **argv, const char *short_options,
-	const struct option *options, int (*take)(void *user, int opt, struct err *err), void *user,
-	const char **ret_word, const char *const **ret_argv)
-{
-	/* '-': words before "--" come as option 1, so that the one may stand anywhere */
-	cleanup_free char *among = str_printf("-%s", short_options);
-	struct err err = {0};
-	int opt;
-
-	*ret_word = NULL;
-	while ((opt = getopt_long(argc, argv, among, options, NULL)) != -1) {
-		if (opt == '?')
-			return cli_usage(name, "see above");
-		if (opt == 1 && *ret_word)
-			return cli_usage(name, "\"%s\": the command goes behind --", optarg);
-		if (opt == 1)
-			*ret_word = optarg;
-		else if (take(user, opt, &err) < 0)
-			return cli_usage(name, "%s", err.text);
-	}
-	*ret_argv = optind < argc ? (const char *const *)argv + optind : NULL;
-	return 0;
 }
 
 int cli_usage(const char *name, const char *fmt, ...)
@@ -337,20 +212,6 @@ static int unknown(const char *name)
 	fprintf(stderr, "parbake: there is no command \"%s\"%s%s%s; see `parbake help`\n", name,
 		near ? " (do you mean \"" : "", near ? near : "", near ? "\"?)" : "");
 	return CLI_USAGE;
-}
-
-int cli_pair(const char *option, const char *text, json_t *obj, struct err *err)
-{
-	const char *eq = strchr(text, '=');
-	cleanup_json json_t *value = eq ? json_string(eq + 1) : NULL;
-
-	if (!eq || eq == text)
-		return err_set(err, EINVAL, "%s %s: write NAME=VALUE", option, text);
-	if (json_object_size(obj) >= LIMIT_CONFIG_ENV)
-		return err_set(err, E2BIG, "more than %d of %s", LIMIT_CONFIG_ENV, option);
-	if (!value || json_object_setn(obj, text, (size_t)(eq - text), value) < 0)
-		return err_set(err, EINVAL, "%s %s: not UTF-8", option, text);
-	return 0;
 }
 
 int cli_resolve(const char *store_dir, const char *ref, struct store **ret_store,

@@ -71,19 +71,26 @@ struct words {
 	size_t n;
 };
 
+/*
+ * The struct that a table's values go to is called struct args, in each command's own file, so that an entry reads
+ *	{"tag", 't', OPTION_TEXT, "TAG", AT(tag), "publish under NAME:TAG"}
+ * and that of a flag {"force", AT(force), "do all of it anew"}.
+ */
+#define AT(field) .offset = offsetof(struct args, field)
+
 /* Tables end with an entry that has neither name nor letter nor table. */
 struct option_entry {
 	const char *name; /* without dashes; NULL: the letter alone */
 	char letter; /* 0: none */
+	enum option_kind kind;
+	const char *value; /* what help calls it: "FILE"; NULL: no value, or all of .choices */
+	size_t offset; /* of the field */
+	const char *help; /* what it does, in a sentence without a capital or a full stop */
+	enum option_names names;
+	const char *section; /* a heading of the help page before it; NULL: none */
 	bool required;
 	bool repeats; /* of OPTION_CALL: for the usage line */
 	bool zero; /* of OPTION_DURATION: 0 is a value, too */
-	enum option_kind kind;
-	enum option_names names;
-	size_t offset; /* of the field */
-	const char *value; /* what help calls it: "FILE"; NULL: no value, or all of .choices */
-	const char *help; /* what it does, in a sentence without a capital or a full stop */
-	const char *section; /* a heading of the help page before it; NULL: none */
 	const char *const *choices; /* ended by NULL */
 	int set;
 	uint64_t min, max;
@@ -96,10 +103,10 @@ struct option_entry {
 /* Tables end with an entry without a name. Only the last but a NAMES_COMMAND may be optional or many. */
 struct operand_entry {
 	const char *name; /* what usage calls it: "TEMPLATE" */
+	size_t offset;
+	enum option_names names;
 	bool optional;
 	bool many; /* one or more; with .optional any number: the field is a struct words, otherwise a const char * */
-	enum option_names names;
-	size_t offset;
 };
 
 struct command {
