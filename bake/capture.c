@@ -239,6 +239,15 @@ static void describe(
 	c->extra = free_facts(o, spec);
 }
 
+static int put_processes(
+	struct capture *c, const struct oven *o, const struct capture_spec *spec, struct err *err)
+{
+	cleanup_free char *text = json_text(o->processes);
+
+	return store_blob_put(
+		spec->store, text, strlen(text), next_layer(c, STORE_MEDIA_PROCESSES), err);
+}
+
 int capture_machine(
 	struct oven *o, const struct capture_spec *spec, struct capture *ret, struct err *err)
 {
@@ -275,6 +284,8 @@ int capture_machine(
 		rc = put_file(&c, spec->store, STORE_MEDIA_KERNEL, spec->kernel, err);
 	if (!rc)
 		rc = put_file(&c, spec->store, STORE_MEDIA_INITRD, spec->initrd, err);
+	if (!rc && o->processes)
+		rc = put_processes(&c, o, spec, err);
 	if (rc)
 		return rc;
 	memcpy(config.memory_raw_digest, memory.raw_digest, DIGEST_TEXT_SIZE);

@@ -28,7 +28,7 @@ struct capture_spec {
 	struct progress *progress;
 };
 
-#define CAPTURE_LAYERS 7
+#define CAPTURE_LAYERS 8
 
 /* The captured snapshot: blobs in the store that nothing names yet. */
 struct capture {

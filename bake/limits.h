@@ -10,5 +10,9 @@
 #define LIMIT_STEP_MS 3600000 /* one install or warm step */
 #define LIMIT_STEP_OUTPUT (256 * MIB) /* of one stream of a step that is passed on */
 #define LIMIT_STEP_LINE 1000 /* bytes of a line of it; longer ones are broken */
+#define LIMIT_PROCESSES 1000 /* of a guest that are recorded */
+#define LIMIT_PROCESS_TEXT (64 * MIB) /* of a file of the guest's /proc */
+#define LIMIT_PROCESS_COMMAND 200 /* bytes of a command that are recorded */
+#define LIMIT_PROCESS_KIB (1ULL << 40) /* of memory that a line may tell */
 
 #endif

@@ -135,6 +135,7 @@ int oven_boot(const struct oven_spec *spec, struct oven *ret, struct err *err)
 
 void oven_clear(struct oven *o)
 {
+	json_decref(steal_ptr(&o->processes));
 	guest_free(steal_ptr(&o->guest));
 	machine_free(steal_ptr(&o->machine));
 	close_fd(&o->memory_fd);

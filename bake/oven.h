@@ -7,6 +7,7 @@
 
 #include "bake/recipe/recipe.h"
 #include "bake/scan/lent.h"
+#include "common/json.h"
 #include "common/progress.h"
 #include "vmm/guest/guest.h"
 #include "vmm/monitor.h"
@@ -28,6 +29,7 @@ struct oven {
 	bool bash; /* the guest has /bin/bash */
 	struct progress *progress; /* borrowed; may be NULL */
 	const struct lent *lent; /* borrowed; what is never shown; may be NULL */
+	json_t *processes; /* owned; the record that guest_quiesce() makes (bake/processes.h) */
 };
 
 struct oven_spec {

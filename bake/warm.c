@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "bake/guest_install.h"
+#include "bake/processes.h"
 #include "bake/ready.h"
 #include "common/clock.h"
 #include "common/limits.h"
@@ -244,6 +245,10 @@ int guest_quiesce(struct oven *o, const struct recipe *r, struct err *err)
 			continue;
 		if (calls[i].type == PROTO_ZERO_FREE)
 			rc = touch_programs(o, r, err);
+		/* what this leaves in free memory is zeroed, too */
+		if (!rc && calls[i].type == PROTO_ZERO_FREE)
+			rc = processes_read(o->guest, o->lent, clock_deadline(CALL_MS), o->alive_fd,
+				&o->processes, err);
 		if (!rc)
 			rc = oven_call(o, calls[i].type, &none, SLOW_CALL_MS, err);
 		if (!rc && calls[i].type == PROTO_DROP_CACHES)

@@ -197,6 +197,67 @@ static void put_memory(const json_t *m)
 		all ? 100.0 * (double)same / (double)all : 100.0);
 }
 
+static void put_sizes(const json_t *e)
+{
+	const json_t *sides[] = {json_object_get(e, "a"), json_object_get(e, "b")};
+	char size[16];
+
+	for (size_t i = 0; i < 2; i++) {
+		printf("%s", i ? " → " : ": ");
+		if (json_is_integer(sides[i]))
+			printf("%s", progress_bytes((uint64_t)json_integer_value(sides[i]), size));
+		else
+			printf("not there");
+	}
+}
+
+static void put_paths(const json_t *paths, char sign)
+{
+	const json_t *path;
+	size_t i;
+
+	json_array_foreach(paths, i, path)
+	{
+		printf("      %c ", sign);
+		put_text(json_string_value(path));
+		putchar('\n');
+	}
+}
+
+static void put_processes(const json_t *processes)
+{
+	const json_t *list = json_object_get(processes, "processes"), *e;
+	const json_t *kernel = json_object_get(processes, "kernel");
+	size_t i;
+
+	if (!json_is_object(processes)) {
+		printf("processes: not recorded in both, so not compared\n");
+		return;
+	}
+	heading(list, "processes, with what of them is in memory");
+	json_array_foreach(list, i, e)
+	{
+		uint64_t was = number_of(e, "a_count"), is = number_of(e, "b_count");
+
+		printf("  %c ", !was ? '+' : !is ? '-' : '~');
+		put_text(text_of(e, "command"));
+		put_sizes(e);
+		if (was && is && was != is)
+			printf(", %lu of them → %lu", (unsigned long)was, (unsigned long)is);
+		putchar('\n');
+		put_paths(json_object_get(e, "files_removed"), '-');
+		put_paths(json_object_get(e, "files_added"), '+');
+	}
+	heading(kernel, "uses of memory");
+	json_array_foreach(kernel, i, e)
+	{
+		printf("  ");
+		put_text(text_of(e, "use"));
+		put_sizes(e);
+		putchar('\n');
+	}
+}
+
 static void put_all(const json_t *all)
 {
 	static const char *const sides[] = {"a", "b"};
@@ -213,6 +274,7 @@ static void put_all(const json_t *all)
 	put_packages(json_object_get(all, "packages"));
 	put_files(json_object_get(all, "files"));
 	put_memory(json_object_get(all, "memory"));
+	put_processes(json_object_get(all, "processes"));
 	if (json_is_true(json_object_get(all, "same")))
 		printf("the same, but for memory\n");
 }

@@ -44,6 +44,17 @@ void strings_add(struct strings *s, const char *text)
 	s->items[s->n++] = str_dup(text);
 }
 
+static int by_bytes(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+void strings_sort(struct strings *s)
+{
+	if (s->n)
+		qsort(s->items, s->n, sizeof(*s->items), by_bytes);
+}
+
 void strings_clear(struct strings *s)
 {
 	for (size_t i = 0; i < s->n; i++)

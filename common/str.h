@@ -19,6 +19,8 @@ struct strings {
 
 /* Append a copy of @text. */
 void strings_add(struct strings *s, const char *text);
+/* By their bytes. */
+void strings_sort(struct strings *s);
 /* Free all texts; what is left is an empty list. */
 void strings_clear(struct strings *s);
 

@@ -165,7 +165,9 @@ static void paused_read(struct pool *p, const char *id, const char *path)
 
 static bool adopting(const struct pool *p, const char *id)
 {
-	for (const struct pool_machine *m = p->machines; m; m = m->next) {
+	const struct pool_machine *m;
+
+	LIST_FOREACH(m, &p->machines, link) {
 		if (m->path && (m->use == POOL_USE_ADOPTED || m->use == POOL_USE_FOREIGN) &&
 			!strcmp(strrchr(m->path, '/') + 1, id))
 			return true;
@@ -436,9 +438,10 @@ static void adopt_socket(struct pool *p, const char *path, const char *name)
 
 static unsigned adopting_count(const struct pool *p)
 {
+	const struct pool_machine *m;
 	unsigned n = 0;
 
-	for (const struct pool_machine *m = p->machines; m; m = m->next)
+	LIST_FOREACH(m, &p->machines, link)
 		n += m->use == POOL_USE_ADOPTED;
 	return n;
 }
@@ -450,6 +453,7 @@ int pool_adopt(struct pool *p, struct err *err)
 	cleanup_free char *snapshots = str_printf("%s/snapshots", p->state);
 	cleanup_free char *bin = str_printf("%s/trash", p->state);
 	int64_t deadline = clock_deadline(ADOPT_MS);
+	struct pool_machine *m;
 	int r = 0;
 
 	each(p, bin, litter);
@@ -458,7 +462,7 @@ int pool_adopt(struct pool *p, struct err *err)
 		r = loop_once(p->loop, deadline, err);
 	if (r < 0)
 		return r;
-	for (struct pool_machine *m = p->machines; m; m = m->next) {
+	LIST_FOREACH(m, &p->machines, link) {
 		if (m->use == POOL_USE_ADOPTED)
 			m->timer = loop_timer(p->loop, clock_deadline(STUCK_MS), stuck_passed, m);
 	}

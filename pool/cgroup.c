@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -36,12 +37,12 @@
 
 struct pool_cgroups {
 	char *base; /* NULL: they cannot be had */
-	struct pool_cgroup *gone; /* to be removed as soon as they are empty */
+	LIST_HEAD(, pool_cgroup) gone; /* to be removed as soon as they are empty */
 };
 
 struct pool_cgroup {
 	struct pool_cgroups *all;
-	struct pool_cgroup *next;
+	LIST_ENTRY(pool_cgroup) gone;
 	char *path;
 };
 
@@ -183,23 +184,21 @@ struct pool_cgroups *pool_cgroups_open(const char *below)
 	return c;
 }
 
-static bool cgroup_remove(struct pool_cgroup *g)
+static void cgroup_forget(struct pool_cgroup *g)
 {
-	return rmdir(g->path) == 0 || errno == ENOENT;
+	LIST_REMOVE(g, gone);
+	free(g->path);
+	free(g);
 }
 
 void pool_cgroups_sweep(struct pool_cgroups *c)
 {
-	struct pool_cgroup **at = &c->gone, *g;
+	struct pool_cgroup *g, *next;
 
-	while ((g = *at)) {
-		if (cgroup_remove(g)) {
-			*at = g->next;
-			free(g->path);
-			free(g);
-		} else {
-			at = &g->next;
-		}
+	for (g = LIST_FIRST(&c->gone); g; g = next) {
+		next = LIST_NEXT(g, gone);
+		if (rmdir(g->path) == 0 || errno == ENOENT)
+			cgroup_forget(g);
 	}
 }
 
@@ -208,13 +207,8 @@ void pool_cgroups_free(struct pool_cgroups *c)
 	if (!c)
 		return;
 	pool_cgroups_sweep(c);
-	while (c->gone) {
-		struct pool_cgroup *g = c->gone;
-
-		c->gone = g->next;
-		free(g->path);
-		free(g);
-	}
+	while (!LIST_EMPTY(&c->gone))
+		cgroup_forget(LIST_FIRST(&c->gone));
 	free(c->base);
 	free(c);
 }
@@ -257,7 +251,6 @@ void pool_cgroup_free(struct pool_cgroup *g)
 	if (!g)
 		return;
 	/* it is empty a moment after its machine is gone */
-	g->next = g->all->gone;
-	g->all->gone = g;
+	LIST_INSERT_HEAD(&g->all->gone, g, gone);
 	pool_cgroups_sweep(g->all);
 }

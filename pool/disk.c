@@ -31,7 +31,8 @@ uint64_t pool_disk_of_capture(const char *dir)
 	struct stat st;
 
 	while (d && (e = readdir(d))) {
-		if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+		if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+			S_ISREG(st.st_mode))
 			bytes += (uint64_t)st.st_blocks * 512;
 	}
 	return bytes;
@@ -57,23 +58,24 @@ static uint64_t snapshots_of(struct pool *p, const char *key)
 int pool_disk_check(struct pool *p, const struct config_key *c, bool snapshots, struct err *err)
 {
 	uint64_t bytes = 0, most = c->max_disk;
+	const struct pool_sandbox *sb;
 	struct statvfs fs;
 
 	if (!most && p->config->n_keys < 2)
 		return 0;
-	for (const struct pool_sandbox *sb = p->newest; sb; sb = sb->next) {
+	TAILQ_FOREACH(sb, &p->sandboxes, link) {
 		if (!strcmp(sb->record.key, c->name))
 			bytes += sb->disk_bytes;
 	}
 	if (snapshots)
 		bytes += snapshots_of(p, c->name);
 	if (most)
-		return bytes < most
-			? 0
-			: err_set(err, EDQUOT,
-				  "the key \"%s\" has %lu MiB on the host's disk, and may have %lu MiB: "
-				  "remove a paused sandbox or a snapshot",
-				  c->name, bytes / MIB, most / MIB);
+		return bytes < most ? 0
+				    : err_set(err, EDQUOT,
+					      "the key \"%s\" has %lu MiB on the host's disk, and "
+					      "may have %lu MiB: "
+					      "remove a paused sandbox or a snapshot",
+					      c->name, bytes / MIB, most / MIB);
 	if (bytes < SHARE_LEAST_BYTES)
 		return 0;
 	if (statvfs(p->state, &fs) < 0)
@@ -81,7 +83,8 @@ int pool_disk_check(struct pool *p, const struct config_key *c, bool snapshots, 
 	if (bytes < (uint64_t)fs.f_bavail * fs.f_frsize)
 		return 0;
 	return err_set(err, EDQUOT,
-		"the key \"%s\" has %lu MiB on the host's disk, and no more than that is free there: "
+		"the key \"%s\" has %lu MiB on the host's disk, and no more than that is free "
+		"there: "
 		"remove a paused sandbox or a snapshot",
 		c->name, bytes / MIB);
 }

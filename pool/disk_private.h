@@ -24,7 +24,6 @@ uint64_t pool_disk_of_capture(const char *dir);
  * their checkpoints, those that run with what their disks have grown by when they were last
  * measured, and, if @snapshots, its snapshots too (then files are read). -EDQUOT where it may not.
  */
-int pool_disk_check(
-	struct pool *p, const struct config_key *c, bool snapshots, struct err *err);
+int pool_disk_check(struct pool *p, const struct config_key *c, bool snapshots, struct err *err);
 
 #endif

@@ -95,7 +95,7 @@ int pool_guest_open(struct pool_sandbox *sb, int channel, struct err *err)
 
 /* A guest that is to be freed outside of its callbacks. */
 struct pool_burial {
-	struct pool_burial *next, **prev;
+	LIST_ENTRY(pool_burial) link;
 	struct guest *guest;
 	struct loop_timer *timer;
 };
@@ -104,9 +104,7 @@ static void guest_bury(void *user)
 {
 	struct pool_burial *b = user;
 
-	*b->prev = b->next;
-	if (b->next)
-		b->next->prev = b->prev;
+	LIST_REMOVE(b, link);
 	guest_free(b->guest);
 	free(b);
 }
@@ -117,18 +115,18 @@ static void bury_later(struct pool *p, struct guest *g)
 
 	if (!b)
 		abort();
-	*b = (struct pool_burial){.next = p->burials, .prev = &p->burials, .guest = g};
-	if (b->next)
-		b->next->prev = &b->next;
-	p->burials = b;
+	*b = (struct pool_burial){.guest = g};
+	LIST_INSERT_HEAD(&p->burials, b, link);
 	b->timer = loop_defer(p->loop, guest_bury, b);
 }
 
 void pool_guests_bury(struct pool *p)
 {
-	while (p->burials) {
-		loop_timer_cancel(p->burials->timer);
-		guest_bury(p->burials);
+	struct pool_burial *b;
+
+	while ((b = LIST_FIRST(&p->burials))) {
+		loop_timer_cancel(b->timer);
+		guest_bury(b);
 	}
 }
 

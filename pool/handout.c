@@ -57,15 +57,8 @@ static void slot_release(struct pool_handout *j)
 
 static void queue_remove(struct pool_handout *j)
 {
-	struct pool_handout **at = &j->pool->queue;
-
-	if (!j->queued)
-		return;
-	while (*at != j)
-		at = &(*at)->queue_next;
-	*at = j->queue_next;
-	if (!*at)
-		j->pool->queue_tail = at;
+	if (j->queued)
+		TAILQ_REMOVE(&j->pool->queue, j, queue);
 	j->queued = false;
 }
 
@@ -77,12 +70,7 @@ static void handout_detach(struct pool_handout *j)
 	loop_timer_cancel(j->deadline_timer);
 	loop_timer_cancel(j->try_timer);
 	j->deadline_timer = j->try_timer = NULL;
-	if (j->next)
-		j->next->prev = j->prev;
-	if (j->prev)
-		j->prev->next = j->next;
-	else
-		j->pool->handouts = j->next;
+	LIST_REMOVE(j, link);
 	j->sb->version->handouts--;
 	j->pool->handout_ended = clock_now_ns();
 }
@@ -413,9 +401,9 @@ static void handout_begin(void *user)
 
 void pool_handout_pump(struct pool *p)
 {
-	while (p->queue && p->slots_used < p->slots) {
-		struct pool_handout *j = p->queue;
+	struct pool_handout *j;
 
+	while ((j = TAILQ_FIRST(&p->queue)) && p->slots_used < p->slots) {
 		queue_remove(j);
 		p->slots_used++;
 		j->slot = true;
@@ -429,20 +417,16 @@ void pool_handout_submit(struct pool_handout *j)
 {
 	struct pool *p = j->pool;
 
-	j->next = p->handouts;
-	if (j->next)
-		j->next->prev = j;
-	p->handouts = j;
+	LIST_INSERT_HEAD(&p->handouts, j, link);
 	j->sb->version->handouts++;
 	j->queued = true;
-	*p->queue_tail = j;
-	p->queue_tail = &j->queue_next;
+	TAILQ_INSERT_TAIL(&p->queue, j, queue);
 	j->deadline_timer = loop_timer(p->loop, j->deadline, deadline_passed, j);
 	pool_handout_pump(p);
 }
 
 void pool_handout_fail_waiting(struct pool *p, int error, const char *text)
 {
-	while (p->queue)
-		handout_fail(p->queue, error, text);
+	while (!TAILQ_EMPTY(&p->queue))
+		handout_fail(TAILQ_FIRST(&p->queue), error, text);
 }

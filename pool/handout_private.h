@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "common/json.h"
 #include "pool/pool.h"
@@ -25,8 +26,8 @@ struct pool_transition;
  */
 struct pool_handout {
 	struct pool *pool;
-	struct pool_handout *next, *prev; /* all hand-outs of the pool */
-	struct pool_handout *queue_next; /* the hand-outs that wait for a slot */
+	LIST_ENTRY(pool_handout) link;
+	TAILQ_ENTRY(pool_handout) queue;
 	bool queued, slot;
 	struct pool_sandbox *sb; /* not listed yet (create, fork), or RESUMING */
 	struct pool_machine *machine;

@@ -59,27 +59,26 @@ bool pool_tokens_take(double *tokens, int64_t *at, int64_t now, double per_s, do
 
 static struct pool_key *key_get(struct pool *p, const char *name, double depth)
 {
-	struct pool_key *k = p->keys;
+	struct pool_key *k;
 
-	while (k && strcmp(k->name, name))
-		k = k->next;
-	if (k)
-		return k;
+	LIST_FOREACH(k, &p->keys, link)
+		if (!strcmp(k->name, name))
+			return k;
 	k = calloc(1, sizeof(*k));
 	if (!k)
 		abort();
-	*k = (struct pool_key){.next = p->keys, .tokens = depth, .at = clock_now_ns()};
+	*k = (struct pool_key){.tokens = depth, .at = clock_now_ns()};
 	snprintf(k->name, sizeof(k->name), "%s", name);
-	p->keys = k;
+	LIST_INSERT_HEAD(&p->keys, k, link);
 	return k;
 }
 
 void pool_keys_free(struct pool *p)
 {
-	while (p->keys) {
-		struct pool_key *k = p->keys;
+	struct pool_key *k;
 
-		p->keys = k->next;
+	while ((k = LIST_FIRST(&p->keys))) {
+		LIST_REMOVE(k, link);
 		free(k);
 	}
 }
@@ -98,20 +97,24 @@ static unsigned forks_pending(const struct pool_transition *c)
 static void key_count(
 	const struct pool *p, const char *key, uint64_t *ret_sandboxes, uint64_t *ret_memory)
 {
+	const struct pool_sandbox *sb;
+	const struct pool_handout *j;
+	const struct pool_transition *c;
+
 	*ret_sandboxes = *ret_memory = 0;
-	for (const struct pool_sandbox *sb = p->newest; sb; sb = sb->next) {
+	TAILQ_FOREACH(sb, &p->sandboxes, link) {
 		if (counts(sb) && !strcmp(sb->record.key, key)) {
 			++*ret_sandboxes;
 			*ret_memory += sb->record.memory_bytes;
 		}
 	}
-	for (const struct pool_handout *j = p->handouts; j; j = j->next) {
+	LIST_FOREACH(j, &p->handouts, link) {
 		if (!j->sb->listed && !strcmp(j->sb->record.key, key)) {
 			++*ret_sandboxes;
 			*ret_memory += j->sb->record.memory_bytes;
 		}
 	}
-	for (const struct pool_transition *c = p->transitions; c; c = c->next) {
+	LIST_FOREACH(c, &p->transitions, link) {
 		unsigned n = forks_pending(c);
 
 		if (n && !strcmp(c->sb->record.key, key)) {
@@ -123,13 +126,16 @@ static void key_count(
 
 uint64_t pool_memory_used(const struct pool *p)
 {
+	const struct pool_transition *c;
+	const struct pool_version *v;
+	const struct pool_sandbox *sb;
 	uint64_t bytes = 0;
 
-	for (const struct pool_transition *c = p->transitions; c; c = c->next)
+	LIST_FOREACH(c, &p->transitions, link)
 		if (forks_pending(c) && c->sb->version)
 			bytes += c->count * pool_version_cost(c->sb->version);
 
-	for (const struct pool_version *v = p->versions; v; v = v->next) {
+	LIST_FOREACH(v, &p->versions, link) {
 		uint64_t n = v->sandboxes + v->ready[0] + v->ready[1] + v->making[0] + v->making[1];
 
 		bytes += n * pool_version_cost(v);
@@ -137,7 +143,7 @@ uint64_t pool_memory_used(const struct pool *p)
 	if (p->config->memory_reserved)
 		return bytes;
 	/* in place of what one of its template takes, what this one was seen to take */
-	for (const struct pool_sandbox *sb = p->newest; sb; sb = sb->next) {
+	TAILQ_FOREACH(sb, &p->sandboxes, link) {
 		if (sb->version && sb->cost_bytes)
 			bytes += sb->cost_bytes - pool_version_cost(sb->version);
 	}
@@ -273,12 +279,13 @@ static int key_share(struct pool *p, const struct config_key *c, const struct po
 {
 	uint64_t sandboxes, memory, cost = 0, used = pool_memory_used(p);
 	uint64_t budget = pool_memory_budget(p), more = n * pool_version_cost(v);
+	const struct pool_sandbox *sb;
 	size_t kept = 0;
 
 	if (p->config->n_keys < 2)
 		return 0;
 	key_count(p, c->name, &sandboxes, &memory);
-	for (const struct pool_sandbox *sb = p->newest; sb; sb = sb->next) {
+	TAILQ_FOREACH(sb, &p->sandboxes, link) {
 		if (strcmp(sb->record.key, c->name))
 			continue;
 		kept++;
@@ -315,9 +322,10 @@ int pool_limits_check(struct pool *p, const char *key, const struct pool_version
 {
 	const struct config_key *c = key_config(p, key);
 	size_t coming = p->counts[POOL_CREATING], running;
+	const struct pool_transition *ch;
 	int r;
 
-	for (const struct pool_transition *ch = p->transitions; ch; ch = ch->next)
+	LIST_FOREACH(ch, &p->transitions, link)
 		coming += forks_pending(ch);
 	running = p->n_sandboxes - p->counts[POOL_PAUSED] + coming;
 	if (running + n > p->config->max_sandboxes)

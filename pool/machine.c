@@ -27,27 +27,14 @@
 #include "pool/stock_private.h"
 #include "pool/version_private.h"
 
-static void machine_unlink(struct pool_machine *m)
-{
-	if (m->next)
-		m->next->prev = m->prev;
-	if (m->prev)
-		m->prev->next = m->next;
-	else
-		m->pool->machines = m->next;
-}
-
 static struct pool_machine *machine_new(struct pool *p, struct pool_version *v, enum pool_use use)
 {
 	struct pool_machine *m = calloc(1, sizeof(*m));
 
 	if (!m)
 		abort();
-	*m = (struct pool_machine){
-		.pool = p, .version = v, .use = use, .began = clock_now_ns(), .next = p->machines};
-	if (m->next)
-		m->next->prev = m;
-	p->machines = m;
+	*m = (struct pool_machine){.pool = p, .version = v, .use = use, .began = clock_now_ns()};
+	LIST_INSERT_HEAD(&p->machines, m, link);
 	return m;
 }
 
@@ -56,7 +43,7 @@ void pool_machine_free(struct pool_machine *m)
 	loop_timer_cancel(m->timer);
 	if (m->keeper)
 		keeper_free(m->keeper);
-	machine_unlink(m);
+	LIST_REMOVE(m, link);
 	free(m->path);
 	free(m);
 }

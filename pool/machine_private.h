@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "common/err.h"
 
@@ -35,7 +36,7 @@ enum pool_use {
 struct pool_machine {
 	struct pool *pool;
 	struct pool_version *version; /* NULL: adopted, not known yet */
-	struct pool_machine *next, *prev; /* all machines of the pool */
+	LIST_ENTRY(pool_machine) link;
 	struct keeper *keeper;
 	enum pool_use use;
 	int64_t began;

@@ -55,7 +55,7 @@
 #define JOBS_PER_CPU 2
 
 struct pool_later {
-	struct pool_later *next, **prev;
+	LIST_ENTRY(pool_later) link;
 	struct pool *pool;
 	struct loop_timer *timer;
 	pool_fn *fn;
@@ -66,9 +66,7 @@ struct pool_later {
 
 static void later_free(struct pool_later *l)
 {
-	*l->prev = l->next;
-	if (l->next)
-		l->next->prev = l->prev;
+	LIST_REMOVE(l, link);
 	free(l);
 }
 
@@ -89,16 +87,9 @@ void pool_later(struct pool *p, pool_fn *fn, void *user, int error, const char *
 	l = calloc(1, sizeof(*l));
 	if (!l)
 		abort();
-	*l = (struct pool_later){.next = p->later,
-		.prev = &p->later,
-		.pool = p,
-		.fn = fn,
-		.user = user,
-		.error = error};
+	*l = (struct pool_later){.pool = p, .fn = fn, .user = user, .error = error};
 	snprintf(l->text, sizeof(l->text), "%s", text);
-	if (l->next)
-		l->next->prev = &l->next;
-	p->later = l;
+	LIST_INSERT_HEAD(&p->later, l, link);
 	l->timer = loop_defer(p->loop, later_run, l);
 }
 
@@ -223,7 +214,8 @@ int pool_new(struct loop *l, const struct config *config, struct pool **ret, str
 		.opening = true,
 		.slots = JOBS_PER_CPU * (unsigned)(cpus > 0 ? cpus : 1),
 		.refill_at = clock_now_ns()};
-	p->queue_tail = &p->queue;
+	TAILQ_INIT(&p->sandboxes);
+	TAILQ_INIT(&p->queue);
 	p->store_dir = str_dup(config->store);
 	r = places_make(p, err);
 	if (r == 0)
@@ -264,31 +256,31 @@ void pool_configure(struct pool *p, const struct config *config)
 
 void pool_drain(struct pool *p)
 {
+	struct pool_version *v;
+
 	if (p->draining)
 		return;
 	p->draining = true;
 	pool_handout_fail_waiting(p, ESHUTDOWN, "the pool is shutting down");
-	for (struct pool_version *v = p->versions; v; v = v->next)
+	LIST_FOREACH(v, &p->versions, link)
 		pool_stock_end(v);
 }
 
 void pool_free(struct pool *p)
 {
+	struct pool_sandbox *sb;
+	struct pool_later *l;
+
 	if (!p)
 		return;
 	p->draining = true;
 	loop_timer_cancel(p->tick_timer);
 	loop_timer_cancel(p->refill_timer);
-	while (p->handouts) {
-		struct pool_handout *j = p->handouts;
-
-		pool_handout_cancel(j);
-	}
+	while (!LIST_EMPTY(&p->handouts))
+		pool_handout_cancel(LIST_FIRST(&p->handouts));
 	pool_transition_free_all(p);
 	pool_publish_free(p->gc);
-	while (p->newest) {
-		struct pool_sandbox *sb = p->newest;
-
+	while ((sb = TAILQ_FIRST(&p->sandboxes))) {
 		if (sb->machine)
 			sb->machine->sb = NULL;
 		sb->machine = NULL;
@@ -296,12 +288,12 @@ void pool_free(struct pool *p)
 		pool_sandbox_remove(sb);
 	}
 	pool_guests_bury(p);
-	while (p->machines)
-		pool_machine_free(p->machines);
+	while (!LIST_EMPTY(&p->machines))
+		pool_machine_free(LIST_FIRST(&p->machines));
 	pool_versions_free(p);
-	while (p->later) {
-		loop_timer_cancel(p->later->timer);
-		later_free(p->later);
+	while ((l = LIST_FIRST(&p->later))) {
+		loop_timer_cancel(l->timer);
+		later_free(l);
 	}
 	pool_looking_free_all(p);
 	pool_works_free(p->works);
@@ -324,10 +316,10 @@ struct pool_sandbox *pool_find(struct pool *p, const char *id)
 
 struct pool_sandbox *pool_next(struct pool *p, const struct pool_sandbox *after)
 {
-	struct pool_sandbox *sb = after ? after->next : p->newest;
+	struct pool_sandbox *sb = after ? TAILQ_NEXT(after, link) : TAILQ_FIRST(&p->sandboxes);
 
 	while (sb && sb->state == POOL_ENDING)
-		sb = sb->next;
+		sb = TAILQ_NEXT(sb, link);
 	return sb;
 }
 

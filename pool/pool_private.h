@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <sys/types.h>
 #include <time.h>
 
@@ -38,7 +39,7 @@ struct store;
 #define POOL_BUCKETS 4096 /* of the hash by id */
 
 struct pool_key {
-	struct pool_key *next;
+	LIST_ENTRY(pool_key) link;
 	char name[LIMIT_NAME_SIZE];
 	double tokens;
 	int64_t at;
@@ -62,17 +63,18 @@ struct pool {
 		struct timespec mtime;
 		bool read;
 	} index;
-	struct pool_version *versions;
+	LIST_HEAD(, pool_version) versions;
 	struct pool_tag *tags; /* sorted by name and tag */
 	size_t n_tags;
 
-	struct pool_sandbox *buckets[POOL_BUCKETS];
-	struct pool_sandbox *newest;
+	LIST_HEAD(pool_bucket, pool_sandbox) buckets[POOL_BUCKETS];
+	TAILQ_HEAD(, pool_sandbox) sandboxes; /* the newest first */
 	size_t counts[POOL_ENDING + 1], n_sandboxes;
-	struct pool_machine *machines;
-	struct pool_key *keys;
+	LIST_HEAD(, pool_machine) machines;
+	LIST_HEAD(, pool_key) keys;
 
-	struct pool_handout *handouts, *queue, **queue_tail;
+	LIST_HEAD(, pool_handout) handouts;
+	TAILQ_HEAD(, pool_handout) queue; /* hand-outs that wait for a slot */
 	unsigned slots, slots_used;
 	int64_t handout_ended; /* when the last hand-out ended */
 	int64_t refill_starved; /* since when making standbys and spares has yielded to creates; 0: it does not */
@@ -84,10 +86,10 @@ struct pool {
 	int64_t gc_wanted_at; /* when gc may take what has lost its name last */
 	struct pool_publish *gc; /* the collection of garbage under way */
 
-	struct pool_transition *transitions;
-	struct pool_burial *burials; /* guests to be freed in the next round */
-	struct pool_later *later; /* answers to be given in the next round */
-	struct pool_question *questions; /* questions to keepers */
+	LIST_HEAD(, pool_transition) transitions;
+	LIST_HEAD(, pool_burial) burials; /* guests to be freed in the next round */
+	LIST_HEAD(, pool_later) later; /* answers to be given in the next round */
+	LIST_HEAD(, pool_question) questions; /* questions to keepers */
 	void (*on_create)(
 		void *user, const struct pool_sandbox_info *f, bool ok, const json_t *parts);
 	void *on_create_user;

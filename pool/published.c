@@ -83,6 +83,7 @@ unsigned pool_published_count(struct pool *p, const char *key)
 	cleanup_free char *path = str_printf("%s/published", p->state);
 	cleanup_json json_t *snapshots = pool_snapshots(p);
 	cleanup_dir DIR *dir = opendir(path);
+	const struct pool_transition *c;
 	struct dirent *e;
 	unsigned n = 0;
 
@@ -95,7 +96,7 @@ unsigned pool_published_count(struct pool *p, const char *key)
 			n += !strcmp(text_of(obj, "key"), key);
 	}
 	/* and those on their way */
-	for (const struct pool_transition *c = p->transitions; c; c = c->next)
+	LIST_FOREACH(c, &p->transitions, link)
 		n += c->id[0] && c->record && !strcmp(text_of(c->record, "key"), key);
 	return n;
 }

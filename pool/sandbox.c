@@ -68,7 +68,7 @@ bool pool_id_valid(const char *text)
 		strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789") == POOL_ID_LEN;
 }
 
-static struct pool_sandbox **bucket(struct pool *p, const char *id)
+static struct pool_bucket *bucket(struct pool *p, const char *id)
 {
 	uint32_t h = 2166136261u; /* FNV-1a; ids are random anyway */
 
@@ -132,42 +132,26 @@ static bool newer(const struct pool_sandbox *a, const struct pool_sandbox *b)
 
 void pool_sandbox_list(struct pool_sandbox *sb)
 {
-	struct pool_sandbox **at = bucket(sb->pool, sb->record.id);
-	struct pool_sandbox *next = sb->pool->newest, *prev = NULL;
+	struct pool_sandbox *older;
 
-	sb->hash_next = *at;
-	*at = sb;
-	while (next && newer(next, sb)) {
-		prev = next;
-		next = next->next;
-	}
-	sb->next = next;
-	sb->prev = prev;
-	if (next)
-		next->prev = sb;
-	if (prev)
-		prev->next = sb;
+	LIST_INSERT_HEAD(bucket(sb->pool, sb->record.id), sb, bucket);
+	TAILQ_FOREACH(older, &sb->pool->sandboxes, link)
+		if (!newer(older, sb))
+			break;
+	if (older)
+		TAILQ_INSERT_BEFORE(older, sb, link);
 	else
-		sb->pool->newest = sb;
+		TAILQ_INSERT_TAIL(&sb->pool->sandboxes, sb, link);
 	sb->listed = true;
 	sb->pool->n_sandboxes++;
 }
 
 static void unlist(struct pool_sandbox *sb)
 {
-	struct pool_sandbox **at = bucket(sb->pool, sb->record.id);
-
 	if (!sb->listed)
 		return;
-	while (*at != sb)
-		at = &(*at)->hash_next;
-	*at = sb->hash_next;
-	if (sb->next)
-		sb->next->prev = sb->prev;
-	if (sb->prev)
-		sb->prev->next = sb->next;
-	else
-		sb->pool->newest = sb->next;
+	LIST_REMOVE(sb, bucket);
+	TAILQ_REMOVE(&sb->pool->sandboxes, sb, link);
 	sb->listed = false;
 	sb->pool->n_sandboxes--;
 }
@@ -244,8 +228,9 @@ struct pool_sandbox *pool_sandbox_find(struct pool *p, const char *id)
 
 	if (!pool_id_valid(id))
 		return NULL;
-	for (sb = *bucket(p, id); sb && strcmp(sb->record.id, id); sb = sb->hash_next)
-		;
+	LIST_FOREACH(sb, bucket(p, id), bucket)
+		if (!strcmp(sb->record.id, id))
+			break;
 	return sb && sb->state != POOL_ENDING ? sb : NULL;
 }
 
@@ -330,14 +315,15 @@ void pool_sandbox_kill(struct pool_sandbox *sb, const char *why)
 static void kill_resuming(struct pool_sandbox *sb, pool_fn *fn, void *user)
 {
 	struct killing *k = malloc(sizeof(*k));
-	struct pool_handout *j = sb->pool->handouts;
+	struct pool_handout *j;
 
 	if (!k)
 		abort();
 	*k = (struct killing){.sb = sb, .fn = fn, .user = user};
 	pool_sandbox_set(sb, POOL_ENDING);
-	while (j->sb != sb)
-		j = j->next;
+	LIST_FOREACH(j, &sb->pool->handouts, link)
+		if (j->sb == sb)
+			break;
 	pool_handout_abort(j, ENOENT, "the sandbox was killed", kill_gone, k);
 }
 

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "common/err.h"
 #include "common/json.h"
@@ -27,8 +28,9 @@ struct pool_waiter;
 
 struct pool_sandbox {
 	struct pool *pool;
-	struct pool_sandbox *hash_next, *next, *prev;
-	bool listed;
+	LIST_ENTRY(pool_sandbox) bucket;
+	TAILQ_ENTRY(pool_sandbox) link; /* pool.sandboxes */
+	bool listed; /* in both */
 	unsigned held; /* how many pieces of work on the disk hold it; it is freed when none does */
 	bool removed;
 	enum pool_state state;
@@ -54,7 +56,7 @@ struct pool_sandbox {
 	struct pool_egress *egress; /* its way out, NULL: none */
 	json_t *egress_env; /* record.env with the variables that lead to the way out; NULL: record.env alone */
 
-	struct pool_waiter *waiters; /* they resume it once it is PAUSED or RUNNING */
+	SLIST_HEAD(, pool_waiter) waiters; /* they resume it once it is PAUSED or RUNNING */
 	struct pool_transition *transition; /* a pause, snapshot or fork on its way; NULL: none */
 
 	uint64_t cost_bytes; /* of host memory, when it was last measured; 0: not yet */

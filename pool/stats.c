@@ -21,7 +21,7 @@
 #define LOOK_MS 5000
 
 struct pool_question {
-	struct pool_question *next, **at;
+	LIST_ENTRY(pool_question) link;
 	struct loop_timer *timer;
 	struct pool *pool;
 	char id[POOL_ID_SIZE];
@@ -33,16 +33,14 @@ struct pool_question {
 static void question_free(struct pool_question *l)
 {
 	loop_timer_cancel(l->timer);
-	*l->at = l->next;
-	if (l->next)
-		l->next->at = l->at;
+	LIST_REMOVE(l, link);
 	free(l);
 }
 
 void pool_looking_free_all(struct pool *p)
 {
-	while (p->questions)
-		question_free(p->questions);
+	while (!LIST_EMPTY(&p->questions))
+		question_free(LIST_FIRST(&p->questions));
 }
 
 /* The share of one processor since the last look. */
@@ -110,11 +108,7 @@ static void look(struct pool *p, const char *id, bool stats, keeper_fn *fn, void
 	if (!l)
 		abort();
 	*l = (struct pool_question){.pool = p, .stats = stats, .fn = fn, .user = user};
-	l->next = p->questions;
-	l->at = &p->questions;
-	if (l->next)
-		l->next->at = &l->next;
-	p->questions = l;
+	LIST_INSERT_HEAD(&p->questions, l, link);
 	if (!sb) {
 		pool_later(p, not_there, l, ENOENT, "there is no such sandbox");
 		return;

@@ -124,10 +124,11 @@ static void stock_remove(struct pool_machine *m)
 
 static struct pool_machine *stock_find(struct pool_version *v, enum pool_use use)
 {
-	struct pool_machine *m = v->pool->machines;
+	struct pool_machine *m;
 
-	while (m && (m->version != v || m->use != use))
-		m = m->next;
+	LIST_FOREACH(m, &v->pool->machines, link)
+		if (m->version == v && m->use == use)
+			break;
 	return m;
 }
 
@@ -173,10 +174,10 @@ void pool_stock_ended(struct pool_machine *m, const char *text)
 
 void pool_stock_end(struct pool_version *v)
 {
-	struct pool_machine *next;
+	struct pool_machine *m, *next;
 
-	for (struct pool_machine *m = v->pool->machines; m; m = next) {
-		next = m->next;
+	for (m = LIST_FIRST(&v->pool->machines); m; m = next) {
+		next = LIST_NEXT(m, link);
 		if (m->version == v && m->use <= POOL_USE_SPARE) {
 			stock_remove(m);
 			pool_machine_end(m, NULL, NULL);
@@ -186,9 +187,10 @@ void pool_stock_end(struct pool_version *v)
 
 uint64_t pool_stock_bytes(const struct pool *p, const struct pool_version *keep)
 {
+	const struct pool_version *v;
 	uint64_t bytes = 0;
 
-	for (const struct pool_version *v = p->versions; v; v = v->next) {
+	LIST_FOREACH(v, &p->versions, link) {
 		if (v != keep)
 			bytes += (uint64_t)(v->ready[POOL_KIND_STANDBY] +
 					 v->ready[POOL_KIND_SPARE]) *
@@ -199,7 +201,9 @@ uint64_t pool_stock_bytes(const struct pool *p, const struct pool_version *keep)
 
 bool pool_stock_give_up(struct pool *p, const struct pool_version *keep)
 {
-	for (struct pool_version *v = p->versions; v; v = v->next) {
+	struct pool_version *v;
+
+	LIST_FOREACH(v, &p->versions, link) {
 		bool spare = v->ready[POOL_KIND_SPARE] > 0;
 		struct pool_machine *m;
 
@@ -255,8 +259,11 @@ void pool_stock_measure(struct pool *p)
 {
 	int64_t now = clock_now_ns();
 	unsigned left = MEASURED_AT_ONCE;
+	struct pool_machine *m;
 
-	for (struct pool_machine *m = p->machines; m && left; m = m->next) {
+	LIST_FOREACH(m, &p->machines, link) {
+		if (!left)
+			break;
 		if (m->use != POOL_USE_SANDBOX || !m->sb || m->sb->state != POOL_RUNNING ||
 			(m->measured_ns && now - m->measured_ns < MEASURED_FOR_NS))
 			continue;
@@ -332,11 +339,11 @@ static bool make_one(struct pool_version *v, enum pool_kind kind)
 static struct pool_version *most_wanting(struct pool *p, enum pool_kind *ret_kind)
 {
 	int64_t now = clock_now_ns();
-	struct pool_version *found = NULL;
+	struct pool_version *found = NULL, *v;
 	double least = 1;
 
 	for (int kind = POOL_KIND_SPARE; kind >= POOL_KIND_STANDBY && !found; kind--) {
-		for (struct pool_version *v = p->versions; v; v = v->next) {
+		LIST_FOREACH(v, &p->versions, link) {
 			unsigned want[2], have = v->ready[kind] + v->making[kind];
 
 			pool_stock_want(v, want);
@@ -376,7 +383,8 @@ static void refill_at(struct pool *p, int64_t at)
 /* May something be made while there are creates, or were a moment ago? */
 static bool yields(struct pool *p, int64_t now)
 {
-	bool busy = p->queue || p->slots_used || now - p->handout_ended < QUIET_NS;
+	bool busy = !TAILQ_EMPTY(&p->queue) || p->slots_used ||
+		now - p->handout_ended < QUIET_NS;
 
 	if (!busy) {
 		p->refill_starved = 0;
@@ -419,7 +427,7 @@ void pool_stock_refill(struct pool *p)
 
 	if (p->draining || p->opening)
 		return;
-	for (v = p->versions; v; v = v->next) {
+	LIST_FOREACH(v, &p->versions, link) {
 		trim(v);
 		making += v->making[0] + v->making[1];
 	}
@@ -437,6 +445,7 @@ void pool_stock_refill(struct pool *p)
 
 bool pool_settled(const struct pool *p, struct err *why)
 {
+	struct pool_version *v;
 	bool settled = true;
 
 	for (size_t i = 0; i < p->n_tags; i++) {
@@ -444,7 +453,7 @@ bool pool_settled(const struct pool *p, struct err *why)
 			err_set(why, ENOENT, "template %s:%s: it is not in the store",
 				p->tags[i].name, p->tags[i].tag);
 	}
-	for (struct pool_version *v = p->versions; v; v = v->next) {
+	LIST_FOREACH(v, &p->versions, link) {
 		unsigned want[2];
 		bool full;
 

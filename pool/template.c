@@ -43,10 +43,11 @@
 
 static struct pool_version *version_with(struct pool *p, const char *digest)
 {
-	struct pool_version *v = p->versions;
+	struct pool_version *v;
 
-	while (v && strcmp(v->digest, digest))
-		v = v->next;
+	LIST_FOREACH(v, &p->versions, link)
+		if (!strcmp(v->digest, digest))
+			break;
 	return v;
 }
 
@@ -58,8 +59,7 @@ static struct pool_version *version_new(struct pool *p, const char *name, const 
 
 	if (!v)
 		abort();
-	*v = (struct pool_version){
-		.pool = p, .next = p->versions, .shape_env = env, .rate_at = clock_now_ns()};
+	*v = (struct pool_version){.pool = p, .shape_env = env, .rate_at = clock_now_ns()};
 	snprintf(v->digest, sizeof(v->digest), "%s", digest);
 	snprintf(v->name, sizeof(v->name), "%s", name);
 	snprintf(v->tag, sizeof(v->tag), "%s", tag);
@@ -72,7 +72,7 @@ static struct pool_version *version_new(struct pool *p, const char *name, const 
 		.exec_pids = shape->exec_pids,
 		.context = shape->context,
 		.template_env = env};
-	p->versions = v;
+	LIST_INSERT_HEAD(&p->versions, v, link);
 	return v;
 }
 
@@ -118,6 +118,7 @@ struct pool_version *pool_version_of(struct pool *p, const struct pool_record *n
 
 static void version_free(struct pool_version *v)
 {
+	LIST_REMOVE(v, link);
 	if (v->zygote)
 		zygote_free(v->zygote);
 	json_decref(v->shape_env);
@@ -127,12 +128,8 @@ static void version_free(struct pool_version *v)
 
 void pool_versions_free(struct pool *p)
 {
-	while (p->versions) {
-		struct pool_version *v = p->versions;
-
-		p->versions = v->next;
-		version_free(v);
-	}
+	while (!LIST_EMPTY(&p->versions))
+		version_free(LIST_FIRST(&p->versions));
 	free(p->tags);
 	p->tags = NULL;
 	p->n_tags = 0;
@@ -176,9 +173,10 @@ static bool version_in_use(const struct pool_version *v)
 /* How many zygotes were last used for the key of @v. */
 static unsigned zygotes_of(const struct pool_version *v)
 {
+	const struct pool_version *other;
 	unsigned n = 0;
 
-	for (const struct pool_version *other = v->pool->versions; other; other = other->next)
+	LIST_FOREACH(other, &v->pool->versions, link)
 		n += other->zygote && !strcmp(other->zygote_key, v->zygote_key);
 	return n;
 }
@@ -190,10 +188,10 @@ static unsigned zygotes_of(const struct pool_version *v)
  */
 static bool zygote_evict(struct pool *p)
 {
-	struct pool_version *worst = NULL;
+	struct pool_version *worst = NULL, *v;
 	unsigned most = 0;
 
-	for (struct pool_version *v = p->versions; v; v = v->next) {
+	LIST_FOREACH(v, &p->versions, link) {
 		unsigned n;
 
 		if (!v->zygote || version_in_use(v) || (v->tagged && v->want))
@@ -213,6 +211,7 @@ static bool zygote_evict(struct pool *p)
 
 int pool_version_zygote(struct pool_version *v, const char *key, struct err *err)
 {
+	const struct pool_version *other;
 	struct pool *p = v->pool;
 	unsigned n = 0;
 	int r;
@@ -220,7 +219,7 @@ int pool_version_zygote(struct pool_version *v, const char *key, struct err *err
 	snprintf(v->zygote_key, sizeof(v->zygote_key), "%s", key);
 	if (v->zygote)
 		return 0;
-	for (struct pool_version *other = p->versions; other; other = other->next)
+	LIST_FOREACH(other, &p->versions, link)
 		n += other->zygote != NULL;
 	if (n >= p->config->max_templates && !zygote_evict(p))
 		return err_set(err, EAGAIN,
@@ -244,7 +243,9 @@ int pool_version_zygote(struct pool_version *v, const char *key, struct err *err
 
 static bool version_known(const struct pool *p, const struct pool_version *v)
 {
-	for (const struct pool_machine *m = p->machines; m; m = m->next) {
+	const struct pool_machine *m;
+
+	LIST_FOREACH(m, &p->machines, link) {
 		if (m->version == v)
 			return true;
 	}
@@ -254,9 +255,9 @@ static bool version_known(const struct pool *p, const struct pool_version *v)
 void pool_versions_sweep(struct pool *p)
 {
 	int64_t now = clock_now_ns();
-	struct pool_version **at = &p->versions, *v;
+	struct pool_version *v, *next;
 
-	while ((v = *at)) {
+	for (v = LIST_FIRST(&p->versions); v; v = next) {
 		bool needed = version_in_use(v) || (v->tagged && v->want);
 
 		/* with no tag any more, too: what it opens, a large disk maybe, may take longer than one try to use it */
@@ -264,12 +265,9 @@ void pool_versions_sweep(struct pool *p)
 			zygote_free(v->zygote);
 			v->zygote = NULL;
 		}
-		if (!v->tagged && !v->zygote && !needed && !version_known(p, v)) {
-			*at = v->next;
+		next = LIST_NEXT(v, link);
+		if (!v->tagged && !v->zygote && !needed && !version_known(p, v))
 			version_free(v);
-		} else {
-			at = &v->next;
-		}
 	}
 }
 
@@ -323,9 +321,10 @@ static struct pool_tag *tag_add(struct pool *p, const char *name, const char *ta
 void pool_versions_configure(struct pool *p)
 {
 	const struct config *c = p->config;
+	struct pool_version *v;
 	size_t kept = 0;
 
-	for (struct pool_version *v = p->versions; v; v = v->next)
+	LIST_FOREACH(v, &p->versions, link)
 		v->want = NULL;
 	for (size_t i = 0; i < p->n_tags; i++) {
 		if (p->tags[i].version)
@@ -350,11 +349,12 @@ void pool_versions_configure(struct pool *p)
 
 static void tags_replace(struct pool *p, const struct store_manifest *list, size_t n)
 {
-	for (struct pool_version *v = p->versions; v; v = v->next)
+	struct pool_version *v;
+
+	LIST_FOREACH(v, &p->versions, link)
 		v->tagged = false;
 	p->n_tags = 0;
 	for (size_t i = 0; i < n; i++) {
-		struct pool_version *v;
 		struct pool_tag *t;
 		struct err err;
 

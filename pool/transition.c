@@ -65,10 +65,8 @@ int pool_transition_begin(struct pool *p, const char *id, bool or_paused,
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		abort();
-	*c = (struct pool_transition){.pool = p, .sb = sb, .channel = -1, .next = p->transitions};
-	if (c->next)
-		c->next->prev = c;
-	p->transitions = c;
+	*c = (struct pool_transition){.pool = p, .sb = sb, .channel = -1};
+	LIST_INSERT_HEAD(&p->transitions, c, link);
 	sb->transition = c;
 	*ret = c;
 	return 0;
@@ -84,12 +82,7 @@ void pool_transition_release(struct pool_transition *c)
 void pool_transition_free(struct pool_transition *c)
 {
 	pool_transition_release(c);
-	if (c->next)
-		c->next->prev = c->prev;
-	if (c->prev)
-		c->prev->next = c->next;
-	else
-		c->pool->transitions = c->next;
+	LIST_REMOVE(c, link);
 	pool_publish_free(c->publish);
 	close_fd(&c->channel);
 	json_decref(c->record);
@@ -101,10 +94,10 @@ void pool_transition_free(struct pool_transition *c)
 
 void pool_transition_free_all(struct pool *p)
 {
-	struct pool_transition *next;
+	struct pool_transition *c, *next;
 
-	for (struct pool_transition *c = p->transitions; c; c = next) {
-		next = c->next;
+	for (c = LIST_FIRST(&p->transitions); c; c = next) {
+		next = LIST_NEXT(c, link);
 		/* a work of its own still writes to it: it is lost with the process */
 		if (!c->pending)
 			pool_transition_free(c);
@@ -273,7 +266,7 @@ void pool_pause(struct pool *p, const char *id, pool_fn *fn, void *user)
 /* ---- waiting for the end of one ----------------------------------------------------------------- */
 
 struct pool_waiter {
-	struct pool_waiter *next;
+	SLIST_ENTRY(pool_waiter) link;
 	struct pool *pool;
 	char id[POOL_ID_SIZE];
 	uint64_t timeout_ms;
@@ -289,14 +282,13 @@ static void pool_wait(
 
 	if (!w)
 		abort();
-	*w = (struct pool_waiter){.next = sb->waiters,
-		.pool = sb->pool,
+	*w = (struct pool_waiter){.pool = sb->pool,
 		.timeout_ms = timeout_ms,
 		.auto_pause = auto_pause,
 		.fn = fn,
 		.user = user};
 	memcpy(w->id, sb->record.id, sizeof(w->id));
-	sb->waiters = w;
+	SLIST_INSERT_HEAD(&sb->waiters, w, link);
 }
 
 /* What it waited for has ended, one way or another: what is asked for is asked anew. */
@@ -313,10 +305,10 @@ static void wait_over(void *user, struct pool_sandbox *none, int error, const ch
 
 void pool_waiters_wake(struct pool_sandbox *sb)
 {
-	while (sb->waiters) {
-		struct pool_waiter *w = sb->waiters;
+	struct pool_waiter *w;
 
-		sb->waiters = w->next;
+	while ((w = SLIST_FIRST(&sb->waiters))) {
+		SLIST_REMOVE_HEAD(&sb->waiters, link);
 		pool_later(sb->pool, wait_over, w, 0, "");
 	}
 }

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "common/err.h"
 #include "common/json.h"
@@ -23,7 +24,7 @@ struct pool_publish;
  */
 struct pool_transition {
 	struct pool *pool;
-	struct pool_transition *next, *prev; /* of all */
+	LIST_ENTRY(pool_transition) link;
 	struct pool_sandbox *sb; /* NULL: it has ended, or is not needed any more */
 	unsigned pending; /* pieces of work and hand-outs that will call back */
 	/* the sandbox ended: answer whoever waits for the transition */

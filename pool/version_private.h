@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "common/digest.h"
 #include "common/err.h"
@@ -22,7 +23,7 @@ struct zygote;
 
 struct pool_version {
 	struct pool *pool;
-	struct pool_version *next;
+	LIST_ENTRY(pool_version) link;
 	char digest[DIGEST_TEXT_SIZE];
 	char name[LIMIT_NAME_SIZE], tag[LIMIT_NAME_SIZE];
 	bool tagged; /* some tag leads to it now */

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/queue.h>
 #include <time.h>
 
 #include "common/cleanup.h"
@@ -34,7 +35,7 @@
 #define TRASH_PAUSE_NS 50000000L
 
 struct work {
-	struct work *next;
+	STAILQ_ENTRY(work) link;
 	void (*run)(void *arg);
 	void (*done)(void *arg);
 	void *arg;
@@ -48,7 +49,7 @@ struct pool_works {
 	pthread_t threads[WORK_THREADS];
 	pthread_mutex_t lock; /* guards what follows */
 	pthread_cond_t some;
-	struct work *todo, **todo_tail, *ended, **ended_tail;
+	STAILQ_HEAD(work_list, work) todo, ended;
 	bool stop;
 };
 
@@ -58,7 +59,7 @@ static void *work_thread(void *arg)
 
 	pthread_mutex_lock(&w->lock);
 	for (;;) {
-		struct work *one = w->todo;
+		struct work *one = STAILQ_FIRST(&w->todo);
 
 		if (!one && w->stop)
 			break;
@@ -66,15 +67,11 @@ static void *work_thread(void *arg)
 			pthread_cond_wait(&w->some, &w->lock);
 			continue;
 		}
-		w->todo = one->next;
-		if (!w->todo)
-			w->todo_tail = &w->todo;
+		STAILQ_REMOVE_HEAD(&w->todo, link);
 		pthread_mutex_unlock(&w->lock);
 		one->run(one->arg);
 		pthread_mutex_lock(&w->lock);
-		one->next = NULL;
-		*w->ended_tail = one;
-		w->ended_tail = &one->next;
+		STAILQ_INSERT_TAIL(&w->ended, one, link);
 		eventfd_write(w->event, 1);
 	}
 	pthread_mutex_unlock(&w->lock);
@@ -83,6 +80,7 @@ static void *work_thread(void *arg)
 
 static void works_ended(void *user, short revents)
 {
+	struct work_list ended = STAILQ_HEAD_INITIALIZER(ended);
 	struct pool_works *w = user;
 	struct work *one;
 	eventfd_t n;
@@ -90,17 +88,13 @@ static void works_ended(void *user, short revents)
 	(void)revents;
 	eventfd_read(w->event, &n);
 	pthread_mutex_lock(&w->lock);
-	one = w->ended;
-	w->ended = NULL;
-	w->ended_tail = &w->ended;
+	STAILQ_CONCAT(&ended, &w->ended);
 	pthread_mutex_unlock(&w->lock);
-	while (one) {
-		struct work *next = one->next;
-
+	while ((one = STAILQ_FIRST(&ended))) {
+		STAILQ_REMOVE_HEAD(&ended, link);
 		if (one->done)
 			one->done(one->arg);
 		free(one);
-		one = next;
 	}
 }
 
@@ -113,8 +107,8 @@ int pool_works_new(struct loop *l, struct pool_works **ret, struct err *err)
 		abort();
 	*w = (struct pool_works){
 		.loop = l, .lock = PTHREAD_MUTEX_INITIALIZER, .some = PTHREAD_COND_INITIALIZER};
-	w->todo_tail = &w->todo;
-	w->ended_tail = &w->ended;
+	STAILQ_INIT(&w->todo);
+	STAILQ_INIT(&w->ended);
 	w->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (w->event >= 0)
 		w->watch = loop_add(l, w->event, POLLIN, works_ended, w, err);
@@ -138,6 +132,8 @@ int pool_works_new(struct loop *l, struct pool_works **ret, struct err *err)
 
 void pool_works_free(struct pool_works *w)
 {
+	struct work *one;
+
 	if (!w)
 		return;
 	pthread_mutex_lock(&w->lock);
@@ -146,10 +142,8 @@ void pool_works_free(struct pool_works *w)
 	pthread_mutex_unlock(&w->lock);
 	for (unsigned i = 0; i < w->n_threads; i++)
 		pthread_join(w->threads[i], NULL);
-	while (w->ended) {
-		struct work *one = w->ended;
-
-		w->ended = one->next;
+	while ((one = STAILQ_FIRST(&w->ended))) {
+		STAILQ_REMOVE_HEAD(&w->ended, link);
 		free(one);
 	}
 	loop_remove(w->watch);
@@ -165,8 +159,7 @@ void pool_work(struct pool_works *w, void (*run)(void *arg), void (*done)(void *
 		abort();
 	*one = (struct work){.run = run, .done = done, .arg = arg};
 	pthread_mutex_lock(&w->lock);
-	*w->todo_tail = one;
-	w->todo_tail = &one->next;
+	STAILQ_INSERT_TAIL(&w->todo, one, link);
 	pthread_cond_signal(&w->some);
 	pthread_mutex_unlock(&w->lock);
 }

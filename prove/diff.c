@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "prove/processes.h"
 #include "prove/subject.h"
 #include "prove/tree.h"
 #include "store/image.h"
@@ -169,6 +170,36 @@ static int diff_memory(
 	return 0;
 }
 
+/* ---- processes --------------------------------------------------------------------------- */
+
+/* JSON's null where the version has no record of them. */
+static int read_processes(const struct diff_side *side, json_t **ret, struct err *err)
+{
+	const struct store_layer *layer = store_layer(side->manifest, STORE_MEDIA_PROCESSES);
+	int r = 0;
+
+	if (layer)
+		r = store_layer_json(side->store, layer, "the record of processes", ret, err);
+	else
+		*ret = json_null();
+	if (r)
+		err_prefix(err, "%s:%s", side->manifest->name, side->manifest->tag);
+	return r;
+}
+
+static int diff_processes(
+	const struct diff_side *a, const struct diff_side *b, json_t **ret, struct err *err)
+{
+	cleanup_json json_t *x = NULL, *y = NULL;
+	int r = read_processes(a, &x, err);
+
+	if (!r)
+		r = read_processes(b, &y, err);
+	if (!r)
+		*ret = processes_compare(x, y);
+	return r;
+}
+
 /* ---- all of it --------------------------------------------------------------------------- */
 
 static json_t *side_json(const struct store_manifest *m)
@@ -187,14 +218,14 @@ static bool is_same(const json_t *all)
 	for (size_t i = 0; i < 3; i++)
 		n += json_array_size(json_object_get(all, lists[i])) +
 			json_array_size(json_object_get(files, of_files[i]));
-	return !n;
+	return !n && processes_same(json_object_get(all, "processes"));
 }
 
 int diff_versions(const struct diff_side *a, const struct diff_side *b, struct progress *progress,
 	json_t **ret, struct err *err)
 {
 	cleanup_subject struct subject x = SUBJECT_INIT, y = SUBJECT_INIT;
-	cleanup_json json_t *all = NULL, *files = NULL, *memory = NULL;
+	cleanup_json json_t *all = NULL, *files = NULL, *memory = NULL, *processes = NULL;
 	int r = subject_open(a->store, a->manifest, progress, &x, err);
 
 	if (!r)
@@ -203,13 +234,15 @@ int diff_versions(const struct diff_side *a, const struct diff_side *b, struct p
 		r = tree_compare(x.disk, y.disk, &files, err);
 	if (!r)
 		r = diff_memory(a, b, &memory, err);
+	if (!r)
+		r = diff_processes(a, b, &processes, err);
 	if (r)
 		return r;
-	all = json_pack("{s:o, s:o, s:o, s:o, s:o, s:O, s:O}", "a", side_json(a->manifest), "b",
-		side_json(b->manifest), "config",
+	all = json_pack("{s:o, s:o, s:o, s:o, s:o, s:O, s:O, s:O}", "a", side_json(a->manifest),
+		"b", side_json(b->manifest), "config",
 		diff_config(a->manifest->config, b->manifest->config), "recipe",
 		diff_recipe(&x, &y), "packages", diff_packages(&x.packages, &y.packages), "files",
-		files, "memory", memory);
+		files, "memory", memory, "processes", processes);
 	if (!all)
 		abort();
 	json_object_set_new(all, "same", json_boolean(is_same(all)));

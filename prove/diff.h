@@ -14,8 +14,8 @@ struct diff_side {
 
 /*
  * What differs between two template versions, as the object that `parbake diff --json` prints (docs/format.md): config,
- * recipe, packages, files, memory. *@ret is the caller's reference; its "same" is true where nothing of it differs but
- * memory, whose bytes are never the same twice. Seconds for large ones: disks are expanded, images read.
+ * recipe, packages, files, memory, processes. *@ret is the caller's reference; its "same" is true where nothing of it differs but
+ * memory, whose bytes are never the same twice, and how much of it each process has. Seconds for large ones: disks are expanded, images read.
  */
 int diff_versions(const struct diff_side *a, const struct diff_side *b, struct progress *progress,
 	json_t **ret, struct err *err);

@@ -154,10 +154,23 @@ static int same_link(struct comparison *c, const struct entry *a, const struct e
 	return r;
 }
 
+static int same_xattrs(
+	struct comparison *c, const struct entry *a, const struct entry *b, bool *ret)
+{
+	cleanup_free char *one = NULL, *other = NULL;
+	int r = ext4_image_xattrs(c->a.img, a->f.ino, &one, c->err);
+
+	if (!r)
+		r = ext4_image_xattrs(c->b.img, b->f.ino, &other, c->err);
+	if (!r)
+		*ret = !strcmp(one, other);
+	return r;
+}
+
 static int compare_entries(struct comparison *c, const struct entry *a, const struct entry *b)
 {
 	cleanup_json json_t *what = json_array(), *change = NULL;
-	bool typed = (a->f.mode & S_IFMT) == (b->f.mode & S_IFMT), same = true;
+	bool typed = (a->f.mode & S_IFMT) == (b->f.mode & S_IFMT), same = true, attributes = true;
 	int r = 0;
 
 	if (!typed)
@@ -168,6 +181,8 @@ static int compare_entries(struct comparison *c, const struct entry *a, const st
 		r = same_link(c, a, b, &same);
 	else
 		same = a->f.dev_major == b->f.dev_major && a->f.dev_minor == b->f.dev_minor;
+	if (!r)
+		r = same_xattrs(c, a, b, &attributes);
 	if (r) {
 		err_prefix(c->err, "%s", a->path);
 		return r;
@@ -178,6 +193,8 @@ static int compare_entries(struct comparison *c, const struct entry *a, const st
 		json_array_append_new(what, json_string("mode"));
 	if (a->f.uid != b->f.uid || a->f.gid != b->f.gid)
 		json_array_append_new(what, json_string("owner"));
+	if (!attributes)
+		json_array_append_new(what, json_string("xattrs"));
 	if (!json_array_size(what))
 		return 0;
 	change = json_pack("{s:o, s:O, s:I, s:I}", "path", json_lossy(a->path, strlen(a->path)),
@@ -233,17 +250,11 @@ static uint64_t bytes_below(const struct tree *t, const char *dir)
 	return bytes;
 }
 
-static int by_text(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static json_t *sizes(struct comparison *c)
 {
 	json_t *list = json_array();
 
-	if (c->dirs.n)
-		qsort(c->dirs.items, c->dirs.n, sizeof(*c->dirs.items), by_text);
+	strings_sort(&c->dirs);
 	for (size_t i = 0; i < c->dirs.n; i++) {
 		const char *dir = c->dirs.items[i];
 		uint64_t a, b;

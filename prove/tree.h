@@ -11,8 +11,8 @@
  *
  *     {"added": [FILE…], "removed": [FILE…], "changed": [CHANGE…], "directories": [{"path", "a", "b"}…]}
  *
- * FILE is {"path", "type", "bytes"}; CHANGE {"path", "what": ["content", "mode", "owner", "type", "link"], "a_bytes",
- * "b_bytes"} and, for small texts, "lines": ["-…", "+…"]. Directories are those down to the third level in which
+ * FILE is {"path", "type", "bytes"}; CHANGE {"path", "what": ["content", "mode", "owner", "xattrs", "type", "link"],
+ * "a_bytes", "b_bytes"} and, for small texts, "lines": ["-…", "+…"]. Directories are those down to the third level in which
  * something differs, with the bytes of all files below them. Times are not compared.
  */
 int tree_compare(struct ext4_image *a, struct ext4_image *b, json_t **ret, struct err *err);

@@ -205,32 +205,13 @@ static int load_wset(
 {
 	const struct store_layer *l = store_layer(m, STORE_MEDIA_WSET);
 	cleanup_json json_t *obj = NULL;
-	cleanup_free char *buf = NULL;
-	char digest[DIGEST_TEXT_SIZE];
-	cleanup_fd int fd = -1;
 	int r;
 
 	if (!l) /* a template without one only faults more */
 		return 0;
-	r = store_blob_open(s, l->digest, l->bytes, &fd, err);
+	r = store_layer_json(s, l, "the working set", &obj, err);
 	if (r < 0)
-		return r;
-	if (l->bytes == 0 || l->bytes > LIMIT_JSON_BYTES)
-		return err_set(err, EBADMSG, "%s: a working set of %llu bytes", t->label,
-			(unsigned long long)l->bytes);
-	buf = malloc(l->bytes);
-	if (!buf)
-		return err_set(err, ENOMEM, "no memory for the working set");
-	r = file_pread_full(fd, buf, l->bytes, 0);
-	if (r < 0)
-		return err_sys(err, -r, "%s: read the working set", t->label);
-	digest_buffer(buf, l->bytes, digest);
-	if (strcmp(digest, l->digest) != 0)
-		return err_set(err, EBADMSG,
-			"%s: the working set in the store is damaged: rebake it with "
-			"`parbake bake --force`",
-			t->label);
-	r = json_parse("the working set", buf, l->bytes, &obj, err);
+		err_prefix(err, "%s", t->label);
 	return r < 0 ? r : snapshot_ranges_from_json(obj, t->config.memory_bytes, &t->wset, err);
 }
 

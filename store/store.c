@@ -403,6 +403,32 @@ int store_blob_open(
 	return 0;
 }
 
+int store_layer_json(struct store *s, const struct store_layer *layer, const char *what,
+	json_t **ret, struct err *err)
+{
+	cleanup_free char *buf = NULL;
+	char digest[DIGEST_TEXT_SIZE];
+	cleanup_fd int fd = -1;
+	int r = store_blob_open(s, layer->digest, layer->bytes, &fd, err);
+
+	if (r < 0)
+		return r;
+	if (layer->bytes == 0 || layer->bytes > LIMIT_JSON_BYTES)
+		return err_set(
+			err, EBADMSG, "%s has %llu bytes", what, (unsigned long long)layer->bytes);
+	buf = malloc(layer->bytes);
+	if (!buf)
+		return err_set(err, ENOMEM, "no memory for %s", what);
+	r = file_pread_full(fd, buf, layer->bytes, 0);
+	if (r < 0)
+		return err_sys(err, -r, "read %s", what);
+	digest_buffer(buf, layer->bytes, digest);
+	if (strcmp(digest, layer->digest) != 0)
+		return err_set(err, EBADMSG,
+			"%s in the store is damaged: rebake it with `parbake bake --force`", what);
+	return json_parse(what, buf, layer->bytes, ret, err);
+}
+
 bool store_blob_has(struct store *s, const char *digest, uint64_t bytes)
 {
 	struct stat st;

@@ -29,6 +29,7 @@
 #define STORE_MEDIA_KERNEL "application/vnd.parbake.kernel.v1"
 #define STORE_MEDIA_INITRD "application/vnd.parbake.initramfs.v1"
 #define STORE_MEDIA_WSET "application/vnd.parbake.working-set.v1+json"
+#define STORE_MEDIA_PROCESSES "application/vnd.parbake.processes.v1+json"
 #define STORE_ARTIFACT_TYPE "application/vnd.parbake.template.v1"
 #define STORE_LAYERS_MAX 16
 
@@ -88,6 +89,12 @@ int store_refs(struct store *s, char ***ret, size_t *ret_n, struct err *err);
 #define STORE_BYTES_ANY UINT64_MAX
 int store_blob_open(
 	struct store *s, const char *digest, uint64_t bytes, int *ret_fd, struct err *err);
+/*
+ * Read a layer that holds JSON, of at most LIMIT_JSON_BYTES; @what names it in errors. Its digest is checked. *@ret is
+ * the caller's reference. -EBADMSG: it is damaged.
+ */
+int store_layer_json(struct store *s, const struct store_layer *layer, const char *what,
+	json_t **ret, struct err *err);
 /* Is the blob there, with this size? */
 bool store_blob_has(struct store *s, const char *digest, uint64_t bytes);
 

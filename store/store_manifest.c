@@ -23,6 +23,7 @@ static const struct {
 	{STORE_MEDIA_KERNEL, "kernel", "vmlinux"},
 	{STORE_MEDIA_INITRD, "initramfs", "initramfs.cpio"},
 	{STORE_MEDIA_WSET, "working set", "working-set.json"},
+	{STORE_MEDIA_PROCESSES, "processes", "processes.json"},
 };
 
 const char *store_media_name(const char *media)

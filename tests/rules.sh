@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Rules of the source tree: who may include whom, which file may use which library, headers that
-# compile alone, licence lines, no generated or binary files.
+# Rules of the source tree: who may include whom, which file may use which library, how lists are made,
+# headers that compile alone, licence lines, no generated or binary files.
 . "$(dirname "$0")/lib.sh"
 cd "$top" || exit 1
 
@@ -32,6 +32,34 @@ done <<-'END'
 	egress/proxy.c vmm/guest/guest.h
 END
 like "$(wrong_include common/err.h common/file.h)" "headers go in a circle" "headers that include each other are found"
+
+# hand_made FILE…: structs with a member that points to another of their kind, as "FILE: struct NAME: MEMBER"
+hand_made() {
+	perl -0777 -ne '
+		s{/\*.*?\*/|"(?:[^"\\]|\\.)*"|\x27(?:[^\x27\\]|\\.)+\x27}{}gs;
+		while (/\bstruct\s+(\w+)\s*(?=(\{(?:[^{}]++|(?2))*+\}))/g) {
+			my ($name, $body) = ($1, $2);
+			$body =~ s/\s+/ /g;
+			print "$ARGV: struct $name: $1\n" while $body =~
+				/[;{}] ?(?=(?:(?:const|volatile) )*struct \Q$name\E ?(\*[^;(){}]*);)/g;
+		}' "$@"
+}
+# A list is one of <sys/queue.h>. What points to its own kind and is no list:
+#   ext4_dir.parent, the directory above; fetch_transfer.twin, an earlier transfer of the same digest;
+#   option_entry.table and command.commands, tables within tables; end.removes, in test_loop.c, what a callback removes
+is "$(hand_made $(git ls-files '*.c' '*.h' ':!vmm/qemu/trimmed') |
+	grep -vxE '[^:]+: struct (ext4_dir: \*parent|fetch_transfer: \*twin|option_entry: \*table|command: \*const \*commands|end: \*removes)' | tr '\n' ' ')" "" \
+	"no list is linked by hand: <sys/queue.h> has them"
+while read -r text; do
+	like "$(hand_made <(echo "$text"))" "struct a: \\*" "a list linked by hand is found: $text"
+done <<-'END'
+	struct a { struct a *next; };
+	struct a { int n; struct a *next, **prev; };
+	struct a { int n; /* { */ const struct a *next; /* } */ };
+	struct b { union { int n; } u; struct a { struct { int n; } in; struct a **last; } *first; };
+END
+is "$(hand_made <(echo 'struct a { int n; void (*fn)(struct a *next); struct b *next; LIST_ENTRY(a) link; }; struct a *a;'))" "" \
+	"and what takes its own kind, or is in a list of <sys/queue.h>, is not"
 
 ok "the picture of the tree is drawn from its rules" cmp docs/architecture.svg <(python3 docs/architecture.py)
 # what docs/architecture.md names and the tree does not have: functions, files

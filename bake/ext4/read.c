@@ -176,6 +176,53 @@ int ext4_image_same(struct ext4_image *a, uint32_t a_ino, struct ext4_image *b, 
 	return rc ? bad(err, rc, "compare", a_ino) : 0;
 }
 
+static int add_xattr(char *name, char *value, size_t len, void *user)
+{
+	cleanup_free char *line = NULL;
+	size_t n;
+	FILE *f = open_memstream(&line, &n);
+
+	if (!f)
+		abort();
+	fprintf(f, "%s=", name);
+	for (size_t i = 0; i < len; i++)
+		fprintf(f, "%02x", (unsigned char)value[i]);
+	if (fclose(f))
+		abort();
+	strings_add(user, line);
+	return 0;
+}
+
+int ext4_image_xattrs(struct ext4_image *img, uint32_t ino, char **ret, struct err *err)
+{
+	struct ext2_xattr_handle *handle = NULL;
+	struct strings lines = {0};
+	errcode_t rc = ext2fs_xattrs_open(img->lib, ino, &handle);
+	size_t len;
+	FILE *f;
+
+	if (!rc)
+		rc = ext2fs_xattrs_read(handle);
+	if (!rc)
+		rc = ext2fs_xattrs_iterate(handle, add_xattr, &lines);
+	if (handle)
+		ext2fs_xattrs_close(&handle);
+	if (rc) {
+		strings_clear(&lines);
+		return bad(err, rc, "read the extended attributes of", ino);
+	}
+	strings_sort(&lines);
+	f = open_memstream(ret, &len);
+	if (!f)
+		abort();
+	for (size_t i = 0; i < lines.n; i++)
+		fprintf(f, "%s\n", lines.items[i]);
+	if (fclose(f))
+		abort();
+	strings_clear(&lines);
+	return 0;
+}
+
 int ext4_image_find(struct ext4_image *img, const char *path, uint32_t *ret)
 {
 	ext2_ino_t at = EXT2_ROOT_INO;

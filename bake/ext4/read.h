@@ -57,6 +57,11 @@ int ext4_image_digest(
  */
 int ext4_image_same(struct ext4_image *a, uint32_t a_ino, struct ext4_image *b, uint32_t b_ino,
 	bool *ret, struct err *err);
+/*
+ * The extended attributes of @ino, access control lists among them, as text: a line "NAME=VALUE" for each, sorted, the value in
+ * hexadecimal digits. "" where it has none. Caller frees *@ret.
+ */
+int ext4_image_xattrs(struct ext4_image *img, uint32_t ino, char **ret, struct err *err);
 /* The inode that @path (absolute, no link is followed) names. -ENOENT without an error text. */
 int ext4_image_find(struct ext4_image *img, const char *path, uint32_t *ret);
 

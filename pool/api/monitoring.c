@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -27,7 +28,7 @@ struct api_monitoring {
 	struct metrics_family *found, *failures, *arrivals;
 	struct metrics_family *memory, *sampled, *disk, *faults;
 	struct metrics_family *info, *uptime, *cpu, *resident, *fds;
-	struct scrape *scrapes; /* pages that wait */
+	LIST_HEAD(, scrape) scrapes; /* pages that wait */
 };
 
 /* ---- creates -------------------------------------------------------------------------------- */
@@ -206,7 +207,7 @@ static void gather_templates(struct api *a)
  * come. */
 struct scrape {
 	struct api *api;
-	struct scrape *next, *prev;
+	LIST_ENTRY(scrape) link;
 	struct http_request *rq; /* NULL: answered */
 	struct loop_timer *late;
 	unsigned waiting; /* answers, and the asking itself */
@@ -252,12 +253,7 @@ static void gather_memory(struct scrape *s)
 
 static void scrape_free(struct scrape *s)
 {
-	if (s->prev)
-		s->prev->next = s->next;
-	else
-		s->api->monitoring->scrapes = s->next;
-	if (s->next)
-		s->next->prev = s->prev;
+	LIST_REMOVE(s, link);
 	loop_timer_cancel(s->late);
 	free(s->samples);
 	free(s);
@@ -324,13 +320,11 @@ void api_metrics(struct api *a, struct http_request *rq)
 
 	if (!s)
 		abort();
-	*s = (struct scrape){.api = a, .rq = rq, .waiting = 1, .next = a->monitoring->scrapes};
+	*s = (struct scrape){.api = a, .rq = rq, .waiting = 1};
 	s->samples = calloc(LIMIT_METRICS_SAMPLED, sizeof(*s->samples));
 	if (!s->samples)
 		abort();
-	if (s->next)
-		s->next->prev = s;
-	a->monitoring->scrapes = s;
+	LIST_INSERT_HEAD(&a->monitoring->scrapes, s, link);
 	while (s->n_samples < LIMIT_METRICS_SAMPLED && (sb = pool_next(a->pool, sb))) {
 		struct sample *one = &s->samples[s->n_samples];
 		struct pool_sandbox_info f;
@@ -351,8 +345,8 @@ void api_metrics(struct api *a, struct http_request *rq)
 
 void api_monitoring_drop(struct api *a)
 {
-	while (a->monitoring->scrapes)
-		scrape_free(a->monitoring->scrapes);
+	while (!LIST_EMPTY(&a->monitoring->scrapes))
+		scrape_free(LIST_FIRST(&a->monitoring->scrapes));
 }
 
 void api_monitoring_free(struct api *a)

@@ -27,6 +27,7 @@ struct envd *envd_new(struct loop *l, const struct envd_ops *ops, void *user)
 	w->ops = ops;
 	w->user = user;
 	w->refs = 1;
+	TAILQ_INIT(&w->processes);
 	return w;
 }
 

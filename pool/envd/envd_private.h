@@ -2,6 +2,8 @@
 #ifndef PARBAKE_POOL_ENVD_ENVD_PRIVATE_H
 #define PARBAKE_POOL_ENVD_ENVD_PRIVATE_H
 
+#include <sys/queue.h>
+
 #include "common/buffer.h"
 #include "common/limits.h"
 #include "pool/envd/envd.h"
@@ -198,9 +200,7 @@ struct envd_process_spec {
 	unsigned rows, cols; /* both ≠ 0: a terminal */
 	bool has_stdin;
 };
-
 struct envd_process;
-
 /* Run a command, which @c follows. It goes on without followers. NULL: the error was answered. */
 struct envd_process *envd_process_start(struct envd_call *c, const struct envd_target *t,
 	const struct envd_process_spec *spec, const struct envd_reader_ops *ops);
@@ -235,7 +235,7 @@ struct envd {
 	const struct envd_ops *ops;
 	void *user;
 	unsigned refs; /* one for its owner, each call and each command */
-	struct envd_process *processes; /* of all sandboxes, oldest first */
+	TAILQ_HEAD(, envd_process) processes; /* of all sandboxes, oldest first */
 };
 
 void envd_hold(struct envd *w);

@@ -18,12 +18,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/stat.h>
 
 /* A directory still to be listed. */
 struct fs_dir {
 	unsigned depth; /* of what is in it, from 1 */
-	struct fs_dir *next;
+	SLIST_ENTRY(fs_dir) link;
 	char path[];
 };
 
@@ -38,7 +39,7 @@ struct fs_call {
 	/* the listing */
 	unsigned max_depth;
 	bool too_many;
-	struct fs_dir *dirs; /* the first is being listed */
+	SLIST_HEAD(, fs_dir) dirs; /* the first is being listed */
 	json_t *entries;
 	struct buffer part; /* of an entry that runs on in the next frame */
 };
@@ -343,28 +344,30 @@ static void remove_start(struct envd_call *c, const struct envd_target *t, const
 static void list_push(struct fs_call *f, const char *path, unsigned depth)
 {
 	struct fs_dir *d = malloc(sizeof(*d) + strlen(path) + 1);
-	struct fs_dir **at = f->dirs ? &f->dirs->next : &f->dirs;
+	struct fs_dir *listed = SLIST_FIRST(&f->dirs);
 
 	if (!d)
 		abort();
 	d->depth = depth;
-	d->next = *at;
 	strcpy(d->path, path);
-	*at = d;
+	if (listed)
+		SLIST_INSERT_AFTER(listed, d, link);
+	else
+		SLIST_INSERT_HEAD(&f->dirs, d, link);
 }
 
 static void list_pop(struct fs_call *f)
 {
-	struct fs_dir *d = f->dirs;
+	struct fs_dir *d = SLIST_FIRST(&f->dirs);
 
-	f->dirs = d->next;
+	SLIST_REMOVE_HEAD(&f->dirs, link);
 	free(d);
 }
 
 static void list_entry(
 	struct fs_call *f, const struct proto_stat *st, const char *name, const char *link)
 {
-	const struct fs_dir *d = f->dirs;
+	const struct fs_dir *d = SLIST_FIRST(&f->dirs);
 	char path[PROTO_PATH_MAX + 1];
 
 	if (json_array_size(f->entries) >= LIMIT_ENVD_ENTRIES) {
@@ -459,14 +462,14 @@ static json_t *in_order(const json_t *entries)
 static void list_next(struct fs_call *f, int error, const char *text)
 {
 	/* a directory below that has just been removed, or is closed to us, is left out */
-	if (error && f->dirs->depth == 1) {
+	if (error && SLIST_FIRST(&f->dirs)->depth == 1) {
 		envd_fail_errno(&f->call, error, text);
 		return;
 	}
 	buffer_free(&f->part);
 	list_pop(f);
-	if (f->dirs)
-		fs_ask(f, PROTO_FILE_LIST, f->dirs->path, &list_ops, list_next);
+	if (!SLIST_EMPTY(&f->dirs))
+		fs_ask(f, PROTO_FILE_LIST, SLIST_FIRST(&f->dirs)->path, &list_ops, list_next);
 	else
 		envd_reply(&f->call, 200, json_pack("{s:o}", "entries", in_order(f->entries)));
 }
@@ -493,7 +496,7 @@ static void fs_destroy(struct envd_call *c)
 {
 	struct fs_call *f = (struct fs_call *)c;
 
-	while (f->dirs)
+	while (!SLIST_EMPTY(&f->dirs))
 		list_pop(f);
 	buffer_free(&f->part);
 	json_decref(f->entries);

@@ -28,14 +28,14 @@ struct envd_input {
 	uint8_t *bytes;
 	size_t len, at;
 	bool close;
-	struct envd_input *next;
+	STAILQ_ENTRY(envd_input) link;
 };
 
 /* A call that waits for the guest to find its command. */
 struct envd_seeker {
 	struct envd_call *c;
 	void (*fn)(struct envd_call *c, struct envd_process *p);
-	struct envd_seeker *next;
+	SLIST_ENTRY(envd_seeker) link;
 };
 
 struct envd_reader {
@@ -49,7 +49,7 @@ struct envd_process {
 	struct guest_stream *s; /* NULL: it has ended */
 	uint32_t pid; /* 0: not told yet */
 	char *tag; /* or NULL */
-	struct envd_seeker *seekers;
+	SLIST_HEAD(, envd_seeker) seekers;
 	uint8_t told[PROTO_STARTED_LEN +
 		PROTO_TAG_MAX]; /* of a struct proto_started and its tag, as far as it has come */
 	size_t n_told;
@@ -60,11 +60,11 @@ struct envd_process {
 	struct loop_timer *guard;
 	struct envd_reader readers[LIMIT_ENVD_READERS];
 	unsigned n_readers;
-	struct envd_input *inputs;
+	STAILQ_HEAD(, envd_input) inputs;
 	unsigned n_inputs;
 	size_t input_bytes; /* of them */
 	unsigned refs; /* the stream, and whoever runs a loop over its readers */
-	struct envd_process *next;
+	TAILQ_ENTRY(envd_process) link;
 };
 
 /* ---- the table ---------------------------------------------------------------------------- */
@@ -81,35 +81,21 @@ static void process_release(struct envd_process *p)
 
 void envd_processes_unguard(struct envd *w)
 {
-	for (struct envd_process *p = w->processes; p; p = p->next) {
+	struct envd_process *p;
+
+	TAILQ_FOREACH(p, &w->processes, link) {
 		loop_timer_cancel(p->guard);
 		p->guard = NULL;
 	}
-}
-
-static void process_link(struct envd_process *p)
-{
-	struct envd_process **at = &p->w->processes;
-
-	while (*at)
-		at = &(*at)->next;
-	*at = p;
-}
-
-static void process_unlink(struct envd_process *p)
-{
-	struct envd_process **at = &p->w->processes;
-
-	while (*at != p)
-		at = &(*at)->next;
-	*at = p->next;
 }
 
 /* One that has a stream, be it found or still looked for. */
 static struct envd_process *process_find(
 	struct envd *w, const char *id, uint32_t pid, const char *tag)
 {
-	for (struct envd_process *p = w->processes; p; p = p->next) {
+	struct envd_process *p;
+
+	TAILQ_FOREACH(p, &w->processes, link) {
 		if (p->ended || strcmp(p->id, id) != 0)
 			continue;
 		if (tag ? p->tag && !strcmp(p->tag, tag) : p->pid == pid)
@@ -181,10 +167,10 @@ static void process_started(struct envd_process *p)
 /* The guest has found it, or has not: with @end. */
 static void seekers_go(struct envd_process *p, const struct envd_end *end)
 {
-	while (p->seekers) {
-		struct envd_seeker *k = p->seekers;
+	struct envd_seeker *k;
 
-		p->seekers = k->next;
+	while ((k = SLIST_FIRST(&p->seekers))) {
+		SLIST_REMOVE_HEAD(&p->seekers, link);
 		if (!envd_call_open(k->c))
 			;
 		else if (!end)
@@ -227,9 +213,9 @@ static void process_end(struct envd_process *p, const struct envd_end *end)
 
 static void input_done(struct envd_process *p, bool through)
 {
-	struct envd_input *in = p->inputs;
+	struct envd_input *in = STAILQ_FIRST(&p->inputs);
 
-	p->inputs = in->next;
+	STAILQ_REMOVE_HEAD(&p->inputs, link);
 	p->n_inputs--;
 	p->input_bytes -= in->len;
 	if (in->c) {
@@ -247,9 +233,9 @@ static void input_done(struct envd_process *p, bool through)
 
 static void inputs_send(struct envd_process *p)
 {
-	while (p->inputs && p->s) {
-		struct envd_input *in = p->inputs;
+	struct envd_input *in;
 
+	while ((in = STAILQ_FIRST(&p->inputs)) && p->s) {
 		in->at += guest_stream_send(p->s, PROTO_IN, in->bytes + in->at, in->len - in->at);
 		if (in->at < in->len)
 			return;
@@ -262,7 +248,7 @@ static void inputs_send(struct envd_process *p)
 int envd_process_input(
 	struct envd_process *p, struct envd_call *c, uint8_t *bytes, size_t len, bool close)
 {
-	struct envd_input *in, **at = &p->inputs;
+	struct envd_input *in;
 
 	if (p->n_inputs >= LIMIT_ENVD_INPUTS || p->input_bytes > LIMIT_ENVD_INPUT) {
 		free(bytes);
@@ -276,9 +262,7 @@ int envd_process_input(
 		envd_call_hold(c);
 	if (close)
 		p->has_stdin = false;
-	while (*at)
-		at = &(*at)->next;
-	*at = in;
+	STAILQ_INSERT_TAIL(&p->inputs, in, link);
 	p->n_inputs++;
 	p->input_bytes += len;
 	inputs_send(p);
@@ -408,7 +392,7 @@ static void process_eof(void *user, enum proto_channel channel)
 	if (channel != PROTO_IN)
 		return;
 	p->has_stdin = false;
-	while (p->inputs)
+	while (!STAILQ_EMPTY(&p->inputs))
 		input_done(p, false);
 }
 
@@ -420,7 +404,7 @@ static void process_done(void *user, const struct guest_reply *reply)
 	struct envd_end end = {.timeout_ms = p->timeout_ms};
 
 	p->s = NULL;
-	while (p->inputs)
+	while (!STAILQ_EMPTY(&p->inputs))
 		input_done(p, false);
 	if (reply->error) {
 		end.error = reply->error;
@@ -432,7 +416,7 @@ static void process_done(void *user, const struct guest_reply *reply)
 	end.cut_out |= p->cut[PROTO_OUT];
 	end.cut_err |= p->cut[PROTO_ERR];
 	process_end(p, &end);
-	process_unlink(p);
+	TAILQ_REMOVE(&p->w->processes, p, link);
 	process_release(p);
 }
 
@@ -511,6 +495,7 @@ static struct envd_process *process_new(
 		abort();
 	p->w = c->w;
 	p->refs = 2;
+	STAILQ_INIT(&p->inputs);
 	p->s = envd_request(c, type, o, &process_ops, p);
 	if (!p->s) {
 		free(p);
@@ -520,7 +505,7 @@ static struct envd_process *process_new(
 	snprintf(p->id, sizeof(p->id), "%s", c->id);
 	p->tag = tag && *tag ? strdup(tag) : NULL;
 	p->limit[PROTO_OUT] = p->limit[PROTO_ERR] = UINT64_MAX;
-	process_link(p);
+	TAILQ_INSERT_TAIL(&p->w->processes, p, link);
 	/* from here on the stream is the process's: not the call, which may go before it */
 	envd_call_release(c);
 	return p;
@@ -593,6 +578,6 @@ void envd_process_seek(struct envd_call *c, uint32_t pid, const char *tag,
 	k = calloc(1, sizeof(*k));
 	if (!k)
 		abort();
-	*k = (struct envd_seeker){.c = c, .fn = fn, .next = p->seekers};
-	p->seekers = k;
+	*k = (struct envd_seeker){.c = c, .fn = fn};
+	SLIST_INSERT_HEAD(&p->seekers, k, link);
 }

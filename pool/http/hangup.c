@@ -68,9 +68,11 @@ void http_hangup_forget(struct http_conn *c)
 
 void http_hangup_settle(struct http_server *s)
 {
+	struct http_conn *c;
+
 	if (!s->n_hung)
 		return;
-	for (struct http_conn *c = s->conns; c; c = c->next) {
+	LIST_FOREACH(c, &s->conns, link) {
 		if (c->hung)
 			settle(c);
 	}

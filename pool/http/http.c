@@ -129,12 +129,13 @@ static void sweep(void *user)
 {
 	struct http_server *s = user;
 	int64_t now = clock_now_ns();
+	struct http_conn *c;
 
 	s->sweep = NULL;
-	for (struct http_conn *c = s->conns; c; c = c->next)
+	LIST_FOREACH(c, &s->conns, link)
 		if (c->deadline <= now)
 			check(c, now);
-	if (s->conns)
+	if (!LIST_EMPTY(&s->conns))
 		s->sweep = loop_timer(s->loop, now + s->idle_ns / 8, sweep, s);
 }
 
@@ -164,8 +165,10 @@ static bool is_full(const struct http_listener *li)
 
 static void listen_again(struct http_server *s, bool on)
 {
+	struct http_listener *li;
+
 	s->full = false;
-	for (struct http_listener *li = s->listeners; li; li = li->next) {
+	LIST_FOREACH(li, &s->listeners, link) {
 		s->full |= is_full(li);
 		loop_set(li->watch, on && !is_full(li) ? POLLIN : 0);
 	}
@@ -194,12 +197,7 @@ static void connection_changed(void *cls, struct MHD_Connection *mhd, void **con
 	}
 	if (!c)
 		return;
-	if (c->prev)
-		c->prev->next = c->next;
-	else
-		s->conns = c->next;
-	if (c->next)
-		c->next->prev = c->prev;
+	LIST_REMOVE(c, link);
 	s->n_conns--;
 	s->n_tcp -= c->tcp;
 	s->n_hung -= c->hung;
@@ -263,10 +261,7 @@ static void add(struct http_listener *li, int fd, const struct sockaddr *from)
 		return;
 	}
 	http_hangup_watch(c);
-	c->next = s->conns;
-	if (c->next)
-		c->next->prev = c;
-	s->conns = c;
+	LIST_INSERT_HEAD(&s->conns, c, link);
 	s->n_conns++;
 	s->n_tcp += li->tcp;
 	if (!s->sweep)
@@ -513,23 +508,23 @@ int http_server_listen(struct http_server *s, int fd, bool tcp, struct err *err)
 		free(li);
 		return -EIO;
 	}
-	li->next = s->listeners;
-	s->listeners = li;
+	LIST_INSERT_HEAD(&s->listeners, li, link);
 	return 0;
 }
 
 void http_server_quiesce(struct http_server *s)
 {
-	s->quiesced = true;
-	while (s->listeners) {
-		struct http_listener *li = s->listeners;
+	struct http_listener *li;
+	struct http_conn *c;
 
-		s->listeners = li->next;
+	s->quiesced = true;
+	while ((li = LIST_FIRST(&s->listeners))) {
+		LIST_REMOVE(li, link);
 		loop_remove(li->watch);
 		close_fd(&li->fd);
 		free(li);
 	}
-	for (struct http_conn *c = s->conns; c; c = c->next) {
+	LIST_FOREACH(c, &s->conns, link) {
 		/* what has not come whole has not begun; an upload has */
 		bool begun = c->rq &&
 			(c->rq->whole || c->rq->body == HTTP_UPLOAD || c->rq->body == HTTP_FORM ||
@@ -547,15 +542,18 @@ unsigned http_server_open(const struct http_server *s)
 
 unsigned http_server_awaited(const struct http_server *s)
 {
+	const struct http_conn *c;
 	unsigned n = 0;
 
-	for (const struct http_conn *c = s->conns; c; c = c->next)
+	LIST_FOREACH(c, &s->conns, link)
 		n += c->rq && !c->cut && !c->rq->gone;
 	return n;
 }
 
 void http_server_stop(struct http_server *s)
 {
+	struct http_request *rq;
+
 	if (s->stopping)
 		return;
 	http_server_quiesce(s);
@@ -565,7 +563,7 @@ void http_server_stop(struct http_server *s)
 	loop_timer_cancel(s->breath);
 	loop_remove(s->watch);
 	/* MHD refuses to stop with suspended connections; their handlers see that we stop */
-	for (struct http_request *rq = s->requests; rq; rq = rq->next) {
+	LIST_FOREACH(rq, &s->requests, link) {
 		http_upgrade_cut(rq);
 		if (rq->conn)
 			http_resume(rq);
@@ -579,7 +577,7 @@ void http_server_free(struct http_server *s)
 	if (!s)
 		return;
 	http_server_stop(s);
-	while (s->requests)
-		http_request_free(s->requests);
+	while (!LIST_EMPTY(&s->requests))
+		http_request_free(LIST_FIRST(&s->requests));
 	free(s);
 }

@@ -3,6 +3,7 @@
 #define PARBAKE_POOL_HTTP_HTTP_PRIVATE_H
 
 #include <microhttpd.h>
+#include <sys/queue.h>
 
 #include "pool/http/limits.h"
 #include "pool/http/http.h"
@@ -15,12 +16,12 @@ struct http_listener {
 	int fd;
 	bool tcp;
 	struct loop_watch *watch;
-	struct http_listener *next;
+	LIST_ENTRY(http_listener) link;
 };
 
 /* Who has connections: an address, a user of this host, a key (share.c). */
 struct http_holder {
-	struct http_holder *next;
+	LIST_ENTRY(http_holder) bucket;
 	unsigned n; /* connections */
 	size_t bodies; /* bytes that are being collected */
 	char name[];
@@ -36,14 +37,15 @@ struct http_server {
 	struct loop_timer *run; /* MHD has work that no descriptor will tell of */
 	struct loop_timer *sweep; /* for deadlines that have passed */
 	struct loop_timer *breath; /* no descriptors: accepting goes on later */
-	struct http_listener *listeners;
-	struct http_conn *conns, *accepting;
+	LIST_HEAD(, http_listener) listeners;
+	LIST_HEAD(, http_conn) conns; /* the newest first */
+	struct http_conn *accepting;
 	unsigned n_conns, n_tcp, max_conns; /* LIMIT_HTTP_CONNECTIONS */
 	unsigned n_unknown; /* of those, whose client has not said who it is */
 	unsigned n_hung; /* of those, whose client has hung up */
-	struct http_holder *holders[HTTP_HOLDERS];
+	LIST_HEAD(http_bucket, http_holder) holders[HTTP_HOLDERS];
 	size_t bodies, max_bodies; /* bytes that are being collected; LIMIT_HTTP_BODIES */
-	struct http_request *requests; /* those whose handler has been called */
+	LIST_HEAD(, http_request) requests; /* those whose handler has been called */
 	unsigned n_open;
 	int64_t idle_ns, stall_ns; /* LIMIT_HTTP_IDLE_S, LIMIT_HTTP_STALL_S */
 	bool running, again; /* within MHD_run(); it is needed once more */
@@ -52,7 +54,7 @@ struct http_server {
 
 struct http_conn {
 	struct http_server *s;
-	struct http_conn *next, *prev;
+	LIST_ENTRY(http_conn) link;
 	int fd; /* MHD's */
 	bool tcp;
 	uid_t uid;
@@ -83,7 +85,7 @@ struct http_form_part {
 
 struct http_request {
 	struct http_server *s;
-	struct http_request *next, *prev;
+	LIST_ENTRY(http_request) link;
 	struct http_conn
 		*conn; /* NULL: the client is gone; it waits for its handler's answer to be freed */
 	struct MHD_Connection *mhd;

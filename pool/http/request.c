@@ -173,10 +173,7 @@ struct http_request *http_request_new(struct http_conn *conn, struct MHD_Connect
 	if (query)
 		*query++ = '\0';
 	rq->path = str_dup(uri);
-	rq->next = s->requests;
-	if (rq->next)
-		rq->next->prev = rq;
-	s->requests = rq;
+	LIST_INSERT_HEAD(&s->requests, rq, link);
 	s->n_open++;
 	conn->rq = rq;
 	*ret_status = 0;
@@ -233,12 +230,7 @@ void http_request_free(struct http_request *rq)
 {
 	struct http_server *s = rq->s;
 
-	if (rq->prev)
-		rq->prev->next = rq->next;
-	else
-		s->requests = rq->next;
-	if (rq->next)
-		rq->next->prev = rq->prev;
+	LIST_REMOVE(rq, link);
 	s->n_open--;
 	http_body_free(rq);
 	http_answer_free(rq);

@@ -23,7 +23,7 @@
 
 /* ---- holders ------------------------------------------------------------------------------- */
 
-static struct http_holder **bucket(struct http_server *s, const char *name)
+static struct http_bucket *bucket(struct http_server *s, const char *name)
 {
 	uint32_t h = 2166136261u; /* FNV-1a */
 
@@ -34,31 +34,25 @@ static struct http_holder **bucket(struct http_server *s, const char *name)
 
 static struct http_holder *holder_get(struct http_server *s, const char *name)
 {
-	struct http_holder **at = bucket(s, name), *h = *at;
+	struct http_holder *h;
 
-	while (h && strcmp(h->name, name))
-		h = h->next;
-	if (h)
-		return h;
+	LIST_FOREACH(h, bucket(s, name), bucket)
+		if (!strcmp(h->name, name))
+			return h;
 	h = calloc(1, sizeof(*h) + strlen(name) + 1);
 	if (!h)
 		abort();
 	strcpy(h->name, name);
-	h->next = *at;
-	*at = h;
+	LIST_INSERT_HEAD(bucket(s, name), h, bucket);
 	return h;
 }
 
 /* It goes where it has nothing. */
-static void holder_put(struct http_server *s, struct http_holder *h)
+static void holder_put(struct http_holder *h)
 {
-	struct http_holder **at = bucket(s, h->name);
-
 	if (h->n || h->bodies)
 		return;
-	while (*at != h)
-		at = &(*at)->next;
-	*at = h->next;
+	LIST_REMOVE(h, bucket);
 	free(h);
 }
 
@@ -90,10 +84,10 @@ static void address_name(const struct sockaddr *from, char ret[static 64])
  */
 static bool evict(struct http_server *s, const struct http_holder *h, bool idle)
 {
-	struct http_conn *oldest = NULL;
+	struct http_conn *oldest = NULL, *c;
 
 	/* the newest are first */
-	for (struct http_conn *c = s->conns; c; c = c->next) {
+	LIST_FOREACH(c, &s->conns, link) {
 		bool unknown = !c->known && !(c->rq && c->rq->whole);
 
 		if (c->cut || (h && c->from != h && c->key != h))
@@ -121,7 +115,7 @@ bool http_share_enter(struct http_conn *c, const struct sockaddr *from)
 		snprintf(name, sizeof(name), "u %u", c->uid);
 	h = holder_get(s, name);
 	if (!share_may_take(h->n, all, max, LIMIT_HTTP_SHARE) && !evict(s, h, true)) {
-		holder_put(s, h);
+		holder_put(h);
 		return false;
 	}
 	if (s->n_unknown >= s->max_conns / 2 && s->n_unknown >= LIMIT_HTTP_SHARE)
@@ -137,7 +131,7 @@ static void key_leave(struct http_conn *c)
 	if (!c->key)
 		return;
 	c->key->n--;
-	holder_put(c->s, c->key);
+	holder_put(c->key);
 	c->key = NULL;
 }
 
@@ -146,7 +140,7 @@ void http_share_leave(struct http_conn *c)
 	key_leave(c);
 	c->s->n_unknown -= !c->known;
 	c->from->n--;
-	holder_put(c->s, c->from);
+	holder_put(c->from);
 }
 
 bool http_admit(struct http_request *rq, const char *key)
@@ -165,7 +159,7 @@ bool http_admit(struct http_request *rq, const char *key)
 			!share_may_take(
 				h->n, c->s->n_conns - 1, c->s->max_conns, LIMIT_HTTP_SHARE) &&
 			!evict(c->s, h, true)) {
-			holder_put(c->s, h);
+			holder_put(h);
 			http_add_header(rq, "Connection", "close");
 			return false;
 		}
@@ -205,5 +199,5 @@ void http_share_collected(struct http_request *rq)
 	rq->s->bodies -= rq->text_size;
 	h->bodies -= rq->text_size;
 	rq->payer = NULL;
-	holder_put(rq->s, h);
+	holder_put(h);
 }

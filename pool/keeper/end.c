@@ -55,7 +55,7 @@ static void finish(struct keeper *k, int error, const char *text)
 	if (!error)
 		clear_name(k);
 	k->telling = true;
-	while (k->first && !k->freed) {
+	while (!TAILQ_EMPTY(&k->open) && !k->freed) {
 		struct keeper_call *c = keeper_call_take(k);
 
 		if (c->fn)

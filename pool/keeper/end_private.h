@@ -2,6 +2,8 @@
 #ifndef PARBAKE_POOL_KEEPER_END_PRIVATE_H
 #define PARBAKE_POOL_KEEPER_END_PRIVATE_H
 
+#include <sys/queue.h>
+
 #include "pool/keeper/keeper_private.h"
 
 /* The daemon's end of a keeper: what keeper.c (requests and answers) and end.c (the end) share. */
@@ -19,8 +21,9 @@ struct keeper_call { /* a request */
 	int error;
 	char *why;
 	struct loop_timer *later;
-	struct keeper_call *next;
+	TAILQ_ENTRY(keeper_call) link; /* keeper.open or keeper.failed */
 };
+TAILQ_HEAD(keeper_calls, keeper_call);
 
 struct keeper_proc {
 	int pidfd;
@@ -42,9 +45,9 @@ struct keeper {
 	char *path; /* of its socket; NULL: it has none */
 	char *disk_error; /* NULL: none */
 
-	struct keeper_call *first, **last; /* open requests, in order; all before unsent are sent */
+	struct keeper_calls open; /* requests, in order; all before unsent are sent */
 	struct keeper_call *unsent; /* the first that is not sent; NULL: all are */
-	struct keeper_call *failed;
+	struct keeper_calls failed;
 	uint64_t n;
 
 	int end_error;

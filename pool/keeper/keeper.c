@@ -31,7 +31,8 @@ static struct keeper *make(struct loop *l, const struct keeper_ops *ops, void *u
 	k->ops = ops;
 	k->user = user;
 	k->sock = k->pid = k->monitor_pid = -1;
-	k->last = &k->first;
+	TAILQ_INIT(&k->open);
+	TAILQ_INIT(&k->failed);
 	for (int i = 0; i < KEEPER_PROCS; i++)
 		k->procs[i].pidfd = -1;
 	return k;
@@ -131,13 +132,13 @@ void keeper_call_free(struct keeper_call *c)
 	free(c);
 }
 
-static void calls_free(struct keeper_call *c)
+static void calls_free(struct keeper_calls *calls)
 {
-	while (c) {
-		struct keeper_call *next = c->next;
+	struct keeper_call *c;
 
+	while ((c = TAILQ_FIRST(calls))) {
+		TAILQ_REMOVE(calls, c, link);
 		keeper_call_free(c);
-		c = next;
 	}
 }
 
@@ -167,8 +168,8 @@ void keeper_free(struct keeper *k)
 	loop_timer_cancel(k->timer);
 	for (int i = 0; i < KEEPER_PROCS; i++)
 		keeper_proc_forget(&k->procs[i]);
-	calls_free(k->first);
-	calls_free(k->failed);
+	calls_free(&k->open);
+	calls_free(&k->failed);
 	free(k->sockets);
 	free(k->path);
 	free(k->disk_error);
@@ -209,13 +210,11 @@ int keeper_monitor_pid(const struct keeper *k)
 
 static void failed_later(void *user)
 {
-	struct keeper_call *c = user, **at;
+	struct keeper_call *c = user;
 	struct keeper *k = c->k;
 
 	c->later = NULL;
-	for (at = &k->failed; *at != c; at = &(*at)->next)
-		;
-	*at = c->next;
+	TAILQ_REMOVE(&k->failed, c, link);
 	keeper_hold(k);
 	if (c->fn)
 		c->fn(c->user, c->error, c->why, NULL, NULL, 0);
@@ -240,8 +239,7 @@ void keeper_call_fail(struct keeper *k, struct keeper_call *c, int error, const 
 {
 	c->error = error;
 	c->why = str_dup(why);
-	c->next = k->failed;
-	k->failed = c;
+	TAILQ_INSERT_TAIL(&k->failed, c, link);
 	c->later = loop_defer(k->l, failed_later, c);
 }
 
@@ -255,7 +253,7 @@ static void send_calls(struct keeper *k)
 			break;
 		free(c->text);
 		c->text = NULL;
-		k->unsent = c->next;
+		k->unsent = TAILQ_NEXT(c, link);
 	}
 	loop_set(k->on_sock, k->unsent ? POLLIN | POLLOUT : POLLIN);
 }
@@ -284,8 +282,7 @@ static struct keeper_call *ask(
 		keeper_call_fail(k, c, -r, err.text);
 		return NULL;
 	}
-	*k->last = c;
-	k->last = &c->next;
+	TAILQ_INSERT_TAIL(&k->open, c, link);
 	if (!k->unsent)
 		k->unsent = c;
 	send_calls(k);
@@ -356,13 +353,11 @@ void keeper_console(struct keeper *k, keeper_fn *fn, void *user)
 /* Take the oldest open request. */
 struct keeper_call *keeper_call_take(struct keeper *k)
 {
-	struct keeper_call *c = k->first;
+	struct keeper_call *c = TAILQ_FIRST(&k->open);
 
-	k->first = c->next;
-	if (!k->first)
-		k->last = &k->first;
 	if (k->unsent == c)
-		k->unsent = c->next;
+		k->unsent = TAILQ_NEXT(c, link);
+	TAILQ_REMOVE(&k->open, c, link);
 	return c;
 }
 
@@ -414,8 +409,10 @@ static void greeted(struct keeper *k, const struct keeper_answer *a, int *fds, s
 /* One message. False: @k is gone, or its connection. */
 static bool said(struct keeper *k, const struct keeper_answer *a, int *fds, size_t n_fds)
 {
+	const struct keeper_call *oldest = TAILQ_FIRST(&k->open);
+
 	if (!a->event) {
-		if (k->first && k->first != k->unsent && a->n == k->first->n)
+		if (oldest && oldest != k->unsent && a->n == oldest->n)
 			return answered(k, a, fds, n_fds);
 		rpc_close_fds(fds, n_fds);
 		keeper_end(k, EPROTO, "its keeper answered what nobody asked");

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/wait.h>
 
 #include "common/clock.h"
@@ -22,7 +23,7 @@
 struct order {
 	char *text;
 	int conn; /* the keeper's end */
-	struct order *next;
+	STAILQ_ENTRY(order) link;
 };
 
 struct zygote {
@@ -31,7 +32,7 @@ struct zygote {
 	struct loop_watch *on_sock, *on_end;
 	struct proc proc;
 	char *sockets;
-	struct order *first, **last; /* not sent yet */
+	STAILQ_HEAD(, order) orders; /* not sent yet */
 	char *text; /* what it said of its end */
 	void (*ended)(void *user, const char *text);
 	void *user;
@@ -48,22 +49,22 @@ static void order_free(struct order *o)
 /* Nobody is there to make what was ordered. */
 static void close_down(struct zygote *n)
 {
+	struct order *o;
+
 	loop_remove(n->on_sock);
 	n->on_sock = NULL;
 	close_fd(&n->sock);
-	while (n->first) {
-		struct order *o = n->first;
-
-		n->first = o->next;
+	while ((o = STAILQ_FIRST(&n->orders))) {
+		STAILQ_REMOVE_HEAD(&n->orders, link);
 		order_free(o);
 	}
-	n->last = &n->first;
 }
 
 static void send_orders(struct zygote *n)
 {
-	while (n->first) {
-		struct order *o = n->first;
+	struct order *o;
+
+	while ((o = STAILQ_FIRST(&n->orders))) {
 		int r = sock_send_fds(n->sock, o->text, strlen(o->text), &o->conn, 1);
 
 		/* many descriptors that nobody has taken yet are refused for now (unix(7)) */
@@ -71,13 +72,11 @@ static void send_orders(struct zygote *n)
 			break;
 		if (r < 0) /* its end tells more */
 			break;
-		n->first = o->next;
-		if (!n->first)
-			n->last = &n->first;
+		STAILQ_REMOVE_HEAD(&n->orders, link);
 		order_free(o);
 	}
 	if (n->on_sock)
-		loop_set(n->on_sock, n->first ? POLLIN | POLLOUT : POLLIN);
+		loop_set(n->on_sock, o ? POLLIN | POLLOUT : POLLIN);
 }
 
 static void hear(struct zygote *n)
@@ -180,9 +179,9 @@ int zygote_start(struct loop *l, const char *store_dir, const char *manifest_dig
 		.sock = -1,
 		.proc = PROC_INIT,
 		.sockets = str_dup(sockets),
-		.last = &n->first,
 		.ended = ended,
 		.user = user};
+	STAILQ_INIT(&n->orders);
 	r = start(n, argv, sockets, err);
 	if (r < 0) {
 		err_prefix(err, "start the zygote of %s", name);
@@ -260,8 +259,7 @@ int keeper_make(struct zygote *n, const char *capture, bool same_identity,
 	if (!o)
 		abort();
 	*o = (struct order){.text = steal_ptr(&text), .conn = steal_fd(&far)};
-	*n->last = o;
-	n->last = &o->next;
+	STAILQ_INSERT_TAIL(&n->orders, o, link);
 	send_orders(n);
 	return 0;
 }

@@ -27,7 +27,7 @@
 
 struct relay {
 	struct relays *all;
-	struct relay *next, *prev;
+	LIST_ENTRY(relay) link;
 	char id[LIMIT_NAME_SIZE];
 	unsigned port;
 	struct http_request *rq; /* NULL: it is over */
@@ -63,12 +63,7 @@ struct relays *relays_new(struct loop *l, const struct relay_ops *ops, void *use
 
 static void relay_free(struct relay *r)
 {
-	if (r->prev)
-		r->prev->next = r->next;
-	else
-		r->all->first = r->next;
-	if (r->next)
-		r->next->prev = r->prev;
+	LIST_REMOVE(r, link);
 	loop_remove(r->watch);
 	relay_bytes_free(&r->out);
 	relay_bytes_free(&r->head);
@@ -81,8 +76,8 @@ void relays_free(struct relays *all)
 	if (!all)
 		return;
 	/* guests that are still there have streams of these: they end with their guests, untold */
-	while (all->first)
-		relay_free(all->first);
+	while (!LIST_EMPTY(&all->open))
+		relay_free(LIST_FIRST(&all->open));
 	free(all);
 }
 
@@ -493,9 +488,10 @@ static void over(void *user, bool complete)
 
 static unsigned count(const struct relays *all, const char *id)
 {
+	const struct relay *r;
 	unsigned n = 0;
 
-	for (const struct relay *r = all->first; r; r = r->next)
+	LIST_FOREACH(r, &all->open, link)
 		n += !strcmp(r->id, id);
 	return n;
 }
@@ -507,11 +503,9 @@ static struct relay *relay_new(
 
 	if (!r)
 		abort();
-	*r = (struct relay){.all = all, .next = all->first, .rq = rq, .port = to->port, .fd = -1};
+	*r = (struct relay){.all = all, .rq = rq, .port = to->port, .fd = -1};
 	snprintf(r->id, sizeof(r->id), "%s", to->id);
-	if (r->next)
-		r->next->prev = r;
-	all->first = r;
+	LIST_INSERT_HEAD(&all->open, r, link);
 	r->upgrade = relay_upgrades(rq);
 	r->chunked = http_body_length(rq) == UINT64_MAX;
 	r->is_head = !strcmp(http_method(rq), "HEAD");

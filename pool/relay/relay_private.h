@@ -8,6 +8,7 @@
  */
 
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "pool/relay/limits.h"
 #include "pool/relay/relay.h"
@@ -17,7 +18,7 @@ struct relays {
 	struct loop *loop;
 	const struct relay_ops *ops;
 	void *user;
-	struct relay *first; /* of all that are open */
+	LIST_HEAD(, relay) open;
 };
 
 /* Bytes in a queue. */

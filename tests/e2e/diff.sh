@@ -14,6 +14,8 @@ vcpus = 2
 [install]
 80 = sed -i 's/^root:x:/root:y:/' /etc/passwd; printf 'esc\033[2J' >"/srv/a$(printf '\033[2J')b"; rm /etc/issue.net
 81 = sed -i 's/^Version: 5.2.*/Version: 9.9/' /var/lib/dpkg/status
+[start]
+command = echo started >/run/tiny-started; exec sleep 12345
 EOF
 ok "a version that differs" timeout 900 "$parbake" bake "$scratch/r/other.ini"
 "$parbake" diff tiny other >"$scratch/diff" 2>"$scratch/err"
@@ -28,11 +30,14 @@ like "$text" "^      [+]root:y:" "with its lines"
 like "$text" "^  [+] /srv/a[?]\[2Jb, 7 B$" "a name that would move the cursor does not"
 is "$(LC_ALL=C tr -d '\n\t -~\200-\377' <"$scratch/diff" | wc -c)" 0 "no control character is printed"
 like "$text" "^memory: .*% are the same" "memory"
+like "$text" "^  - sleep infinity: [0-9.]+ .iB → not there$" "a process that is gone"
+like "$text" "^  [+] sleep 12345: not there → [0-9.]+ .iB$" "and one that is new"
 "$parbake" diff tiny other --json >"$scratch/json"
 is "$(python3 -c 'import json, sys
 d = json.load(open(sys.argv[1]))
 print(d["same"], d["a"]["name"], d["b"]["name"], [p["name"] for p in d["packages"]], [f["path"] for f in d["files"]["removed"]],
-      d["memory"]["same_pages"] > 0)' "$scratch/json")" "False tiny other ['bash'] ['/etc/issue.net'] True" "the same as JSON"
+      d["memory"]["same_pages"] > 0, [(p["command"], p["a_count"], p["b_count"]) for p in d["processes"]["processes"] if "sleep" in p["command"]])' \
+	"$scratch/json")" "False tiny other ['bash'] ['/etc/issue.net'] True [('sleep 12345', 0, 1), ('sleep infinity', 1, 0)]" "the same as JSON"
 ok "a version and itself" "$parbake" diff tiny tiny
 like "$(cat "$scratch/out")" "the same, but for memory" "are the same"
 like "$(cat "$scratch/out")" "100.0 % are" "all of their memory, too"

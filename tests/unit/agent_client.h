@@ -16,6 +16,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/queue.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -43,12 +44,12 @@ struct seen {
 	uint32_t reply_len;
 	int greedy; /* give no credit back */
 	int open; /* frames that came before the agent opened it: its request's type */
-	struct seen *next;
+	LIST_ENTRY(seen) link;
 };
 
 static int sock = -1;
 static pid_t agent_pid;
-static struct seen *streams;
+static LIST_HEAD(, seen) streams;
 static uint32_t next_id = 1;
 static char last_fault[512];
 static int faults, pongs;
@@ -105,10 +106,11 @@ static void send_frame(unsigned type, unsigned flags, uint32_t id, const void *b
 
 static struct seen *seen_find(uint32_t id)
 {
-	struct seen *s = streams;
+	struct seen *s;
 
-	while (s && s->id != id)
-		s = s->next;
+	LIST_FOREACH(s, &streams, link)
+		if (s->id == id)
+			break;
 	return s;
 }
 
@@ -117,19 +119,13 @@ static struct seen *seen_new(uint32_t id)
 	struct seen *s = calloc(1, sizeof(*s));
 
 	s->id = id;
-	s->next = streams;
-	streams = s;
+	LIST_INSERT_HEAD(&streams, s, link);
 	return s;
 }
 
 static void seen_free(struct seen *s)
 {
-	for (struct seen **p = &streams; *p; p = &(*p)->next) {
-		if (*p == s) {
-			*p = s->next;
-			break;
-		}
-	}
+	LIST_REMOVE(s, link);
 	free(s);
 }
 
@@ -239,8 +235,8 @@ static int do_sync(uint32_t lowest, uint32_t highest)
 {
 	struct proto_sync sync = {.version_min = lowest, .version_max = highest};
 
-	while (streams)
-		seen_free(streams);
+	while (!LIST_EMPTY(&streams))
+		seen_free(LIST_FIRST(&streams));
 	if (getrandom(nonce, sizeof(nonce), 0) != sizeof(nonce))
 		bail("no random numbers");
 	memcpy(sync.nonce, nonce, sizeof(nonce));

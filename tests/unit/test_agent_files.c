@@ -255,8 +255,9 @@ static void test_proxy(void)
 		int never = 0;
 
 		wait_for(&never, 20);
-		for (s = streams; s && !s->open; s = s->next)
-			continue;
+		LIST_FOREACH(s, &streams, link)
+			if (s->open)
+				break;
 		opened = s && s->total[PROTO_OUT] == 3;
 	}
 	ok(opened, "the host is asked to serve it, and has its bytes");

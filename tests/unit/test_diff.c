@@ -40,7 +40,7 @@ static void test_lines(void)
 struct made {
 	const char *path, *text; /* NULL: a directory */
 	unsigned mode, uid;
-	const char *link;
+	const char *link, *capability; /* a value of security.capability */
 };
 
 static int make(const char *name, const struct made *items, size_t n)
@@ -58,7 +58,13 @@ static int make(const char *name, const struct made *items, size_t n)
 						: m->text ? S_IFREG
 							  : S_IFDIR) |
 				m->mode};
+		struct ext4_xattr x = {"security.capability", m->capability,
+			m->capability ? strlen(m->capability) : 0};
 
+		if (m->capability) {
+			meta.xattrs = &x;
+			meta.n_xattrs = 1;
+		}
 		if (m->link)
 			r = ext4_add_symlink(fs, m->path, m->link, &meta, &err);
 		else if (!m->text)
@@ -75,22 +81,28 @@ static int make(const char *name, const struct made *items, size_t n)
 static void test_trees(void)
 {
 	static const struct made a[] = {
-		{"/etc/a", "one\ntwo\n", 0644, 0, NULL},
-		{"/etc/same", "same", 0644, 0, NULL},
-		{"/etc/mode", "text", 0644, 0, NULL},
-		{"/etc/owner", "text", 0644, 0, NULL},
-		{"/etc/link", NULL, 0777, 0, "a"},
-		{"/etc/kind", "text", 0644, 0, NULL},
-		{"/etc-gone", "12345", 0644, 0, NULL},
+		{"/etc/a", "one\ntwo\n", 0644, 0, NULL, NULL},
+		{"/etc/same", "same", 0644, 0, NULL, NULL},
+		{"/etc/mode", "text", 0644, 0, NULL, NULL},
+		{"/etc/owner", "text", 0644, 0, NULL, NULL},
+		{"/etc/link", NULL, 0777, 0, "a", NULL},
+		{"/etc/kind", "text", 0644, 0, NULL, NULL},
+		{"/etc/ping", "text", 0755, 0, NULL, "one"},
+		{"/etc/pong", "text", 0755, 0, NULL, "one"},
+		{"/etc/sung", "text", 0755, 0, NULL, NULL},
+		{"/etc-gone", "12345", 0644, 0, NULL, NULL},
 	};
 	static const struct made b[] = {
-		{"/etc/a", "one\nTWO\n", 0644, 0, NULL},
-		{"/etc/same", "same", 0644, 0, NULL},
-		{"/etc/mode", "text", 04755, 0, NULL},
-		{"/etc/owner", "text", 0644, 7, NULL},
-		{"/etc/link", NULL, 0777, 0, "b"},
-		{"/etc/kind", NULL, 0755, 0, NULL},
-		{"/srv/x/y/z/new", "0123456789", 0644, 0, NULL},
+		{"/etc/a", "one\nTWO\n", 0644, 0, NULL, NULL},
+		{"/etc/same", "same", 0644, 0, NULL, NULL},
+		{"/etc/mode", "text", 04755, 0, NULL, NULL},
+		{"/etc/owner", "text", 0644, 7, NULL, NULL},
+		{"/etc/link", NULL, 0777, 0, "b", NULL},
+		{"/etc/kind", NULL, 0755, 0, NULL, NULL},
+		{"/etc/ping", "text", 0755, 0, NULL, "one"},
+		{"/etc/pong", "text", 0755, 0, NULL, "two"},
+		{"/etc/sung", "text", 0755, 0, NULL, "one"},
+		{"/srv/x/y/z/new", "0123456789", 0644, 0, NULL, NULL},
 	};
 	cleanup_fd int x = make("a", a, sizeof(a) / sizeof(*a)),
 		       y = make("b", b, sizeof(b) / sizeof(*b));
@@ -121,10 +133,12 @@ static void test_trees(void)
 		"{\"a_bytes\":4,\"b_bytes\":0,\"path\":\"/etc/kind\",\"what\":[\"type\",\"mode\"]},"
 		"{\"a_bytes\":1,\"b_bytes\":1,\"path\":\"/etc/link\",\"what\":[\"link\"]},"
 		"{\"a_bytes\":4,\"b_bytes\":4,\"path\":\"/etc/mode\",\"what\":[\"mode\"]},"
-		"{\"a_bytes\":4,\"b_bytes\":4,\"path\":\"/etc/owner\",\"what\":[\"owner\"]}]",
+		"{\"a_bytes\":4,\"b_bytes\":4,\"path\":\"/etc/owner\",\"what\":[\"owner\"]},"
+		"{\"a_bytes\":4,\"b_bytes\":4,\"path\":\"/etc/pong\",\"what\":[\"xattrs\"]},"
+		"{\"a_bytes\":4,\"b_bytes\":4,\"path\":\"/etc/sung\",\"what\":[\"xattrs\"]}]",
 		"what is another");
 	is_str(dirs,
-		"[{\"a\":24,\"b\":20,\"path\":\"/etc\"},{\"a\":0,\"b\":10,\"path\":\"/srv\"},"
+		"[{\"a\":36,\"b\":32,\"path\":\"/etc\"},{\"a\":0,\"b\":10,\"path\":\"/srv\"},"
 		"{\"a\":0,\"b\":10,\"path\":\"/srv/x\"},{\"a\":0,\"b\":10,\"path\":\"/srv/x/y\"}]",
 		"and what it makes of the directories");
 	is_int(tree_compare(one, one, &none, &err), 0, "a tree with itself");

@@ -270,6 +270,8 @@ static void *cut_begun(void *arg)
 
 static void test_files(void)
 {
+	char *text = NULL;
+	size_t len = 0;
 	char path[128], other[128];
 	struct err err = {""};
 	struct stat st;
@@ -309,6 +311,23 @@ static void test_files(void)
 	is_int(guest_get_file(g, path, out, 50 * 65536, DEADLINE, -1, &err), 0, "exactly allowed");
 	is_int(guest_get_file(g, "/no/such", out, 10, DEADLINE, -1, &err), -ENOENT, "no such file");
 	has_str(err.text, "/no/such", "is named");
+	is_int(guest_read(g, PROTO_FILE_GET, path, 50 * 65536, DEADLINE, -1, &text, &len, &err), 0,
+		"read into memory (%s)", err.text);
+	ok(len == 50 * 65536 && text[3 * 65536 + 5] == 3 && !text[len], "all of it");
+	free(text);
+	is_int(guest_read(g, PROTO_FILE_GET, path, 50 * 65536 - 1, DEADLINE, -1, &text, &len, &err),
+		-EFBIG, "more than allowed");
+	is_int(guest_read(g, PROTO_FILE_GET, "/proc/1/cmdline", 1 << 20, DEADLINE, -1, &text, &len,
+		       &err),
+		0, "a file that says no size (%s)", err.text);
+	ok(len > 0, "has what it has");
+	free(text);
+	is_int(guest_read(g, PROTO_FILE_LIST, dir, 1 << 20, DEADLINE, -1, &text, &len, &err), 0,
+		"a directory (%s)", err.text);
+	ok(len >= 2 * PROTO_DIRENT_HEAD && memmem(text, len, "d", 1), "is its entries");
+	free(text);
+	is_int(guest_read(g, PROTO_FILE_GET, "/no/such", 10, DEADLINE, -1, &text, &len, &err),
+		-ENOENT, "no such file");
 	is_int(guest_put_file(g, in, "/proc/self/x", 0600, NULL, DEADLINE, -1, &err) < 0, 1,
 		"a place that cannot be written");
 	memset(buf, 'x', 5000);

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <sys/stat.h>
 
+#include "common/buffer.h"
 #include "common/limits.h"
 
 /* Does the reply, where it counts bytes, count @total? */
@@ -217,5 +218,76 @@ int guest_get_file(struct guest *g, const char *path, int fd, uint64_t max, int6
 	else if (c.disagrees)
 		rc = err_set(err, EIO, "%s in the guest: fewer bytes arrived than were sent", path);
 	free(c.text);
+	return rc;
+}
+
+/* ---- into memory ------------------------------------------------------------------------ */
+
+struct read_call {
+	bool done, too_big;
+	int error;
+	char *text;
+	struct guest_stream *s;
+	struct buffer got;
+	size_t max;
+};
+
+static void read_done(void *user, const struct guest_reply *reply)
+{
+	struct read_call *c = user;
+
+	c->done = true;
+	c->error = reply->error;
+	if (reply->error)
+		c->text = strdup(reply->text);
+}
+
+static size_t read_data(void *user, enum proto_channel channel, const uint8_t *bytes, size_t len)
+{
+	struct read_call *c = user;
+
+	(void)channel;
+	if (!c->too_big && len > c->max - c->got.len) {
+		c->too_big = true;
+		guest_stream_cancel(c->s);
+	}
+	if (!c->too_big)
+		buffer_append(&c->got, bytes, len);
+	return len;
+}
+
+int guest_read(struct guest *g, enum proto_type type, const char *path, size_t max,
+	int64_t deadline, int also_fd, char **ret, size_t *ret_len, struct err *err)
+{
+	static const struct guest_stream_ops ops = {.data = read_data, .done = read_done};
+	uint8_t buf[PROTO_PATH_MAX + 512];
+	struct proto_out o = {.buf = buf, .max = sizeof(buf)};
+	struct read_call c = {.max = max};
+	int rc = guest_check_text("the path in the guest", path, PROTO_PATH_MAX, err);
+
+	if (rc < 0)
+		return rc;
+	proto_put_str(&o, PROTO_T_PATH, path);
+	c.s = guest_request(g, type, o.buf, o.len, &ops, &c);
+	if (!c.s)
+		return guest_request_error(g, type, o.len, err);
+	rc = guest_wait_stream(g, c.s, &c.done, deadline, also_fd, err);
+	if (c.too_big)
+		rc = err_set(err, EFBIG, "%s in the guest is larger than %zu bytes", path, max);
+	else if (rc < 0)
+		err_prefix(err, "reading %s in the guest", path);
+	else if (c.error)
+		rc = guest_reply_error(path, c.error, c.text, err);
+	free(c.text);
+	if (rc == 0) {
+		*ret = malloc(c.got.len + 1);
+		if (!*ret)
+			abort();
+		if (c.got.len)
+			memcpy(*ret, c.got.bytes + c.got.head, c.got.len);
+		(*ret)[c.got.len] = '\0';
+		*ret_len = c.got.len;
+	}
+	buffer_free(&c.got);
 	return rc;
 }

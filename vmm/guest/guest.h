@@ -194,6 +194,12 @@ int guest_put_file(struct guest *g, int fd, const char *path, uint32_t mode, con
 	int64_t deadline, int also_fd, struct err *err);
 int guest_get_file(struct guest *g, const char *path, int fd, uint64_t max, int64_t deadline,
 	int also_fd, struct err *err);
+/*
+ * What a file of the guest's (@type PROTO_FILE_GET), one of /proc as well, or a directory (PROTO_FILE_LIST: a row of
+ * struct proto_dirent) holds, NUL-terminated, in memory that the caller frees: at most @max bytes, more is -EFBIG.
+ */
+int guest_read(struct guest *g, enum proto_type type, const char *path, size_t max,
+	int64_t deadline, int also_fd, char **ret, size_t *ret_len, struct err *err);
 
 /* What the agent says of its machine (INFO). */
 struct guest_info {
