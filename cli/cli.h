@@ -52,9 +52,6 @@ extern mode_t cli_umask;
 int cli_fail(const struct err *err);
 /* Print "parbake NAME: TEXT" and where the usage stands; the value is CLI_USAGE. */
 int cli_usage(const char *name, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Print a subcommand's usage to standard output; the value is CLI_OK. */
-int cli_help(const char *name);
-
 /* Open the store (--store or the default place) and resolve @ref in it. */
 int cli_resolve(const char *store_dir, const char *ref, struct store **ret_store,
 	struct store_manifest *ret, struct err *err);

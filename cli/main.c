@@ -173,16 +173,23 @@ int cli_usage(const char *name, const char *fmt, ...)
 	return CLI_USAGE;
 }
 
-int cli_help(const char *name)
+/* @words: of its subcommands. */
+static int help_of(const struct entry *e, int n, char **words)
 {
-	const struct entry *c = find(name);
+	const struct command *c = e->table, *next;
 
-	if (c->table) {
-		command_help(c->table, stdout, command_help_width());
+	if (!c) {
+		printf("usage: parbake %s %s\n%s.\n\n%s", e->name, e->usage, e->summary,
+			e->options);
 		return CLI_OK;
 	}
-	printf("usage: parbake %s %s\n%s.\n%s%s", c->name, c->usage, c->summary,
-		c->options[0] ? "\n" : "", c->options);
+	for (int i = 0; i < n && c->commands; i++) {
+		next = command_find(c->commands, words[i]);
+		if (!next)
+			return command_main(c, 2, (char *[]){NULL, words[i], NULL});
+		c = next;
+	}
+	command_help(c, stdout, command_help_width());
 	return CLI_OK;
 }
 
@@ -260,7 +267,8 @@ static int dispatch(int argc, char **argv)
 		if (argc < 3 || !strcmp(argv[2], "help") || !strcmp(argv[2], "version") ||
 			!strcmp(argv[2], "--help"))
 			return help(stdout);
-		return find(argv[2]) ? cli_help(argv[2]) : unknown(argv[2]);
+		return find(argv[2]) ? help_of(find(argv[2]), argc - 3, argv + 3)
+				     : unknown(argv[2]);
 	}
 	if (!strcmp(name, "pager")) /* internal: started by pager_client_connect() */
 		return pager_process_main(argc, argv);
@@ -277,7 +285,7 @@ static int dispatch(int argc, char **argv)
 		return command_main(c->table, argc - 1, argv + 1);
 	for (int i = 2; i < argc && strcmp(argv[i], "--"); i++) {
 		if (!strcmp(argv[i], "--help"))
-			return cli_help(name);
+			return help_of(c, 0, NULL);
 	}
 	/* as getopt_long() names who complains */
 	snprintf(program, sizeof(program), "parbake %s", c->name);
