@@ -15,6 +15,7 @@
 /* The commands, each a table in its own file. */
 extern const struct command command_bake;
 extern const struct command command_code;
+extern const struct command command_completion;
 extern const struct command command_cp;
 extern const struct command command_create;
 extern const struct command command_diff;
@@ -41,6 +42,9 @@ extern const struct command command_timeout;
 extern const struct command command_verify;
 /* A subcommand of `parbake pool`. */
 extern const struct command command_pool_status;
+
+/* All of them, ended by NULL. */
+const struct command *const *cli_commands(void);
 
 /* It is no table yet: it gets its own name as argv[0] and returns an exit status. */
 int cmd_bench(int argc, char **argv);

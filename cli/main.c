@@ -137,9 +137,22 @@ static const struct entry {
 	{.table = &command_logs},
 	{.table = &command_stats},
 	{.table = &command_doctor},
+	{.table = &command_completion},
 };
 
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+const struct command *const *cli_commands(void)
+{
+	static const struct command *tables[N_COMMANDS + 1];
+	size_t n = 0;
+
+	for (size_t i = 0; i < N_COMMANDS; i++) {
+		if (commands[i].table)
+			tables[n++] = commands[i].table;
+	}
+	return tables;
+}
 
 static const char *name_of(const struct entry *e)
 {
@@ -199,9 +212,9 @@ static int help(FILE *to)
 		"parbake %s: bake microVM templates, make sandboxes from them in milliseconds\n\n",
 		PARBAKE_VERSION);
 	for (size_t i = 0; i < N_COMMANDS; i++)
-		fprintf(to, "  parbake %-8s %s\n", name_of(&commands[i]),
+		fprintf(to, "  parbake %-10s %s\n", name_of(&commands[i]),
 			commands[i].table ? commands[i].table->summary : commands[i].summary);
-	fprintf(to, "  parbake %-8s %s\n", "version", "say which parbake this is");
+	fprintf(to, "  parbake %-10s %s\n", "version", "say which parbake this is");
 	fprintf(to,
 		"\n`parbake help COMMAND` tells more; so do parbake(1), parbake-recipe(5) and "
 		"parbake-pool(5).\n");
