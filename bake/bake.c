@@ -198,15 +198,16 @@ static int bake_guest(struct baking *b, const struct root_disk *root, struct cap
 	cleanup_lent struct lent lent = {0};
 	cleanup_oven struct oven oven = OVEN_INIT;
 	struct capture_spec spec = {
+		.what = {.recipe = b->r,
+			.plan = &b->plan,
+			.monitor = b->monitor,
+			.accel = b->opt->accel,
+			.kernel_digest = b->kernel_digest,
+			.initrd_digest = b->initrd_digest},
 		.store = b->store,
-		.recipe = b->r,
-		.plan = &b->plan,
 		.root = root,
 		.kernel = b->kernel,
 		.initrd = b->initrd,
-		.kernel_digest = b->kernel_digest,
-		.initrd_digest = b->initrd_digest,
-		.monitor = b->monitor,
 		.epoch = b->epoch,
 		.scratch_dir = b->scratch,
 		.lent = &lent,

@@ -74,8 +74,8 @@ static int take(struct oven *o, const struct capture_spec *spec, struct taken *t
 		err_prefix(err, "capture the machine's state");
 		return rc;
 	}
-	return disk_delta_of_overlay(o->overlay_fd, spec->recipe->disk_bytes, t->delta, &t->ranges,
-		&t->delta_bytes, err);
+	return disk_delta_of_overlay(o->overlay_fd, spec->what.recipe->disk_bytes, t->delta,
+		&t->ranges, &t->delta_bytes, err);
 }
 
 static int scan(struct oven *o, const struct capture_spec *spec, const struct taken *t,
@@ -87,7 +87,7 @@ static int scan(struct oven *o, const struct capture_spec *spec, const struct ta
 		.memory_bytes = o->shape.memory_bytes,
 		.state_fd = t->state,
 		.disk_fd = spec->root->fd,
-		.disk_bytes = spec->recipe->disk_bytes,
+		.disk_bytes = spec->what.recipe->disk_bytes,
 		.delta_fd = t->delta,
 		.delta_bytes = t->delta_bytes,
 		.delta = &t->ranges,
@@ -117,7 +117,7 @@ static bool known_root(struct capture *c, const struct capture_spec *spec)
 	const char *digest;
 	uint64_t bytes;
 
-	if (stage_facts(PLAN_ROOT, spec->plan->key[PLAN_ROOT], &facts, NULL) ||
+	if (stage_facts(PLAN_ROOT, spec->what.plan->key[PLAN_ROOT], &facts, NULL) ||
 		json_get_string(facts, "blob", &digest, NULL) || !digest_valid(digest) ||
 		json_get_u64(facts, "blob_bytes", 1, INT64_MAX, &bytes, NULL) ||
 		!store_blob_has(spec->store, digest, bytes))
@@ -139,8 +139,8 @@ static int put_root(struct capture *c, const struct capture_spec *spec, struct e
 	if (known_root(c, spec))
 		return 0;
 	rc = store_blob_put_image(spec->store, STORE_MEDIA_DISK, "root disk", spec->root->fd,
-		spec->recipe->disk_bytes, spec->progress, next_layer(c, STORE_MEDIA_DISK), &stats,
-		err);
+		spec->what.recipe->disk_bytes, spec->progress, next_layer(c, STORE_MEDIA_DISK),
+		&stats, err);
 	if (rc)
 		return rc;
 	if (strcmp(stats.raw_digest, spec->root->raw_digest))
@@ -154,7 +154,7 @@ static int put_root(struct capture *c, const struct capture_spec *spec, struct e
 		layer->digest, "blob_bytes", (json_int_t)layer->bytes);
 	if (!facts)
 		abort();
-	return stage_put_facts(PLAN_ROOT, spec->plan->key[PLAN_ROOT], facts, err);
+	return stage_put_facts(PLAN_ROOT, spec->what.plan->key[PLAN_ROOT], facts, err);
 }
 
 /* ---- the disk delta --------------------------------------------------------------------- */
@@ -188,39 +188,35 @@ static json_t *free_facts(const struct oven *o, const struct capture_spec *spec)
 {
 	json_t *packages = json_array(), *facts;
 
-	for (size_t i = 0; i < spec->recipe->packages.n; i++)
-		json_array_append_new(packages, json_string(spec->recipe->packages.items[i]));
+	for (size_t i = 0; i < spec->what.recipe->packages.n; i++)
+		json_array_append_new(packages, json_string(spec->what.recipe->packages.items[i]));
 	facts = json_pack("{s:s, s:s, s:s, s:s, s:I, s:b, s:o}", "parbake", PARBAKE_VERSION, "key",
-		spec->plan->key[PLAN_GUEST], "root_key", spec->plan->key[PLAN_ROOT], "source_key",
-		spec->plan->key[PLAN_SOURCE], "epoch", (json_int_t)spec->epoch, "settled_addresses",
-		o->settled, "packages", packages);
+		spec->what.plan->key[PLAN_GUEST], "root_key", spec->what.plan->key[PLAN_ROOT],
+		"source_key", spec->what.plan->key[PLAN_SOURCE], "epoch", (json_int_t)spec->epoch,
+		"settled_addresses", o->settled, "packages", packages);
 	if (!facts)
 		abort();
-	programs_to_extra(&spec->recipe->programs, facts);
-	snapshot_aliases_set(facts, spec->recipe->aliases.items, spec->recipe->aliases.n);
+	programs_to_extra(&spec->what.recipe->programs, facts);
+	snapshot_aliases_set(facts, spec->what.recipe->aliases.items, spec->what.recipe->aliases.n);
 	return facts;
 }
 
-static void describe(
-	const struct oven *o, const struct capture_spec *spec, struct snapshot_config *c)
+void capture_describe(const struct capture_what *what, struct snapshot_config *c)
 {
-	const struct recipe *r = spec->recipe;
+	const struct recipe *r = what->recipe;
 
-	c->memory_bytes = o->shape.memory_bytes;
-	c->vcpus = o->shape.vcpus;
-	c->tsc_khz = o->tsc_khz;
-	copy_text(c->accel, sizeof(c->accel), machine_accel_name(o->shape.accel));
-	copy_text(c->monitor, sizeof(c->monitor), spec->monitor->name);
-	copy_text(c->monitor_version, sizeof(c->monitor_version), spec->monitor->version);
-	copy_text(c->machine, sizeof(c->machine), spec->monitor->machine);
-	copy_text(c->cpu, sizeof(c->cpu), monitor_cpu_model(spec->monitor, o->shape.accel));
+	c->memory_bytes = r->memory_bytes;
+	c->vcpus = r->vcpus;
+	copy_text(c->accel, sizeof(c->accel), machine_accel_name(what->accel));
+	copy_text(c->monitor, sizeof(c->monitor), what->monitor->name);
+	copy_text(c->monitor_version, sizeof(c->monitor_version), what->monitor->version);
+	copy_text(c->machine, sizeof(c->machine), what->monitor->machine);
+	copy_text(c->cpu, sizeof(c->cpu), monitor_cpu_model(what->monitor, what->accel));
 	c->page_bytes = IMAGE_PAGE;
-	copy_text(c->kernel_digest, sizeof(c->kernel_digest), spec->kernel_digest);
-	copy_text(c->agent_digest, sizeof(c->agent_digest), spec->initrd_digest);
-	c->protocol = o->hello.version;
-	memcpy(c->boot_nonce, o->hello.boot, sizeof(c->boot_nonce));
+	c->protocol = PROTO_VERSION;
+	copy_text(c->kernel_digest, sizeof(c->kernel_digest), what->kernel_digest);
+	copy_text(c->agent_digest, sizeof(c->agent_digest), what->initrd_digest);
 	c->disk_bytes = r->disk_bytes;
-	copy_text(c->disk_raw_digest, sizeof(c->disk_raw_digest), spec->root->raw_digest);
 	c->description = str_dup(r->description);
 	c->env.items = calloc(r->env.n + 1, sizeof(*c->env.items));
 	if (!c->env.items)
@@ -234,8 +230,18 @@ static void describe(
 	c->exec_memory_bytes = r->exec_memory_bytes;
 	c->exec_pids = r->exec_pids;
 	c->context = recipe_uses_python(r);
-	copy_text(c->recipe_digest, sizeof(c->recipe_digest), spec->plan->recipe_digest);
+	copy_text(c->recipe_digest, sizeof(c->recipe_digest), what->plan->recipe_digest);
 	c->recipe = recipe_text(r);
+}
+
+static void describe(
+	const struct oven *o, const struct capture_spec *spec, struct snapshot_config *c)
+{
+	capture_describe(&spec->what, c);
+	c->tsc_khz = o->tsc_khz;
+	c->protocol = o->hello.version;
+	memcpy(c->boot_nonce, o->hello.boot, sizeof(c->boot_nonce));
+	copy_text(c->disk_raw_digest, sizeof(c->disk_raw_digest), spec->root->raw_digest);
 	c->extra = free_facts(o, spec);
 }
 

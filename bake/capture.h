@@ -10,18 +10,27 @@
 #include "store/snapshot.h"
 #include "store/store.h"
 
+/* What a machine is made from: all that is known of a snapshot before it is baked. All of it is borrowed. */
+struct capture_what {
+	const struct recipe *recipe;
+	const struct plan *plan;
+	const struct monitor_facts *monitor;
+	enum machine_accel accel;
+	const char *kernel_digest, *initrd_digest;
+};
+
+/* Fill in what of the config depends on that alone; @c was all zero, and the caller clears it. */
+void capture_describe(const struct capture_what *what, struct snapshot_config *c);
+
 /*
  * Capturing an oven's machine as a snapshot: what is captured, and what it was made from. All of it
  * is borrowed.
  */
 struct capture_spec {
+	struct capture_what what;
 	struct store *store;
-	const struct recipe *recipe;
-	const struct plan *plan;
 	const struct root_disk *root;
 	const char *kernel, *initrd; /* paths */
-	const char *kernel_digest, *initrd_digest;
-	const struct monitor_facts *monitor;
 	int64_t epoch;
 	const char *scratch_dir;
 	struct lent *lent; /* to the guest; nothing of it may be captured */

@@ -27,6 +27,7 @@
 	2 /* samples beyond a percentile, in each run, for it to be taken of each run */
 #define COMPARE_LIMITS_MAX 8
 #define COMPARE_ALPHA 0.005 /* probability of one false alarm in a whole comparison */
+#define COMPARE_ALPHA_COSTS 0.002 /* likewise of all costs together */
 #define COMPARE_POWER_TAIL 0.1 /* a change of the size that "could be seen" is missed so often */
 
 #define COMPARE_MEAN 0.0 /* as a percentile */

@@ -17,8 +17,14 @@
 #include "common/limits.h"
 #include "common/str.h"
 
+#define OF_TIME (-1)
+/* Costs that are judged; page faults that wait for a read are shown alone, as most creates have none. */
+static const enum cost judged_costs[] = {COST_CPU, COST_INSTRUCTIONS, COST_MINOR, COST_CALLS};
+#define N_JUDGED (sizeof(judged_costs) / sizeof(judged_costs[0]))
+
 struct pair {
 	char *id, *name;
+	int cost; /* enum cost, or OF_TIME */
 	struct compare_samples old, new;
 	bool in_new; /* the new document names it, with or without samples */
 };
@@ -47,25 +53,44 @@ static const char *text_of(const json_t *obj, const char *key)
 
 /* ---- gathering ----------------------------------------------------------------------------- */
 
-static struct pair *pair_get(struct pairs *p, const char *id, const char *name)
+static struct pair *pair_get(struct pairs *p, const char *id, const char *name, int cost)
 {
 	for (size_t i = 0; i < p->n; i++) {
-		if (!strcmp(p->list[i].id, id) && !strcmp(p->list[i].name, name))
+		if (!strcmp(p->list[i].id, id) && !strcmp(p->list[i].name, name) &&
+			p->list[i].cost == cost)
 			return &p->list[i];
 	}
 	if (p->n == LIMIT_BENCH_SERIES)
 		return NULL;
 	p->list[p->n].id = str_dup(id);
 	p->list[p->n].name = str_dup(name);
+	p->list[p->n].cost = cost;
 	return &p->list[p->n++];
+}
+
+/* One run's times, or what its creates cost. */
+static int take_values(struct pairs *p, const char *id, const struct bench_series *s, int cost,
+	bool is_new, long round, struct err *err)
+{
+	struct pair *pair = pair_get(p, id, s->name, cost);
+	cleanup_free int64_t *values = calloc(s->n ?: 1, sizeof(*values));
+
+	if (!values)
+		abort();
+	if (!pair)
+		return err_set(err, E2BIG, "more than %d series", LIMIT_BENCH_SERIES);
+	for (size_t i = 0; i < s->n; i++)
+		values[i] = cost == OF_TIME ? s->samples[i].total : s->samples[i].cost.total[cost];
+	pair->in_new |= is_new;
+	compare_samples_add(is_new ? &pair->new : &pair->old, values, s->n,
+		cost == OF_TIME ? s->failed : 0, round);
+	return 0;
 }
 
 static int take_series(struct pairs *p, const char *id, const json_t *obj, bool is_new, long round,
 	struct err *err)
 {
 	cleanup_series struct bench_series s = {0};
-	cleanup_free int64_t *values = NULL;
-	struct pair *pair;
 	int r = bench_series_from_json(obj, &s, err);
 
 	if (r < 0) {
@@ -75,17 +100,12 @@ static int take_series(struct pairs *p, const char *id, const json_t *obj, bool 
 	/* the first create of a run is no sample of anything that has several */
 	if (!strcmp(s.name, "first") && s.n <= 1)
 		return 0;
-	pair = pair_get(p, id, s.name);
-	if (!pair)
-		return err_set(err, E2BIG, "more than %d series", LIMIT_BENCH_SERIES);
-	values = calloc(s.n ?: 1, sizeof(*values));
-	if (!values)
-		abort();
-	for (size_t i = 0; i < s.n; i++)
-		values[i] = s.samples[i].total;
-	pair->in_new |= is_new;
-	compare_samples_add(is_new ? &pair->new : &pair->old, values, s.n, s.failed, round);
-	return 0;
+	r = take_values(p, id, &s, OF_TIME, is_new, round, err);
+	for (size_t i = 0; i < N_JUDGED && r == 0; i++) {
+		if (s.costs & 1U << judged_costs[i])
+			r = take_values(p, id, &s, (int)judged_costs[i], is_new, round, err);
+	}
+	return r;
 }
 
 /* Of a document of `bench ab` only the runs of one side. */
@@ -258,7 +278,9 @@ static json_t *number_or_null(double x)
 /* What the rows so far come to. */
 struct sum {
 	json_t *rows, *notes, *why;
+	bool in_turn; /* old and new were measured in turn */
 	bool slower, faster, undecided;
+	bool more; /* a count is higher, which no load on the host explains */
 };
 
 static enum compare_verdict add_row(struct sum *sum, const struct pair *p,
@@ -270,8 +292,11 @@ static enum compare_verdict add_row(struct sum *sum, const struct pair *p,
 
 	compare_quantity(&p->old, &p->new, limit, alpha, detect, &res);
 	row = json_pack(
-		"{s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s, s:s}", "id",
-		p->id, "name", p->name, "quantity", compare_quantity_name(limit->percentile, name),
+		"{s:s, s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s, s:s}",
+		"id", p->id, "name", p->name, "measure",
+		p->cost == OF_TIME ? "time" : cost_names[p->cost], "quantity",
+		p->cost == OF_TIME ? compare_quantity_name(limit->percentile, name)
+				   : cost_titles[p->cost],
 		"percentile", limit->percentile, "n_old", (json_int_t)p->old.n, "n_new",
 		(json_int_t)p->new.n, "runs_old", (json_int_t)p->old.n_runs, "runs_new",
 		(json_int_t)p->new.n_runs, "old_ns", (json_int_t)res.old_ns, "new_ns",
@@ -325,6 +350,31 @@ static void say_row(struct sum *sum, const struct pair *p, enum compare_verdict 
 	}
 }
 
+/* What one cost comes to: too few or too different runs are no reason to hold up what the times say. */
+static void judge_cost(
+	struct sum *sum, const struct pair *p, const struct compare_request *rq, double alpha)
+{
+	const struct compare_limit limit = {.percentile = 50, .max_regress = rq->cost_regress};
+	enum compare_verdict v;
+
+	/* a document of an older build has none */
+	if (!p->old.n || !p->new.n) {
+		note(sum->notes, "%s %s: only one of them has its %s", p->id, p->name,
+			cost_names[p->cost]);
+		return;
+	}
+	v = add_row(sum, p, &limit, alpha, rq->detect);
+	/* another hour's processor time is another's: caches and neighbours are part of it */
+	if (p->cost == COST_CPU && !sum->in_turn)
+		return;
+	sum->slower |= v == COMPARE_SLOWER;
+	sum->more |= v == COMPARE_SLOWER && p->cost != COST_CPU;
+	/* beside other work processor time is often too noisy to tell, and counts are not */
+	sum->undecided |= rq->judge == JUDGE_COSTS && v == COMPARE_UNDECIDED && p->cost != COST_CPU;
+	if (v == COMPARE_SLOWER || (rq->judge == JUDGE_COSTS && v != COMPARE_SAME))
+		say_row(sum, p, v);
+}
+
 static void judge_pair(struct sum *sum, const struct pair *p, const struct compare_request *rq,
 	const double *alpha)
 {
@@ -340,6 +390,8 @@ static void judge_pair(struct sum *sum, const struct pair *p, const struct compa
 			note(sum->notes, "%s %s: only the new document has it", p->id, p->name);
 		return;
 	}
+	if (rq->judge == JUDGE_COSTS)
+		return;
 	for (size_t i = 0; i < rq->n_limits; i++) {
 		double percentile = rq->limits[i].percentile;
 		enum compare_verdict v = add_row(sum, p, &rq->limits[i], alpha[i], rq->detect);
@@ -364,17 +416,18 @@ static bool wanted(const struct pair *p, const char *only)
 /* ---- the whole ----------------------------------------------------------------------------- */
 
 /* Of a document of `bench ab`: was the host too busy to believe that nothing changed? */
-static void heed_host(struct sum *sum, const json_t *doc)
+static void heed_host(struct sum *sum, const json_t *doc, enum compare_judge judge)
 {
 	const json_t *ab = json_object_get(doc, "ab");
 	const char *busy = json_string_value(json_object_get(ab, "busy"));
 
-	if (!busy)
+	/* counts do not care */
+	if (!busy || (judge == JUDGE_COSTS && strcmp(busy, "too busy") != 0))
 		return;
 	if (!strcmp(busy, "too busy")) {
 		note(sum->why, "the host was too busy: %s", text_of(ab, "host"));
 		sum->undecided = true;
-		sum->slower = false;
+		sum->slower = sum->more;
 	} else if (!strcmp(busy, "busy") && sum->slower) {
 		note(sum->notes,
 			"the host was busy (%s): the difference is real, its size is that of a "
@@ -391,10 +444,10 @@ int compare_documents(const json_t *old, const json_t *new, const struct compare
 {
 	cleanup_with(pairs_free_p_) struct pairs *pairs = calloc(1, sizeof(*pairs));
 	cleanup_json json_t *rows = json_array(), *notes = json_array(), *why = json_array();
-	struct sum sum = {.rows = rows, .notes = notes, .why = why};
+	struct sum sum = {.rows = rows, .notes = notes, .why = why, .in_turn = old == new};
 	const char *verdict = "incomparable";
 	double alpha[COMPARE_LIMITS_MAX + 1];
-	size_t common = 0;
+	size_t common = 0, costs = 0;
 	int r;
 
 	if (!pairs)
@@ -404,16 +457,27 @@ int compare_documents(const json_t *old, const json_t *new, const struct compare
 		return r;
 	if (old != new)
 		check_facts(old, new, rq->across, why, notes);
-	for (size_t i = 0; i < pairs->n; i++)
-		common += wanted(&pairs->list[i], rq->only) && pairs->list[i].old.n;
+	for (size_t i = 0; i < pairs->n; i++) {
+		const struct pair *p = &pairs->list[i];
+		bool is_cost = p->cost != OF_TIME;
+
+		common += wanted(p, rq->only) && p->old.n && !is_cost;
+		costs += wanted(p, rq->only) && p->old.n && p->new.n &&is_cost;
+	}
+	if (common && !costs && rq->judge == JUDGE_COSTS)
+		note(why, "they have no costs in common");
 	if (!common)
 		note(why, "the old document has no series%s%s%s to compare with",
 			rq->only ? " that contains \"" : "", rq->only ?: "", rq->only ? "\"" : "");
 	if (!json_array_size(why)) {
 		compare_share_alpha(rq->limits, rq->n_limits, common, alpha);
 		for (size_t i = 0; i < pairs->n; i++) {
-			if (wanted(&pairs->list[i], rq->only))
-				judge_pair(&sum, &pairs->list[i], rq, alpha);
+			const struct pair *p = &pairs->list[i];
+
+			if (wanted(p, rq->only) && p->cost == OF_TIME)
+				judge_pair(&sum, p, rq, alpha);
+			else if (wanted(p, rq->only) && rq->judge != JUDGE_TIME)
+				judge_cost(&sum, p, rq, COMPARE_ALPHA_COSTS / (double)(costs ?: 1));
 		}
 		if (old != new)
 			note(notes,
@@ -422,7 +486,7 @@ int compare_documents(const json_t *old, const json_t *new, const struct compare
 				"change (METHOD.md says how often); `parbake bench ab` measures in "
 				"turn");
 		if (!rq->any_load)
-			heed_host(&sum, new);
+			heed_host(&sum, new, rq->judge);
 		verdict = sum.slower    ? "slower"
 			: sum.undecided ? "undecided"
 			: sum.faster    ? "faster"
@@ -441,62 +505,4 @@ enum compare_outcome compare_outcome_of(const json_t *result)
 		: !strcmp(verdict, "slower")                          ? OUTCOME_SLOWER
 		: !strcmp(verdict, "undecided")                       ? OUTCOME_UNDECIDED
 								      : OUTCOME_INCOMPARABLE;
-}
-
-/* ---- as a table ---------------------------------------------------------------------------- */
-
-static const char *percent(const json_t *row, const char *key, char ret[static 24])
-{
-	const json_t *x = json_object_get(row, key);
-
-	if (json_is_number(x))
-		snprintf(ret, 24, "%+.1f %%", json_number_value(x) * 100);
-	else
-		snprintf(ret, 24, "open");
-	return ret;
-}
-
-static void print_row(struct text *out, const json_t *row)
-{
-	bool failures = json_number_value(json_object_get(row, "percentile")) == COMPARE_FAILURES;
-	double unit = failures ? 1 : 1e6;
-	char a[24], b[24], interval[64];
-
-	snprintf(interval, sizeof(interval), "%s to %s", percent(row, "low", a),
-		percent(row, "high", b));
-	text_add(out, "  %-8s %-8s %7lld %7lld %9.*f %9.*f", text_of(row, "name"),
-		text_of(row, "quantity"),
-		(long long)json_integer_value(json_object_get(row, "n_old")),
-		(long long)json_integer_value(json_object_get(row, "n_new")), failures ? 0 : 2,
-		(double)json_integer_value(json_object_get(row, "old_ns")) / unit, failures ? 0 : 2,
-		(double)json_integer_value(json_object_get(row, "new_ns")) / unit);
-	if (failures)
-		text_add(out, " %9s  %-20s %8s  %s\n", "", "", "", text_of(row, "verdict"));
-	else
-		text_add(out, " %9s  %-20s %8s  %s (%s)\n", percent(row, "change", a), interval,
-			percent(row, "could_see", b), text_of(row, "verdict"),
-			text_of(row, "method"));
-}
-
-void compare_print(struct text *out, const json_t *result)
-{
-	const json_t *row, *one;
-	const char *last = "";
-	size_t i;
-
-	if (json_array_size(json_object_get(result, "rows")))
-		text_add(out, "  %-8s %-8s %7s %7s %9s %9s %9s  %-20s %8s  %s\n", "series", "",
-			"n old", "n new", "old ms", "new ms", "change", "95 % interval", "sees",
-			"verdict");
-	json_array_foreach(json_object_get(result, "rows"), i, row)
-	{
-		if (strcmp(last, text_of(row, "id")))
-			text_add(out, "%s\n", last = text_of(row, "id"));
-		print_row(out, row);
-	}
-	json_array_foreach(json_object_get(result, "notes"), i, one)
-		text_add(out, "note: %s\n", json_string_value(one) ?: "");
-	json_array_foreach(json_object_get(result, "why"), i, one)
-		text_add(out, "because: %s\n", json_string_value(one) ?: "");
-	text_add(out, "verdict: %s\n", text_of(result, "verdict"));
 }

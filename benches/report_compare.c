@@ -58,16 +58,16 @@ static void comparison_table(struct text *out, const json_t *result)
 	text_add(out,
 		"<table><tr><th>series</th><th class=\"n\"></th><th "
 		"class=\"n\">n</th>"
-		"<th class=\"n\">then ms</th><th class=\"n\">now ms</th><th class=\"n\">change</th>"
+		"<th class=\"n\">then</th><th class=\"n\">now</th><th class=\"n\">change</th>"
 		"<th>verdict</th></tr>\n");
 	json_array_foreach(json_object_get(result, "rows"), i, row)
 	{
 		bool bad = !strcmp(text_of(row, "verdict"), "slower");
 		double percentile = json_number_value(json_object_get(row, "percentile"));
+		char then[24], now[24];
 
 		if (percentile == COMPARE_FAILURES && !bad)
 			continue;
-
 		text_add(out, "<tr><td>");
 		text_escape(out, text_of(row, "id"));
 		text_add(out, ", ");
@@ -75,12 +75,12 @@ static void comparison_table(struct text *out, const json_t *result)
 		text_add(out, "</td><td class=\"n\">");
 		text_escape(out, text_of(row, "quantity"));
 		text_add(out,
-			"</td><td class=\"n\">%lld, %lld</td><td class=\"n\">%.2f</td>"
-			"<td class=\"n\">%.2f</td><td class=\"n\">%+.1f %%</td><td%s>",
+			"</td><td class=\"n\">%lld, %lld</td><td class=\"n\">%s</td>"
+			"<td class=\"n\">%s</td><td class=\"n\">%+.1f %%</td><td%s>",
 			(long long)json_integer_value(json_object_get(row, "n_old")),
 			(long long)json_integer_value(json_object_get(row, "n_new")),
-			(double)json_integer_value(json_object_get(row, "old_ns")) / 1e6,
-			(double)json_integer_value(json_object_get(row, "new_ns")) / 1e6,
+			compare_value_text(row, "old_ns", then),
+			compare_value_text(row, "new_ns", now),
 			json_number_value(json_object_get(row, "change")) * 100,
 			bad ? " class=\"bad\"" : "");
 		text_escape(out, text_of(row, "verdict"));
@@ -136,6 +136,7 @@ static json_t *compared(const json_t *old, const json_t *new)
 		.detect = in_turn
 			? json_number_value(json_object_get(json_object_get(old, "ab"), "detect"))
 			: PLAN_DETECT,
+		.cost_regress = in_turn ? 0 : 0.05,
 		.across = ACROSS_ALL};
 	json_t *result = NULL;
 	struct err err;

@@ -6,6 +6,7 @@
  * What report*.c share. Documents come from files: what does not fit is left out, never believed.
  */
 #include "benches/report.h"
+#include "benches/report_style.h"
 
 /* One run's section. @number makes its anchor. */
 void report_run(struct text *out, const json_t *run, size_t number);
@@ -14,11 +15,6 @@ void report_facts(struct text *out, const json_t *facts);
 /* A number or string as a table's cell. */
 void report_cell(struct text *out, const json_t *value);
 
-/* A page's begin, up to <body>, and its end. */
-void report_begin(struct text *out, const char *title);
-void report_end(struct text *out);
-/* A box that scrolls where what is in it is wider than the page, for keys too; the caller writes its </div>. */
-void report_scroller(struct text *out, const char *label);
 /* Comparisons of @doc with earlier documents. */
 void report_comparisons(struct text *out, const json_t *doc, json_t *const *against,
 	const char *const *names, size_t n);

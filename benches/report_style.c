@@ -3,7 +3,7 @@
  * What every page begins and ends with. What is wider than a telephone scrolls in a box of its own that the keyboard
  * reaches too, so that text stays as large as it is elsewhere.
  */
-#include "benches/report_private.h"
+#include "benches/report_style.h"
 
 static const char style[] =
 	":root{--bg:#ffffff;--fg:#1b1f24;--soft:#5b6570;--line:#d5dae0;--card:#f5f7f9;--bad:#"

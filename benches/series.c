@@ -61,6 +61,19 @@ void bench_series_fail(struct bench_series *s, const struct err *err)
 		memcpy(&s->first_error, err, sizeof(*err));
 }
 
+/* Each part lasts from the greatest end before it to its own, within @begin and @end. */
+static void fill_parts(int64_t *ret, const int64_t *ends, int64_t begin, int64_t end)
+{
+	int64_t at = begin;
+
+	for (int i = 0; i < BENCH_PARTS; i++) {
+		int64_t to = ends[i] < end ? ends[i] : end;
+
+		ret[i] = to > at ? to - at : 0;
+		at = to > at ? to : at;
+	}
+}
+
 void bench_sample_fill(
 	struct bench_sample *ret, const struct bench_moments *m, const struct sandbox_trace *t)
 {
@@ -80,15 +93,38 @@ void bench_sample_fill(
 		[PART_THAW] = t->answered,
 		[PART_RESULT] = m->end,
 	};
-	int64_t at = m->begin;
 
 	ret->total = m->end - m->begin;
-	for (int i = 0; i < BENCH_PARTS; i++) {
-		int64_t to = ends[i] < m->end ? ends[i] : m->end;
+	fill_parts(ret->parts, ends, m->begin, m->end);
+}
 
-		ret->parts[i] = to > at ? to - at : 0;
-		at = to > at ? to : at;
-	}
+void bench_sample_cost(
+	struct bench_sample *ret, const struct bench_counted *c, const struct sandbox_trace *cpu)
+{
+	const int64_t ends[BENCH_PARTS] = {
+		[PART_OPEN] = c->cpu_opened,
+		[PART_OVERLAY] = cpu->overlay_made,
+		[PART_MEMORY] = cpu->memory_got,
+		[PART_SPAWN] = cpu->monitor_started,
+		[PART_MONITOR] = cpu->monitor_ready,
+		[PART_STATE] = cpu->state_loaded,
+		[PART_ASK] = cpu->asked,
+		[PART_RESUME] = cpu->resumed,
+		[PART_THAW] = cpu->answered,
+		[PART_RESULT] = cpu->first_result,
+	};
+
+	cost_between(&c->before, &c->after, &ret->cost);
+	fill_parts(ret->cpu_parts, ends, c->cpu_begin, c->cpu_end);
+}
+
+unsigned bench_costs_here(void)
+{
+	unsigned bits = 0;
+
+	for (int i = 0; i < COSTS; i++)
+		bits |= *cost_absent((enum cost)i) ? 0 : 1U << i;
+	return bits;
 }
 
 /* What percentile_of() looks at; @a and @b are its own. */
@@ -121,6 +157,24 @@ static int64_t get_at(const struct bench_sample *one, int a, int b)
 	(void)a;
 	(void)b;
 	return one->at;
+}
+
+static int64_t get_cost(const struct bench_sample *one, int cost, int b)
+{
+	(void)b;
+	return one->cost.total[cost];
+}
+
+static int64_t get_cpu_of(const struct bench_sample *one, int whose, int b)
+{
+	(void)b;
+	return one->cost.cpu_of[whose];
+}
+
+static int64_t get_cpu_part(const struct bench_sample *one, int part, int b)
+{
+	(void)b;
+	return one->cpu_parts[part];
 }
 
 static int64_t percentile_of(const struct bench_series *s, getter *get, int a, int b, double p)
@@ -157,6 +211,11 @@ uint64_t bench_median_premapped(const struct bench_series *s)
 	return (uint64_t)percentile_of(s, get_count, 1, 0, 50);
 }
 
+int64_t bench_median_cost(const struct bench_series *s, enum cost cost)
+{
+	return s->costs & 1U << cost ? percentile_of(s, get_cost, (int)cost, 0, 50) : -1;
+}
+
 long bench_series_median_sample(const struct bench_series *s)
 {
 	int64_t median = bench_series_percentile(s, 50);
@@ -177,6 +236,36 @@ static json_t *column(const struct bench_series *s, getter *get, int a, int b)
 	for (size_t i = 0; i < s->n; i++)
 		json_array_append_new(list, json_integer(get(&s->samples[i], a, b)));
 	return list;
+}
+
+/* Has any sample this part? */
+static bool any_cpu_part(const struct bench_series *s, int part)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		if (s->samples[i].cpu_parts[part])
+			return true;
+	}
+	return false;
+}
+
+static json_t *costs_to_json(const struct bench_series *s)
+{
+	json_t *costs = json_object(), *of = json_object(), *parts = json_object();
+
+	for (int i = 0; i < COSTS; i++) {
+		if (s->costs & 1U << i)
+			json_object_set_new(costs, cost_names[i], column(s, get_cost, i, 0));
+	}
+	for (int i = 0; i < COST_WHOSE; i++)
+		json_object_set_new(of, cost_whose_names[i], column(s, get_cpu_of, i, 0));
+	for (int i = 0; i < BENCH_PARTS; i++) {
+		if (any_cpu_part(s, i))
+			json_object_set_new(
+				parts, bench_part_names[i], column(s, get_cpu_part, i, 0));
+	}
+	json_object_set_new(costs, "cpu_of_ns", of);
+	json_object_set_new(costs, "cpu_parts_ns", parts);
+	return costs;
 }
 
 json_t *bench_series_to_json(const struct bench_series *s)
@@ -202,6 +291,8 @@ json_t *bench_series_to_json(const struct bench_series *s)
 		json_object_set_new(obj, "faults", column(s, get_count, 0, 0));
 		json_object_set_new(obj, "premapped", column(s, get_count, 1, 0));
 	}
+	if (s->costs)
+		json_object_set_new(obj, "costs", costs_to_json(s));
 	if (s->failed)
 		json_object_set_new(obj, "first_error",
 			json_lossy(s->first_error.text, strlen(s->first_error.text)));
@@ -220,6 +311,35 @@ static int take(
 	return 0;
 }
 
+/* A column that may be missing: 0 then. */
+static int take_if_there(
+	const json_t *obj, const char *name, size_t n, size_t i, int64_t *ret, struct err *err)
+{
+	const json_t *list = json_object_get(obj, name);
+
+	return list ? take(list, name, n, i, ret, err) : 0;
+}
+
+static int take_costs(const json_t *costs, const struct bench_series *s, size_t n, size_t i,
+	struct bench_sample *ret, struct err *err)
+{
+	const json_t *of = json_object_get(costs, "cpu_of_ns");
+	const json_t *parts = json_object_get(costs, "cpu_parts_ns");
+	int r = 0;
+
+	for (int c = 0; r == 0 && c < COSTS; c++) {
+		ret->cost.total[c] = -1;
+		if (s->costs & 1U << c)
+			r = take(json_object_get(costs, cost_names[c]), cost_names[c], n, i,
+				&ret->cost.total[c], err);
+	}
+	for (int w = 0; r == 0 && w < COST_WHOSE; w++)
+		r = take_if_there(of, cost_whose_names[w], n, i, &ret->cost.cpu_of[w], err);
+	for (int part = 0; r == 0 && part < BENCH_PARTS; part++)
+		r = take_if_there(parts, bench_part_names[part], n, i, &ret->cpu_parts[part], err);
+	return r;
+}
+
 static int take_sample(const json_t *obj, const struct bench_series *s, size_t n, size_t i,
 	struct bench_sample *ret, struct err *err)
 {
@@ -236,6 +356,8 @@ static int take_sample(const json_t *obj, const struct bench_series *s, size_t n
 		r = take(json_object_get(obj, "faults"), "faults", n, i, &faults, err);
 	if (r == 0 && s->has_faults)
 		r = take(json_object_get(obj, "premapped"), "premapped", n, i, &premapped, err);
+	if (r == 0 && s->costs)
+		r = take_costs(json_object_get(obj, "costs"), s, n, i, ret, err);
 	ret->faults = (uint64_t)faults;
 	ret->premapped = (uint64_t)premapped;
 	return r;
@@ -270,6 +392,9 @@ int bench_series_from_json(const json_t *obj, struct bench_series *ret, struct e
 			err, EINVAL, "\"total_ns\" is not a list of at most %d", LIMIT_SAMPLES);
 	bench_series_init(&s, bench_series_name(name), json_object_get(obj, "parts_ns") != NULL,
 		json_object_get(obj, "faults") != NULL);
+	for (int i = 0; i < COSTS; i++)
+		s.costs |=
+			json_object_get(json_object_get(obj, "costs"), cost_names[i]) ? 1U << i : 0;
 	s.failed = failed;
 	s.span = (int64_t)span;
 	if (failed) {

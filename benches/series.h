@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "benches/cost.h"
 #include "common/err.h"
 #include "common/json.h"
 #include "restore/sandbox.h"
@@ -39,11 +40,15 @@ struct bench_sample {
 	int64_t total; /* from then to its end */
 	int64_t parts[BENCH_PARTS];
 	uint64_t faults, premapped;
+	struct cost_sample cost; /* where the series has costs */
+	/* processor time by part, without the pager's: hello and identity are in thaw, as nothing divides them */
+	int64_t cpu_parts[BENCH_PARTS];
 };
 
 struct bench_series {
 	char name[32];
 	bool has_parts, has_faults;
+	unsigned costs; /* bit 1 << COST_…: its samples have that */
 	struct bench_sample *samples; /* in the order they ended */
 	size_t n, room;
 	size_t failed;
@@ -68,11 +73,26 @@ struct bench_moments {
 };
 
 /*
+ * What was read around a create: its counters, the costs at its begin and end, and the processor time (cost_cpu_now()) when it began
+ * and when the template was open (0: it was open before).
+ */
+struct bench_counted {
+	struct cost_counters counters;
+	struct cost_reading before, after;
+	int64_t cpu_begin, cpu_opened, cpu_end;
+};
+
+/*
  * The parts of @ret from a sandbox's moments: what lies before the begin (a spare's start) counts
  * nothing, what no moment divides belongs to the part that ends next.
  */
 void bench_sample_fill(
 	struct bench_sample *ret, const struct bench_moments *m, const struct sandbox_trace *t);
+/* The costs of @ret, and by the same rule the processor time of its parts (@cpu: sandbox_cpu()). */
+void bench_sample_cost(
+	struct bench_sample *ret, const struct bench_counted *c, const struct sandbox_trace *cpu);
+/* What this host counts, as bits for a series. */
+unsigned bench_costs_here(void);
 
 /* Percentile (stats_percentile()) of the total; of the sum of parts @first … @last. */
 int64_t bench_series_percentile(const struct bench_series *s, double p);
@@ -80,13 +100,16 @@ int64_t bench_series_parts(
 	const struct bench_series *s, enum bench_part first, enum bench_part last, double p);
 uint64_t bench_median_faults(const struct bench_series *s);
 uint64_t bench_median_premapped(const struct bench_series *s);
+/* The median of a cost; -1: the series has none. */
+int64_t bench_median_cost(const struct bench_series *s, enum cost cost);
 /* The sample whose total is the median's (the first such); -1: there is none. */
 long bench_series_median_sample(const struct bench_series *s);
 
 /*
  * {"name","n","failed","p50_ns","p90_ns","p99_ns","max_ns","span_ns",
- * "total_ns":[…],"at_ns":[…],"parts_ns":{name:[…]},"faults":[…],"premapped":[…],"first_error"}; a
- * new reference.
+ * "total_ns":[…],"at_ns":[…],"parts_ns":{name:[…]},"faults":[…],"premapped":[…],"costs":{"cpu_ns":[…],
+ * "minor_faults":[…],…,"cpu_of_ns":{"own":[…],"monitor":[…],"pager":[…]},"cpu_parts_ns":{name:[…]}},"first_error"}; a
+ * new reference. Of costs there is what was counted, of their parts those that took any.
  */
 json_t *bench_series_to_json(const struct bench_series *s);
 /* A series' name as it is now: documents and command lines may say what it was called once. */

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "benches/cost.h"
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/limits.h"
@@ -189,26 +190,11 @@ void vm_bench_free(struct vm_bench *b)
 	free(b);
 }
 
-/* Minor faults of the process so far; 0 where that cannot be told. */
-static uint64_t faults_of(int pid)
-{
-	cleanup_free char *path = str_printf("/proc/%d/stat", pid);
-	cleanup_free char *text = NULL;
-	unsigned long faults;
-	const char *after;
-
-	if (file_read_all(AT_FDCWD, path, 4096, &text, NULL, NULL) < 0)
-		return 0;
-	after = strrchr(text, ')');
-	return after && sscanf(after, ") %*c %*d %*d %*d %*d %*d %*u %lu", &faults) == 1 ? faults
-											 : 0;
-}
-
 int vm_bench_sample(
 	struct vm_bench *b, struct vm_sample *ret, struct machine **ret_machine, struct err *err)
 {
 	cleanup_machine struct machine *m = NULL;
-	int64_t deadline = clock_deadline(PATIENCE_MS);
+	int64_t deadline = clock_deadline(PATIENCE_MS), minor, major;
 	uint64_t printed = 0;
 	int r;
 
@@ -219,7 +205,8 @@ int vm_bench_sample(
 	ret->ready = clock_now_ns();
 	if (r < 0)
 		return r;
-	ret->faults = faults_of(machine_pid(m));
+	cost_faults(machine_pid(m), &minor, &major);
+	ret->faults = (uint64_t)minor;
 	ret->asked = clock_now_ns();
 	r = machine_restore(m, b->state, deadline, err);
 	ret->loaded = clock_now_ns();

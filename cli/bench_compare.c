@@ -13,6 +13,8 @@
 #include "benches/report.h"
 #include "cli/bench_judging.h"
 
+#define COST_REGRESS 0.05 /* accepted of documents of different times */
+
 const struct compare_limit *bench_default_limits(size_t *ret_n)
 {
 	static const struct compare_limit limits[] = {{50, 0.05}, {90, 0.10}, {99, 0.10},
@@ -20,6 +22,20 @@ const struct compare_limit *bench_default_limits(size_t *ret_n)
 
 	*ret_n = sizeof(limits) / sizeof(limits[0]);
 	return limits;
+}
+
+static int take_judge(const char *word, enum compare_judge *ret, struct err *err)
+{
+	static const char *const words[] = {
+		[JUDGE_ALL] = "all", [JUDGE_TIME] = "time", [JUDGE_COSTS] = "costs"};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		if (!strcmp(word, words[i])) {
+			*ret = (enum compare_judge)i;
+			return 0;
+		}
+	}
+	return err_set(err, EINVAL, "--judge %s: all, time or costs", word);
 }
 
 bool bench_take_judging(int opt, struct bench_judging *j, int *ret, struct err *err)
@@ -50,6 +66,13 @@ bool bench_take_judging(int opt, struct bench_judging *j, int *ret, struct err *
 		*ret = compare_across_parse(optarg, &j->request.across, err);
 		if (*ret < 0)
 			err_prefix(err, "--across");
+		return true;
+	case 'J':
+		*ret = take_judge(optarg, &j->request.judge, err);
+		return true;
+	case 'X':
+		*ret = bench_percent("--max-cost", optarg, 0, 10000, &percent, err);
+		j->request.cost_regress = percent / 100;
 		return true;
 	case 'd':
 		*ret = bench_percent("--detect", optarg, 0.1, 100, &percent, err);
@@ -91,7 +114,7 @@ int bench_compare_main(int argc, char **argv)
 		{"json", no_argument, NULL, 'j'},
 		{NULL, 0, NULL, 0},
 	};
-	struct bench_judging judging = {.request = {.detect = PLAN_DETECT}};
+	struct bench_judging judging = {.request = {.detect = PLAN_DETECT, .cost_regress = -1}};
 	cleanup_json json_t *old = NULL, *new = NULL, *result = NULL;
 	struct err err = {0};
 	int opt, r;
@@ -120,6 +143,8 @@ int bench_compare_main(int argc, char **argv)
 		judging.request.limits = plan_limits;
 		judging.request.n_limits = PLAN_LIMITS;
 	}
+	if (judging.request.cost_regress < 0)
+		judging.request.cost_regress = new ? COST_REGRESS : 0;
 	if (r == 0)
 		r = compare_documents(old, new ?: old, &judging.request, &result, &err);
 	if (r < 0)

@@ -130,6 +130,7 @@ static int run_series(struct bench *b, enum bench_mode mode, struct err *err)
 
 	bench_series_init(s, bench_mode_names[mode], true,
 		single && pager_client_way(template_pager(b->sampler.template)) == PAGER_UFFD);
+	s->costs = bench_costs_here();
 	b->mode = mode;
 	progress_stage(b->progress, bench_mode_names[mode], "creates", b->rq->n);
 	r = bench_load_run(&load, s, err);
@@ -163,12 +164,16 @@ static int run_first(struct bench *b, struct err *err)
 {
 	cleanup_sandbox struct sandbox *sb = NULL;
 	cleanup_pager_trace struct pager_trace ignored = {0};
+	cleanup_counted struct bench_counted counted;
 	struct bench_moments m = {0};
 	struct bench_sample one = {0};
 	int r;
 
 	bench_series_init(&b->first, "first", true, false);
-	r = bench_create_one(&b->sampler, MODE_COLD, &sb, &m, &one, err);
+	b->first.costs = bench_costs_here();
+	bench_count_open(&counted);
+	bench_count_begin(&b->sampler, NULL, &counted);
+	r = bench_create_one(&b->sampler, MODE_COLD, &sb, &m, &counted, &one, err);
 	if (r < 0)
 		return r;
 	bench_series_add(&b->first, &one);
@@ -225,6 +230,37 @@ static void print_series(struct text *out, const struct bench_series *s)
 		text_add(out, "       first failure: %s\n", s->first_error.text);
 }
 
+static void print_costs(struct text *out, const struct bench_series *s)
+{
+	if (!s->n || !s->costs)
+		return;
+	text_add(out, "%-7s", s->name);
+	for (int i = 0; i < COSTS; i++) {
+		if (!(s->costs & 1U << i))
+			text_add(out, " %9s", "-");
+		else if (i == COST_CPU)
+			text_add(out, " %9.2f", ms(bench_median_cost(s, COST_CPU)));
+		else
+			text_add(out, " %9" PRId64, bench_median_cost(s, (enum cost)i));
+	}
+	text_add(out, "\n");
+}
+
+static void print_all_costs(struct text *out, const struct bench *b)
+{
+	text_add(out, "what one costs, at p50\n%-7s", "mode");
+	for (int i = 0; i < COSTS; i++)
+		text_add(out, " %9s", i == COST_CPU ? "cpu ms" : cost_titles[i]);
+	text_add(out, "\n");
+	print_costs(out, &b->first);
+	for (int i = 0; i < N_MODES; i++)
+		print_costs(out, &b->series[i]);
+	for (int i = 0; i < COSTS; i++) {
+		if (*cost_absent((enum cost)i))
+			text_add(out, "no %s: %s\n", cost_names[i], cost_absent((enum cost)i));
+	}
+}
+
 static void describe(const struct request *rq, char *ret, size_t len)
 {
 	char loop[64] = "one after the other";
@@ -262,6 +298,7 @@ static void print_table(struct text *out, const struct bench *b, const char *wha
 	for (int i = 0; i < N_MODES; i++)
 		print_series(out, &b->series[i]);
 	print_series(out, &b->boot);
+	print_all_costs(out, b);
 	if (b->rq->n < 100)
 		text_add(out, "(p99 of fewer than 100 samples is the maximum)\n");
 	if (b->rq->cold_cache)
@@ -303,6 +340,12 @@ static json_t *make_run(const struct bench *b, const char *what)
 	bench_run_fact(run, "page_cache", json_string(b->rq->cold_cache ? "cold" : "warm"));
 	if (b->rq->cold_cache)
 		bench_run_fact(run, "page_cache_left", json_real(b->sampler.resident));
+	for (int i = 0; i < COSTS; i++) {
+		cleanup_free char *name = str_printf("no_%s", cost_names[i]);
+
+		if (*cost_absent((enum cost)i))
+			bench_run_fact(run, name, json_string(cost_absent((enum cost)i)));
+	}
 	bench_run_append(run, "series", bench_series_to_json(&b->first));
 	for (int i = 0; i < N_MODES; i++) {
 		if (!b->rq->modes[i])
@@ -487,12 +530,14 @@ int bench_create_main(int argc, char **argv)
 	if (r)
 		return r;
 	b.progress = progress_new(PROGRESS_AUTO);
+	rq.options.count_cpu = true;
 	rq.options.progress = b.progress;
 	r = cli_resolve(rq.out.store_dir, rq.ref, &s, &m, &err);
 	b.sampler = (struct bench_sampler){.store = s,
 		.manifest = &m,
 		.options = rq.options,
 		.result = rq.result,
+		.alone = rq.clients == 1 && rq.rate <= 0,
 		.cold_cache = rq.cold_cache};
 	if (!r)
 		r = check_monitor(&rq, &m, &err);

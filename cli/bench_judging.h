@@ -17,7 +17,8 @@ struct bench_judging {
 #define BENCH_JUDGING_OPTIONS                                                                      \
 	{"max-regress", required_argument, NULL, 'm'}, {"only", required_argument, NULL, 'o'},     \
 		{"strict", no_argument, NULL, 's'}, {"any-load", no_argument, NULL, 'y'},          \
-		{"across", required_argument, NULL, 'x'},                                          \
+		{"across", required_argument, NULL, 'x'}, {"judge", required_argument, NULL, 'J'}, \
+		{"max-cost", required_argument, NULL, 'X'},                                        \
 	{                                                                                          \
 		"detect", required_argument, NULL, 'd'                                             \
 	}

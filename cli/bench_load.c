@@ -36,13 +36,13 @@ static void keep(struct crowd *c, int r, const struct bench_sample *one, const s
 
 /* One create of @mode, prepared already (@prepared: with what result). */
 static void create_and_keep(struct crowd *c, struct sandbox **sb, int prepared,
-	struct bench_moments *m, struct err *err)
+	struct bench_moments *m, struct bench_counted *counted, struct err *err)
 {
 	struct bench_sample one = {0};
 	int r = prepared;
 
 	if (r == 0)
-		r = bench_create_one(c->load->sampler, c->load->mode, sb, m, &one, err);
+		r = bench_create_one(c->load->sampler, c->load->mode, sb, m, counted, &one, err);
 	one.at = m->begin - c->begun;
 	keep(c, r, &one, err);
 }
@@ -58,14 +58,18 @@ static void *closed_client(void *arg)
 	pthread_mutex_unlock(&c->lock);
 	for (uint64_t round = 0; round < rounds; round++) {
 		cleanup_sandbox struct sandbox *sb = NULL;
+		cleanup_counted struct bench_counted counted;
 		bool mine = round * clients + me < c->load->n;
 		struct bench_moments m = {0};
 		struct err err = {0};
-		int r = mine ? bench_prepare(c->load->sampler, c->load->mode, &sb, &err) : 0;
+		int r;
 
+		bench_count_open(&counted);
+		r = mine ? bench_prepare(c->load->sampler, c->load->mode, &sb, &err) : 0;
+		bench_count_begin(c->load->sampler, sb, &counted);
 		pthread_barrier_wait(&c->together);
 		if (mine)
-			create_and_keep(c, &sb, r, &m, &err);
+			create_and_keep(c, &sb, r, &m, &counted, &err);
 		pthread_barrier_wait(&c->together);
 	}
 	return NULL;
@@ -87,11 +91,15 @@ static void *open_client(void *arg)
 
 	for (;;) {
 		cleanup_sandbox struct sandbox *sb = NULL;
+		cleanup_counted struct bench_counted counted;
 		struct bench_moments m = {0};
 		struct err err = {0};
 		uint64_t mine;
-		int r = bench_prepare(c->load->sampler, c->load->mode, &sb, &err);
+		int r;
 
+		bench_count_open(&counted);
+		r = bench_prepare(c->load->sampler, c->load->mode, &sb, &err);
+		bench_count_begin(c->load->sampler, sb, &counted);
 		if (first) {
 			/* NOLINTNEXTLINE(bugprone-posix-return): this constant is negative */
 			if (pthread_barrier_wait(&c->together) == PTHREAD_BARRIER_SERIAL_THREAD)
@@ -107,7 +115,7 @@ static void *open_client(void *arg)
 		m.begin = c->begun + (int64_t)((double)mine * 1e9 / c->load->rate);
 		sleep_until(m.begin);
 		m.started = clock_now_ns();
-		create_and_keep(c, &sb, r, &m, &err);
+		create_and_keep(c, &sb, r, &m, &counted, &err);
 	}
 }
 
@@ -118,18 +126,22 @@ static void alone(struct crowd *c)
 
 	for (uint64_t i = 0; i < load->n; i++) {
 		cleanup_sandbox struct sandbox *sb = NULL;
+		cleanup_counted struct bench_counted counted;
 		struct bench_sampler *b = load->sampler;
 		struct pager_stats before = {0}, after = {0};
 		struct bench_moments m = {0};
 		struct bench_sample one = {0};
 		struct err err = {0};
 		bool uffd, fresh = bench_sampler_reopens(b) && load->mode == MODE_COLD;
-		int r = bench_prepare(b, load->mode, &sb, &err);
+		int r;
 
+		bench_count_open(&counted);
+		r = bench_prepare(b, load->mode, &sb, &err);
 		if (r == 0 && !fresh && pager_client_way(template_pager(b->template)) == PAGER_UFFD)
 			r = pager_client_get_stats(template_pager(b->template), &before, &err);
+		bench_count_begin(b, sb, &counted);
 		if (r == 0)
-			r = bench_create_one(b, load->mode, &sb, &m, &one, &err);
+			r = bench_create_one(b, load->mode, &sb, &m, &counted, &one, &err);
 		uffd = r == 0 && pager_client_way(template_pager(b->template)) == PAGER_UFFD;
 		if (uffd)
 			r = pager_client_get_stats(template_pager(b->template), &after, &err);

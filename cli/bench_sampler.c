@@ -154,7 +154,7 @@ int bench_prepare(
 }
 
 static int create(struct bench_sampler *b, enum bench_mode mode, struct sandbox **sb,
-	struct bench_moments *m, struct err *err)
+	struct bench_moments *m, struct bench_counted *counted, struct err *err)
 {
 	int64_t deadline = clock_deadline(LIMIT_CREATE_MS);
 	int r = 0;
@@ -164,6 +164,7 @@ static int create(struct bench_sampler *b, enum bench_mode mode, struct sandbox 
 		if (!b->template) {
 			r = bench_sampler_open(b, err);
 			m->opened = clock_now_ns();
+			counted->cpu_opened = cost_cpu_now(0);
 		}
 		return r < 0 ? r : sandbox_create(b->template, NULL, deadline, sb, err);
 	case MODE_STANDBY:
@@ -173,14 +174,43 @@ static int create(struct bench_sampler *b, enum bench_mode mode, struct sandbox 
 	}
 }
 
+static pid_t monitor_of(const struct sandbox *sb)
+{
+	return sb ? machine_pid(sandbox_machine((struct sandbox *)sb)) : 0;
+}
+
+/* The pager's time is told apart where one create follows the other: else it serves several at once. */
+static pid_t pager_of(const struct bench_sampler *b)
+{
+	return b->template && b->alone ? pager_client_pid(template_pager(b->template)) : 0;
+}
+
+void bench_count_open(struct bench_counted *c)
+{
+	*c = (struct bench_counted){0};
+	cost_open(&c->counters);
+}
+
+void bench_count_begin(struct bench_sampler *b, const struct sandbox *sb, struct bench_counted *c)
+{
+	cost_read(&c->counters, monitor_of(sb), pager_of(b), &c->before);
+}
+
+void bench_count_close(struct bench_counted *c)
+{
+	cost_close(&c->counters);
+}
+
 int bench_create_one(struct bench_sampler *b, enum bench_mode mode, struct sandbox **sb,
-	struct bench_moments *m, struct bench_sample *ret, struct err *err)
+	struct bench_moments *m, struct bench_counted *counted, struct bench_sample *ret,
+	struct err *err)
 {
 	int r;
 
+	counted->cpu_begin = cost_cpu_now(monitor_of(*sb));
 	if (!m->begin)
 		m->begin = clock_now_ns();
-	r = create(b, mode, sb, m, err);
+	r = create(b, mode, sb, m, counted, err);
 	if (!r && b->result != RESULT_NONE)
 		r = first_result(b, *sb, err);
 	if (r < 0) {
@@ -190,6 +220,9 @@ int bench_create_one(struct bench_sampler *b, enum bench_mode mode, struct sandb
 	}
 	m->end = b->result == RESULT_NONE ? sandbox_trace(*sb)->answered
 					  : sandbox_trace(*sb)->first_result;
+	counted->cpu_end = cost_cpu_now(monitor_of(*sb));
+	cost_read(&counted->counters, monitor_of(*sb), pager_of(b), &counted->after);
 	bench_sample_fill(ret, m, sandbox_trace(*sb));
+	bench_sample_cost(ret, counted, sandbox_cpu(*sb));
 	return 0;
 }

@@ -21,6 +21,7 @@ struct bench_sampler {
 	struct store_manifest *manifest;
 	struct template_options options;
 	enum bench_result result;
+	bool alone; /* one create after the other */
 	bool cold_cache; /* drop the files' page cache before each create */
 	struct template *template; /* open, but for the moments a create opens it itself */
 	double resident; /* after dropping: the greatest part of the files still in the page cache */
@@ -39,11 +40,20 @@ bool bench_sampler_reopens(const struct bench_sampler *b);
 int bench_prepare(
 	struct bench_sampler *b, enum bench_mode mode, struct sandbox **ret, struct err *err);
 /*
+ * Begin to count what a create costs, in the thread that makes it: bench_count_open() before bench_prepare(), so that
+ * a monitor that is started there is counted, bench_count_begin() when all is ready for the create.
+ */
+void bench_count_open(struct bench_counted *c);
+void bench_count_begin(struct bench_sampler *b, const struct sandbox *sb, struct bench_counted *c);
+void bench_count_close(struct bench_counted *c);
+#define cleanup_counted __attribute__((__cleanup__(bench_count_close)))
+/*
  * Create (from *@sb or into it) and wait for the result. @m's begin and started are the caller's
- * where set, else now; the rest of it is filled. Any thread, where the template is not reopened.
+ * where set, else now; the rest of it is filled. What @counted counted becomes the sample's costs. Any thread, where the template is not reopened.
  */
 int bench_create_one(struct bench_sampler *b, enum bench_mode mode, struct sandbox **sb,
-	struct bench_moments *m, struct bench_sample *ret, struct err *err);
+	struct bench_moments *m, struct bench_counted *counted, struct bench_sample *ret,
+	struct err *err);
 
 struct bench_load {
 	struct bench_sampler *sampler;

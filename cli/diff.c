@@ -5,13 +5,19 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "benches/compare_documents.h"
+#include "benches/document.h"
+#include "cli/diff_page.h"
+#include "cli/recipes.h"
 #include "common/progress.h"
+#include "common/str.h"
 #include "prove/diff.h"
 
 #define FILES_SHOWN 200 /* of each list, for people; --json has all */
 
 struct args {
-	const char *store_a, *store_b, *a, *b;
+	const char *store_a, *store_b, *a, *b, *page;
+	struct words benches; /* none, or a document of each version */
 	bool json;
 };
 
@@ -258,6 +264,28 @@ static void put_processes(const json_t *processes)
 	}
 }
 
+static void put_latency(const json_t *latency)
+{
+	const json_t *list = json_object_get(latency, "rows"), *e;
+	size_t i;
+
+	heading(list, "create latency");
+	json_array_foreach(list, i, e)
+	{
+		printf("  ");
+		put_text(text_of(e, "id"));
+		putchar(' ');
+		put_text(text_of(e, "name"));
+		printf(", ");
+		put_text(text_of(e, "quantity"));
+		printf(": %.2f ms → %.2f ms, %+.1f %%: ", (double)number_of(e, "old_ns") / 1e6,
+			(double)number_of(e, "new_ns") / 1e6,
+			100 * json_number_value(json_object_get(e, "change")));
+		put_text(text_of(e, "verdict"));
+		putchar('\n');
+	}
+}
+
 static void put_all(const json_t *all)
 {
 	static const char *const sides[] = {"a", "b"};
@@ -265,25 +293,29 @@ static void put_all(const json_t *all)
 	for (size_t i = 0; i < 2; i++) {
 		const json_t *side = json_object_get(all, sides[i]);
 
-		printf("%c %s:%s %s, %s\n", i ? '+' : '-', text_of(side, "name"),
-			text_of(side, "tag"), text_of(side, "digest"), text_of(side, "created"));
+		printf("%c %s%s%s %s%s%s\n", i ? '+' : '-', text_of(side, "name"),
+			*text_of(side, "tag") ? ":" : " of the recipe", text_of(side, "tag"),
+			text_of(side, "digest"), *text_of(side, "created") ? ", " : "",
+			text_of(side, "created"));
 	}
 	put_config(json_object_get(all, "config"));
 	if (heading(json_object_get(all, "recipe"), "recipe"))
 		put_lines(json_object_get(all, "recipe"), "  ");
 	put_packages(json_object_get(all, "packages"));
 	put_files(json_object_get(all, "files"));
-	put_memory(json_object_get(all, "memory"));
-	put_processes(json_object_get(all, "processes"));
+	if (json_object_get(all, "memory")) {
+		put_memory(json_object_get(all, "memory"));
+		put_processes(json_object_get(all, "processes"));
+	}
+	put_latency(json_object_get(all, "latency"));
 	if (json_is_true(json_object_get(all, "same")))
 		printf("the same, but for memory\n");
 }
 
-static int compare(const struct args *a, struct err *err)
+static int compare_versions(const struct args *a, json_t **ret, struct err *err)
 {
 	cleanup_store struct store *x = NULL, *y = NULL;
 	cleanup_manifest struct store_manifest m = {0}, n = {0};
-	cleanup_json json_t *all = NULL;
 	struct progress *progress;
 	int r = cli_resolve(a->store_a, a->a, &x, &m, err);
 
@@ -293,8 +325,87 @@ static int compare(const struct args *a, struct err *err)
 		return r;
 	progress = progress_new(a->json ? PROGRESS_SILENT : PROGRESS_AUTO);
 	r = diff_versions(
-		&(struct diff_side){x, &m}, &(struct diff_side){y, &n}, progress, &all, err);
+		&(struct diff_side){x, &m}, &(struct diff_side){y, &n}, progress, ret, err);
 	progress_free(progress);
+	return r;
+}
+
+/* The version that a recipe is compared with, and what comes of it. */
+struct with_recipe {
+	const struct store_manifest *version;
+	json_t *made; /* owned */
+};
+
+static int at_plan(void *user, enum bake_point point, const struct bake_view *view, struct err *err)
+{
+	struct with_recipe *w = user;
+
+	return point == BAKE_PLANNED ? diff_recipe(view, w->version, &w->made, err) : 0;
+}
+
+static int compare_recipe(const struct args *a, json_t **ret, struct err *err)
+{
+	cleanup_store struct store *s = NULL;
+	cleanup_manifest struct store_manifest m = {0};
+	cleanup_recipe struct recipe *r = NULL;
+	cleanup_bake_result struct bake_result res = {0};
+	struct recipe_dirs dirs = {0};
+	struct with_recipe with = {.version = &m};
+	struct bake_options opt = {
+		.from = PLAN_STAGES, .dry = true, .check = at_plan, .check_user = &with};
+	int rc = cli_resolve(a->store_b ? a->store_b : a->store_a, a->b, &s, &m, err);
+
+	recipe_dirs_find(&dirs);
+	if (!rc)
+		rc = recipe_read(a->a, (const char *const *)dirs.items, &r, err);
+	recipe_dirs_clear(&dirs);
+	if (!rc)
+		rc = monitor_default_accel(&opt.accel, err);
+	if (!rc)
+		rc = bake_run(s, r, &opt, &res, err);
+	if (rc)
+		json_decref(with.made);
+	else
+		*ret = with.made;
+	return rc;
+}
+
+static int compare_benches(const struct args *a, json_t *all, struct err *err)
+{
+	static const struct compare_limit limits[] = {{50, 0.05}, {90, 0.10}, {99, 0.10}};
+	struct compare_request rq = {.limits = limits,
+		.n_limits = sizeof(limits) / sizeof(*limits),
+		.detect = 0.05,
+		.across = ACROSS_TEMPLATE | ACROSS_PARBAKE};
+	cleanup_json json_t *one = NULL, *other = NULL, *result = NULL;
+	int r = bench_document_read(a->benches.items[0], &one, err);
+
+	if (!r)
+		r = bench_document_read(a->benches.items[1], &other, err);
+	if (!r)
+		r = compare_documents(one, other, &rq, &result, err);
+	if (!r)
+		json_object_set(all, "latency", result);
+	return r;
+}
+
+/* A name with a slash, or of a file of that kind, is a recipe's. */
+static bool is_recipe(const char *text)
+{
+	size_t len = strlen(text);
+
+	return strchr(text, '/') || (len > 4 && !strcmp(text + len - 4, ".ini"));
+}
+
+static int compare(const struct args *a, struct err *err)
+{
+	cleanup_json json_t *all = NULL;
+	int r = is_recipe(a->a) ? compare_recipe(a, &all, err) : compare_versions(a, &all, err);
+
+	if (!r && a->benches.n)
+		r = compare_benches(a, all, err);
+	if (!r && a->page)
+		r = diff_page_write(a->page, all, err);
 	if (r)
 		return r;
 	if (a->json)
@@ -306,13 +417,24 @@ static int compare(const struct args *a, struct err *err)
 
 static int run(void *user)
 {
+	const struct args *a = user;
 	struct err err = {0};
-	int r = compare(user, &err);
+	int r;
 
+	if (is_recipe(a->b))
+		return command_usage(&command_diff, "a recipe is named first, then the version");
+	if (a->benches.n != 0 && a->benches.n != 2)
+		return command_usage(
+			&command_diff, "--bench: a document of each version, in their order");
+	r = compare(a, &err);
 	return r < 0 ? cli_fail(&err) : r;
 }
 
 static const struct option_entry options[] = {
+	{"html", 0, OPTION_TEXT, "FILE", AT(page), "all of it as one page, too", NAMES_FILE},
+	{"bench", 0, OPTION_WORDS, "FILE", AT(benches),
+		"compare create latency: what `bench create --save` wrote, of each version",
+		NAMES_FILE},
 	{"other-store", 0, OPTION_TEXT, "DIR", AT(store_b), "where B lies (as A)", NAMES_DIR},
 	{"json", AT(json), "all of it, one JSON object"},
 	OPTION_STORE(struct args, store_a),
@@ -326,6 +448,7 @@ static const struct operand_entry operands[] = {
 };
 
 const struct command command_diff = {"diff",
-	"what differs between two versions: config, packages, files, memory",
-	.notes = "Exit status: 0 the same but for memory; 3 something differs; 1 it failed.",
+	"what differs between two versions: config, packages, files, memory, processes",
+	.notes = "A may be a recipe, too (a path, or NAME.ini).\nExit status: 0 the same but for "
+		 "memory; 3 something differs; 1 it failed.",
 	.options = options, .operands = operands, .args_bytes = sizeof(struct args), .run = run};

@@ -4,6 +4,7 @@
 
 #include <limits.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <time.h>
 
 /* Now on CLOCK_MONOTONIC, in nanoseconds. */
@@ -25,6 +26,26 @@ static inline int64_t clock_boot_ns(void)
 	struct timespec ts;
 
 	clock_gettime(CLOCK_BOOTTIME, &ts);
+	return ts.tv_sec * 1000000000LL + ts.tv_nsec;
+}
+
+/* Processor time that the process @pid, with all its threads, has used, in nanoseconds; 0: it is gone. */
+static inline int64_t clock_process_ns(pid_t pid)
+{
+	struct timespec ts;
+	clockid_t clock;
+
+	if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &ts) < 0)
+		return 0;
+	return ts.tv_sec * 1000000000LL + ts.tv_nsec;
+}
+
+/* Likewise the calling thread. */
+static inline int64_t clock_thread_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
 	return ts.tv_sec * 1000000000LL + ts.tv_nsec;
 }
 

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "bake/capture.h"
 #include "prove/processes.h"
 #include "prove/subject.h"
 #include "prove/tree.h"
@@ -34,10 +35,9 @@ static json_t *diff_config(const json_t *a, const json_t *b)
 	return list;
 }
 
-static json_t *diff_recipe(const struct subject *a, const struct subject *b)
+static json_t *diff_lines(const struct snapshot_config *a, const struct snapshot_config *b)
 {
-	const char *x = a->config.recipe ? a->config.recipe : "";
-	const char *y = b->config.recipe ? b->config.recipe : "";
+	const char *x = a->recipe ? a->recipe : "", *y = b->recipe ? b->recipe : "";
 	json_t *lines = tree_lines(x, strlen(x), y, strlen(y));
 
 	return lines ? lines : json_array();
@@ -241,8 +241,36 @@ int diff_versions(const struct diff_side *a, const struct diff_side *b, struct p
 	all = json_pack("{s:o, s:o, s:o, s:o, s:o, s:O, s:O, s:O}", "a", side_json(a->manifest),
 		"b", side_json(b->manifest), "config",
 		diff_config(a->manifest->config, b->manifest->config), "recipe",
-		diff_recipe(&x, &y), "packages", diff_packages(&x.packages, &y.packages), "files",
-		files, "memory", memory, "processes", processes);
+		diff_lines(&x.config, &y.config), "packages",
+		diff_packages(&x.packages, &y.packages), "files", files, "memory", memory,
+		"processes", processes);
+	if (!all)
+		abort();
+	json_object_set_new(all, "same", json_boolean(is_same(all)));
+	*ret = steal_ptr(&all);
+	return 0;
+}
+
+int diff_recipe(
+	const struct bake_view *view, const struct store_manifest *b, json_t **ret, struct err *err)
+{
+	cleanup_snapshot_config struct snapshot_config have = {0}, want = {0};
+	cleanup_json json_t *config = NULL, *all = NULL;
+	int r = snapshot_config_from_json(b->config, &have, err);
+
+	if (r)
+		return r;
+	capture_describe(&(struct capture_what){.recipe = view->recipe,
+				 .plan = view->plan,
+				 .monitor = view->monitor,
+				 .accel = view->accel,
+				 .kernel_digest = view->kernel_digest,
+				 .initrd_digest = view->agent_digest},
+		&want);
+	config = snapshot_config_to_json(&want);
+	all = json_pack("{s:{s:s, s:s}, s:o, s:o, s:o}", "a", "name", view->recipe->name, "digest",
+		view->plan->recipe_digest, "b", side_json(b), "config",
+		diff_config(config, b->config), "recipe", diff_lines(&want, &have));
 	if (!all)
 		abort();
 	json_object_set_new(all, "same", json_boolean(is_same(all)));

@@ -2,6 +2,7 @@
 #ifndef PARBAKE_PROVE_DIFF_H
 #define PARBAKE_PROVE_DIFF_H
 
+#include "bake/bake.h"
 #include "common/json.h"
 #include "common/progress.h"
 #include "store/store.h"
@@ -19,5 +20,11 @@ struct diff_side {
  */
 int diff_versions(const struct diff_side *a, const struct diff_side *b, struct progress *progress,
 	json_t **ret, struct err *err);
+/*
+ * The same of a recipe, as @view has it when a bake is planned, and a version: what of the config the recipe and this host
+ * decide, and the recipes' lines. Packages, files and memory are known of what is baked alone; they are not there.
+ */
+int diff_recipe(const struct bake_view *view, const struct store_manifest *b, json_t **ret,
+	struct err *err);
 
 #endif

@@ -18,6 +18,7 @@
  */
 #include <fcntl.h>
 #include <poll.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +33,18 @@
 #define BODY_BYTES 512
 #define END_WAIT_MS 200
 #define LAST_WORDS 600 /* bytes of the console quoted in an error */
+
+/* The moment at offset @moment of struct sandbox_trace is now. */
+static void mark(struct sandbox *sb, size_t moment)
+{
+	int64_t *at = (int64_t *)((char *)&sb->trace + moment);
+	int64_t *cpu = (int64_t *)((char *)&sb->cpu + moment);
+
+	*at = clock_now_ns();
+	if (template_counts_cpu(sb->t))
+		*cpu = clock_thread_ns() +
+			(sb->machine ? clock_process_ns(machine_pid(sb->machine)) : 0);
+}
 
 /* ---- standby --------------------------------------------------------------------------------- */
 
@@ -50,7 +63,7 @@ static int make_overlay(struct sandbox *sb, const struct checkpoint *c, struct e
 		r = checkpoint_copy_overlay(c, sb->overlay_fd, err);
 	else
 		r = machine_overlay_init(sb->overlay_fd, template_config(sb->t)->disk_bytes, err);
-	sb->trace.overlay_made = clock_now_ns();
+	mark(sb, offsetof(struct sandbox_trace, overlay_made));
 	return r;
 }
 
@@ -68,7 +81,7 @@ static int start(struct sandbox *sb, const struct template_own *own, struct err 
 
 	if (r < 0)
 		return r;
-	sb->trace.memory_got = clock_now_ns();
+	mark(sb, offsetof(struct sandbox_trace, memory_got));
 	if (fstat(memory, &sb->memory) < 0)
 		return err_sys(err, errno, "the machine's memory");
 	if (own)
@@ -78,7 +91,7 @@ static int start(struct sandbox *sb, const struct template_own *own, struct err 
 	spec.memory_fd = memory;
 	spec.pager_fd = pager;
 	r = machine_start(&spec, &sb->machine, err);
-	sb->trace.monitor_started = clock_now_ns();
+	mark(sb, offsetof(struct sandbox_trace, monitor_started));
 	if (r < 0)
 		return r;
 	channel = machine_take_channel(sb->machine);
@@ -147,11 +160,11 @@ static int load(struct sandbox *sb, int64_t deadline, struct err *err)
 	if (sb->stage != SANDBOX_STANDBY)
 		return err_set(err, EALREADY, "it is restored already");
 	r = machine_ready(sb->machine, deadline, err);
-	sb->trace.monitor_ready = clock_now_ns();
+	mark(sb, offsetof(struct sandbox_trace, monitor_ready));
 	if (r == 0)
 		r = machine_restore(sb->machine,
 			sb->state_fd >= 0 ? sb->state_fd : template_state_fd(sb->t), deadline, err);
-	sb->trace.state_loaded = clock_now_ns();
+	mark(sb, offsetof(struct sandbox_trace, state_loaded));
 	sb->stage = r == 0 ? SANDBOX_LOADED : SANDBOX_FAILED;
 	return r;
 }
@@ -244,12 +257,12 @@ static int activate(struct sandbox *sb, const char *hostname, int64_t deadline, 
 	if (r < 0)
 		return err_sys(err, -r, "hand it out");
 	r = send_ahead(sb, hostname, err);
-	sb->trace.asked = clock_now_ns();
+	mark(sb, offsetof(struct sandbox_trace, asked));
 	if (r < 0 || (r = machine_resume(sb->machine, deadline, err)) < 0)
 		return r;
-	sb->trace.resumed = clock_now_ns();
+	mark(sb, offsetof(struct sandbox_trace, resumed));
 	r = guest_wait(sb->guest, &sb->answered, deadline, machine_pidfd(sb->machine), err);
-	sb->trace.answered = clock_now_ns();
+	mark(sb, offsetof(struct sandbox_trace, answered));
 	sb->trace.hello = guest_synced_at(sb->guest);
 	sb->trace.identity = sb->identity.at;
 	sb->trace.thaw = sb->spare ? sb->identity.at : sb->thaw.at;
@@ -423,10 +436,15 @@ const struct sandbox_trace *sandbox_trace(const struct sandbox *sb)
 	return &sb->trace;
 }
 
+const struct sandbox_trace *sandbox_cpu(const struct sandbox *sb)
+{
+	return &sb->cpu;
+}
+
 void sandbox_mark_result(struct sandbox *sb)
 {
 	if (!sb->trace.first_result)
-		sb->trace.first_result = clock_now_ns();
+		mark(sb, offsetof(struct sandbox_trace, first_result));
 }
 
 int sandbox_overlay_fd(const struct sandbox *sb)

@@ -24,6 +24,7 @@ struct template_options {
 	bool own_pager; /* a pager of our own (pager_client_spec.own) */
 	bool no_uffd; /* force PAGER_PRIVATE */
 	struct pager_options pager;
+	bool count_cpu; /* sandbox_cpu() is wanted */
 	bool untrained; /* do not use the translations that sandbox_train() kept */
 	struct progress *progress; /* for the first expansion of the disk; may be NULL */
 };
@@ -86,6 +87,13 @@ struct sandbox_trace {
 };
 
 struct sandbox;
+
+/*
+ * At the same moments: the processor time, in ns, that the thread which makes the sandbox and the sandbox's monitor had
+ * used by then. hello, identity and thaw lie within the wait for answered and are 0; so is all of it unless
+ * template_options.count_cpu asks for it. Borrowed as long as the sandbox.
+ */
+const struct sandbox_trace *sandbox_cpu(const struct sandbox *sb);
 
 /* Start a monitor for the template, with nothing restored in it (STANDBY). */
 int sandbox_standby(struct template *t, struct sandbox **ret, struct err *err);

@@ -13,6 +13,7 @@
 const struct machine_shape *template_shape(const struct template *t);
 int template_state_fd(const struct template *t);
 int template_image_fd(const struct template *t); /* of its memory */
+bool template_counts_cpu(const struct template *t);
 /* The key of the template's memory, under which its translations are kept. */
 const char *template_memory_key(const struct template *t);
 /* "name:tag", for errors. */
@@ -64,7 +65,7 @@ struct sandbox {
 	} stage;
 	struct sandbox_sent identity, thaw;
 	bool answered; /* both */
-	struct sandbox_trace trace;
+	struct sandbox_trace trace, cpu;
 	char machine_id[33], hostname[64]; /* that the guest was told last */
 	struct stat memory; /* of the file that its memory is mapped from */
 	/* made from a checkpoint: */

@@ -467,6 +467,11 @@ int template_translations_fd(const struct template *t)
 	return t->translations_fd;
 }
 
+bool template_counts_cpu(const struct template *t)
+{
+	return t->opt.count_cpu;
+}
+
 const char *template_memory_key(const struct template *t)
 {
 	return t->memory_key;

@@ -114,16 +114,6 @@ static int start(struct racer *r, const struct monitor_facts *facts, const char 
 	return 0;
 }
 
-static int64_t process_ns(int pid)
-{
-	struct timespec ts;
-	clockid_t clock;
-
-	if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &ts) < 0)
-		return 0;
-	return ts.tv_sec * 1000000000LL + ts.tv_nsec;
-}
-
 /* Take in what has come of it. */
 static void look(struct racer *r, int64_t begun_ns)
 {
@@ -135,7 +125,7 @@ static void look(struct racer *r, int64_t begun_ns)
 	r->ended = !r->answered && machine_get_state(r->machine) == MACHINE_ENDED;
 	r->took_ns = clock_now_ns() - begun_ns;
 	if (!r->ended)
-		r->cpu_ns = process_ns(machine_pid(r->machine));
+		r->cpu_ns = clock_process_ns(machine_pid(r->machine));
 }
 
 static void wait_some(const struct racer *a, const struct racer *b)

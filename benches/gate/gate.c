@@ -9,14 +9,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "benches/gate/gate.h"
 #include "benches/gate/model.h"
 #include "benches/history.h"
 #include "benches/plan.h"
 
-static unsigned times = 200, missed;
+unsigned gate_times = 200;
+static unsigned missed;
 
-/* One figure: @hits of @of, and what it must be: at least, or at most, @percent (< 0: nothing). */
-static void say(const char *what, unsigned hits, unsigned of, bool least, double percent)
+void gate_say(const char *what, unsigned hits, unsigned of, bool least, double percent)
 {
 	double share = of ? 100.0 * hits / of : 0;
 	bool bad = percent >= 0 && (least ? share < percent : share > percent);
@@ -63,7 +64,7 @@ static struct tally in_turn(const struct model *m, const struct change *change, 
 {
 	struct tally t = {0};
 
-	for (unsigned i = 0; i < times; i++) {
+	for (unsigned i = 0; i < gate_times; i++) {
 		cleanup_samples struct compare_samples old = {0}, new = {0};
 		struct model_state state;
 		enum compare_verdict v;
@@ -75,8 +76,8 @@ static struct tally in_turn(const struct model *m, const struct change *change, 
 		t.faster += v == COMPARE_FASTER;
 		t.undecided += v == COMPARE_UNDECIDED;
 		t.same += v == COMPARE_SAME;
-		t.rounds += (double)old.n_runs / times;
-		t.seconds += state.clock_ms / 1e3 / times;
+		t.rounds += (double)old.n_runs / gate_times;
+		t.seconds += state.clock_ms / 1e3 / gate_times;
 	}
 	return t;
 }
@@ -98,30 +99,31 @@ static void simulate_in_turn(void)
 	struct tally t = in_turn(&model_idle, &none, 1);
 
 	printf("\nbench ab, default size (5 %%) and time (3 minutes), an idle host\n");
-	say("one build with itself: called slower", t.slower, times, false, 1);
-	say("  called faster", t.faster, times, false, 1);
-	say("  called the same", t.same, times, true, 80);
-	say("  undecided", t.undecided, times, false, -1);
+	gate_say("one build with itself: called slower", t.slower, gate_times, false, 1);
+	gate_say("  called faster", t.faster, gate_times, false, 1);
+	gate_say("  called the same", t.same, gate_times, true, 80);
+	gate_say("  undecided", t.undecided, gate_times, false, -1);
 	printf("  %.0f rounds, %.0f s of measuring, on the average\n", t.rounds, t.seconds);
 	for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
 		t = in_turn(&model_idle, &changes[i].change, 2 + i);
-		say(changes[i].name, t.slower, times, true, changes[i].least);
-		say("  called the same", t.same, times, false, changes[i].least > 0 ? 5 : -1);
+		gate_say(changes[i].name, t.slower, gate_times, true, changes[i].least);
+		gate_say("  called the same", t.same, gate_times, false,
+			changes[i].least > 0 ? 5 : -1);
 	}
 	t = in_turn(&model_idle, &better, 20);
-	say("p50 5 % faster: called slower", t.slower, times, false, 1);
-	say("  called faster", t.faster, times, true, -1);
+	gate_say("p50 5 % faster: called slower", t.slower, gate_times, false, 1);
+	gate_say("  called faster", t.faster, gate_times, true, -1);
 
 	printf("\nthe same beside other work (run to run 10 %%, a fifth of runs held up)\n");
 	t = in_turn(&model_busy, &none, 30);
-	say("one build with itself: called slower", t.slower, times, false, 1);
-	say("  called faster", t.faster, times, false, 1);
-	say("  undecided", t.undecided, times, false, -1);
+	gate_say("one build with itself: called slower", t.slower, gate_times, false, 1);
+	gate_say("  called faster", t.faster, gate_times, false, 1);
+	gate_say("  undecided", t.undecided, gate_times, false, -1);
 	t = in_turn(&model_busy, &changes[0].change, 31);
-	say("p50 5 % slower: found", t.slower, times, true, -1);
-	say("  called the same", t.same, times, false, 5);
+	gate_say("p50 5 % slower: found", t.slower, gate_times, true, -1);
+	gate_say("  called the same", t.same, gate_times, false, 5);
 	t = in_turn(&model_busy, &(struct change){.slower = 0.3}, 32);
-	say("p50 30 % slower: found", t.slower, times, true, -1);
+	gate_say("p50 30 % slower: found", t.slower, gate_times, true, -1);
 }
 
 /* ---- documents of different times ---------------------------------------------------------- */
@@ -141,7 +143,7 @@ static unsigned stored(const struct change *change, size_t n_runs, size_t n, boo
 	static const struct change none = {0};
 	unsigned hits = 0;
 
-	for (unsigned i = 0; i < times; i++) {
+	for (unsigned i = 0; i < gate_times; i++) {
 		cleanup_samples struct compare_samples old = {0}, new = {0};
 		struct model_state state;
 
@@ -160,15 +162,16 @@ static void simulate_stored(void)
 	static const struct change none = {0}, more = {.slower = 0.2};
 
 	printf("\nbench compare, documents of different times, limits p50=5%%,p90=10%%,p99=10%%\n");
-	say("one build, one run of 300 each: called slower",
-		stored(&none, 1, 300, false, COMPARE_SLOWER, 40), times, false, 1);
-	say("  undecided", stored(&none, 1, 300, false, COMPARE_UNDECIDED, 40), times, true, 99);
-	say("one build, 10 runs of 60 each, one hour: called slower",
-		stored(&none, 10, 60, false, COMPARE_SLOWER, 41), times, false, 1);
-	say("one build, 10 runs of 60 each, another day (7 %): called slower",
-		stored(&none, 10, 60, true, COMPARE_SLOWER, 42), times, false, -1);
-	say("20 % slower, 10 runs of 60 each, another day: called slower",
-		stored(&more, 10, 60, true, COMPARE_SLOWER, 43), times, true, -1);
+	gate_say("one build, one run of 300 each: called slower",
+		stored(&none, 1, 300, false, COMPARE_SLOWER, 40), gate_times, false, 1);
+	gate_say("  undecided", stored(&none, 1, 300, false, COMPARE_UNDECIDED, 40), gate_times,
+		true, 99);
+	gate_say("one build, 10 runs of 60 each, one hour: called slower",
+		stored(&none, 10, 60, false, COMPARE_SLOWER, 41), gate_times, false, 1);
+	gate_say("one build, 10 runs of 60 each, another day (7 %): called slower",
+		stored(&none, 10, 60, true, COMPARE_SLOWER, 42), gate_times, false, -1);
+	gate_say("20 % slower, 10 runs of 60 each, another day: called slower",
+		stored(&more, 10, 60, true, COMPARE_SLOWER, 43), gate_times, true, -1);
 }
 
 /* Five runs of 80; in one of the new ones nine creates are slow. */
@@ -178,7 +181,7 @@ static void simulate_one_bad_run(void)
 	static const struct change none = {0};
 	unsigned slower = 0;
 
-	for (unsigned i = 0; i < times; i++) {
+	for (unsigned i = 0; i < gate_times; i++) {
 		cleanup_samples struct compare_samples old = {0}, new = {0};
 		struct model_state state;
 
@@ -189,8 +192,8 @@ static void simulate_one_bad_run(void)
 			new.values[new.runs[2].begin + j * 7] += 60000000;
 		slower += judge(&old, &new, limits, 2, PLAN_DETECT) == COMPARE_SLOWER;
 	}
-	say("5 runs of 80, nine slow creates in one of them: called slower", slower, times, false,
-		1);
+	gate_say("5 runs of 80, nine slow creates in one of them: called slower", slower,
+		gate_times, false, 1);
 }
 
 /* ---- intervals ----------------------------------------------------------------------------- */
@@ -203,7 +206,7 @@ static void coverage(
 	static const struct change none = {0};
 	unsigned holds = 0, closed = 0;
 
-	for (unsigned i = 0; i < times; i++) {
+	for (unsigned i = 0; i < gate_times; i++) {
 		cleanup_samples struct compare_samples old = {0}, new = {0};
 		struct compare_result res;
 		struct model_state state;
@@ -224,7 +227,7 @@ static void coverage(
 	if (!closed)
 		printf("  %-66s none is given\n", what);
 	else
-		say(what, holds, times, true, times >= 200 ? 92 : 88);
+		gate_say(what, holds, gate_times, true, gate_times >= 200 ? 92 : 88);
 }
 
 static void simulate_coverage(void)
@@ -271,7 +274,7 @@ static void simulate_histories(void)
 	unsigned false_marks = 0, found = 0, alarms = 0, seen = 0;
 	size_t commits = 0;
 
-	for (unsigned i = 0; i < times; i++) {
+	for (unsigned i = 0; i < gate_times; i++) {
 		double values[50], limit;
 		bool marks[50];
 		struct model_state state;
@@ -303,10 +306,11 @@ static void simulate_histories(void)
 		}
 	}
 	printf("\nbench history, 50 commits, each of another day (7 %% apart)\n");
-	say("no change: any step marked", false_marks, times, false, 8);
-	say("a step of 25 % in the middle: marked within one commit", found, times, true, 80);
-	say("no change: the gate calls the newest slower", alarms, times, false, 2);
-	say("3 % a commit: seen at all", seen, times, true, 99);
+	gate_say("no change: any step marked", false_marks, gate_times, false, 8);
+	gate_say("a step of 25 % in the middle: marked within one commit", found, gate_times, true,
+		80);
+	gate_say("no change: the gate calls the newest slower", alarms, gate_times, false, 2);
+	gate_say("3 % a commit: seen at all", seen, gate_times, true, 99);
 	printf("  … after %.1f commits on the average, that is %+.0f %%\n",
 		(double)commits / (seen ?: 1),
 		(pow(1.03, (double)commits / (seen ?: 1)) - 1) * 100);
@@ -315,17 +319,19 @@ static void simulate_histories(void)
 int main(int argc, char **argv)
 {
 	if (argc > 1)
-		times = (unsigned)strtoul(argv[1], NULL, 10);
-	if (!times || argc > 2) {
+		gate_times = (unsigned)strtoul(argv[1], NULL, 10);
+	if (!gate_times || argc > 2) {
 		fprintf(stderr, "bench_gate: write `bench_gate [TIMES]`\n");
 		return 2;
 	}
 	printf("The gate on simulated creates, %u of each: %.1f ms, run to run %.0f %%, sample to "
 	       "sample %.0f %%\n",
-		times, model_idle.median_ms, model_idle.run_sd * 100, model_idle.sample_sd * 100);
+		gate_times, model_idle.median_ms, model_idle.run_sd * 100,
+		model_idle.sample_sd * 100);
 	simulate_in_turn();
 	simulate_stored();
 	simulate_one_bad_run();
+	gate_simulate_costs();
 	simulate_coverage();
 	simulate_histories();
 	printf("\n%u missed\n", missed);

@@ -33,7 +33,7 @@ const struct model model_busy = {
 	.clear_ms = 20,
 };
 
-static double normal(struct stats_random *r)
+double model_normal(struct stats_random *r)
 {
 	double u = stats_random_unit(r), v = stats_random_unit(r);
 
@@ -51,15 +51,16 @@ void model_begin(const struct model *m, struct model_state *s, uint64_t seed)
 
 void model_new_session(const struct model *m, struct model_state *s)
 {
-	s->session = m->session_sd * normal(&s->random);
-	s->minute = m->minute_sd * normal(&s->random);
+	s->session = m->session_sd * model_normal(&s->random);
+	s->minute = m->minute_sd * model_normal(&s->random);
 	s->clock_ms = 0;
 }
 
 static double latency_ms(
 	const struct model *m, struct stats_random *r, const struct change *change, double level)
 {
-	double ms = m->median_ms * exp(level + m->sample_sd * normal(r)) * (1 + change->slower);
+	double ms =
+		m->median_ms * exp(level + m->sample_sd * model_normal(r)) * (1 + change->slower);
 
 	if (stats_random_unit(r) < m->stall)
 		ms += m->stall_ms * -log(stats_random_unit(r));
@@ -79,8 +80,8 @@ void model_run(const struct model *m, struct model_state *s, const struct change
 	if (!values)
 		abort();
 	/* the walk goes nine tenths of its way on */
-	s->minute = 0.9 * s->minute + sqrt(1 - 0.81) * m->minute_sd * normal(r);
-	level = s->session + s->minute + m->run_sd * normal(r);
+	s->minute = 0.9 * s->minute + sqrt(1 - 0.81) * m->minute_sd * model_normal(r);
+	level = s->session + s->minute + m->run_sd * model_normal(r);
 	if (stats_random_unit(r) < m->neighbour)
 		level += log(1.1 + 0.5 * stats_random_unit(r));
 	s->clock_ms += m->begin_ms;

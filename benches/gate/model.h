@@ -43,6 +43,8 @@ struct model_state {
 extern const struct model model_idle; /* as `base` on an idle host of two cores, emulated */
 extern const struct model model_busy; /* the same beside other work */
 
+/* A draw from the standard normal distribution. */
+double model_normal(struct stats_random *r);
 void model_begin(const struct model *m, struct model_state *s, uint64_t seed);
 /* A session of another day, on the same host. */
 void model_new_session(const struct model *m, struct model_state *s);

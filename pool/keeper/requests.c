@@ -245,16 +245,6 @@ static void do_settled(struct keeper_process *k, const struct keeper_request *rq
 
 /* ---- looking at it ------------------------------------------------------------------------- */
 
-static int64_t cpu_ns(int pid)
-{
-	struct timespec ts;
-	clockid_t clock;
-
-	if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &ts) < 0)
-		return 0;
-	return ts.tv_sec * 1000000000LL + ts.tv_nsec;
-}
-
 /* Of the machine, which only root may look into. *@ret_rough: it may not be told apart here. */
 static int measure(int pid, struct smaps *ret, bool *ret_rough, struct err *err)
 {
@@ -289,7 +279,7 @@ static void do_stats(struct keeper_process *k, const struct keeper_request *rq)
 			(json_int_t)(monitor.guest_pss - monitor.guest_private), "monitor_private",
 			(json_int_t)(monitor.pss - monitor.guest_pss), "keeper_private",
 			(json_int_t)own.pss, "disk_bytes", (json_int_t)overlay.st_blocks * 512,
-			"cpu_ns", (json_int_t)cpu_ns(pid), "faults", (json_int_t)count_faults(pid),
+			"cpu_ns", (json_int_t)clock_process_ns(pid), "faults", (json_int_t)count_faults(pid),
 			"rough", rough),
 		NULL, 0);
 	loop_defer(k->l, trim, NULL);

@@ -4,6 +4,7 @@
 
 FAKE_SLOWER=0.1   10 % slower; a template named "slow", or as FAKE_SLOW_TEMPLATE says, is too; --own-pager 50 %
 FAKE_FAILS=0.2    that share of creates fails
+FAKE_COST=0.1     10 % more processor time, page faults and system calls; FAKE_CALLS=0.1 more system calls alone
 FAKE_BROKEN=1     no document at all, status 1
 FAKE_SEED=FILE    a counter there is the seed, so that every run differs and every test is the same
 FAKE_SLEEP=1      seconds that a run takes
@@ -48,7 +49,11 @@ for mode in modes or ["cold", "standby", "spare"]:
             failed += 1
         else:
             total.append(int(1e7 * level * r.lognormvariate(0, 0.1)))
-    one = {"name": mode, "n": len(total), "failed": failed, "span_ns": 0, "total_ns": total, "at_ns": [0] * len(total)}
+    more = 1 + float(os.environ.get("FAKE_COST", "0"))
+    per = {"cpu_ns": 12e6 * more, "minor_faults": 1600 * more, "major_faults": 0,
+           "system_calls": 930 * (more + float(os.environ.get("FAKE_CALLS", "0")))}
+    costs = {k: [int(v * r.lognormvariate(0, 0.01)) for _ in total] for k, v in per.items()}
+    one = {"name": mode, "costs": costs, "n": len(total), "failed": failed, "span_ns": 0, "total_ns": total, "at_ns": [0] * len(total)}
     if failed:
         one["first_error"] = "no luck"
     series.append(one)

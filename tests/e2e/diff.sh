@@ -38,6 +38,48 @@ d = json.load(open(sys.argv[1]))
 print(d["same"], d["a"]["name"], d["b"]["name"], [p["name"] for p in d["packages"]], [f["path"] for f in d["files"]["removed"]],
       d["memory"]["same_pages"] > 0, [(p["command"], p["a_count"], p["b_count"]) for p in d["processes"]["processes"] if "sleep" in p["command"]])' \
 	"$scratch/json")" "False tiny other ['bash'] ['/etc/issue.net'] True [('sleep 12345', 0, 1), ('sleep infinity', 1, 0)]" "the same as JSON"
+
+# the same as a page, with latencies that were measured
+document() { # FACTOR: of create latencies
+	python3 -c 'import json, random, sys
+r = random.Random(1)
+ns = [int(1e7 * float(sys.argv[1]) * r.uniform(0.99, 1.01)) for _ in range(200)]
+host = {"kernel": "k", "machine": "m", "cores": 2, "processor": "p", "memory_bytes": 1, "load": 0.0, "accel": "tcg", "monitor": "qemu", "monitor_version": "1"}
+series = {"name": "cold", "n": 200, "failed": 0, "p50_ns": 0, "p90_ns": 0, "p99_ns": 0, "max_ns": 0, "span_ns": 1, "total_ns": ns, "at_ns": [0] * 200}
+print(json.dumps({"format": 1, "parbake": "0", "created": "now", "host": host, "runs": [{"bench": "create", "id": "create tiny", "title": "t", "facts": {}, "series": [series]}]}))' "$1"
+}
+document 1 >"$scratch/a.json"
+document 2 >"$scratch/b.json"
+"$parbake" diff tiny other --html "$scratch/page.html" --bench "$scratch/a.json" --bench "$scratch/b.json" >"$scratch/diff" 2>"$scratch/err"
+is $? 3 "diff --html: the status is the same"
+like "$(cat "$scratch/diff" "$scratch/err")" "create tiny cold, p50: [0-9.]+ ms → [0-9.]+ ms, [+]100.0 %: undecided" "create latency, where two documents are given"
+is "$(python3 -c 'import html.parser, re, sys
+class Page(html.parser.HTMLParser):
+    open, wrong, text = [], [], ""
+    def handle_starttag(self, tag, attrs):
+        if tag not in ("meta", "br"): self.open.append(tag)
+        self.wrong += [(tag, a) for a, v in attrs if a in ("src", "href") or a.startswith("on")]
+    def handle_startendtag(self, tag, attrs): pass
+    def handle_endtag(self, tag):
+        if self.open.pop() != tag: self.wrong.append(tag)
+    def handle_data(self, data): self.text += data
+p = Page()
+p.feed(open(sys.argv[1]).read())
+print(p.open, p.wrong, [w for w in ("/etc/issue.net", "bash", "+vcpus = 2", "sleep 12345", "+root:y:", "undecided", "Size by directory") if w not in p.text])' \
+	"$scratch/page.html")" "[] [] []" "the page is whole, has all of it, and nothing outside of it"
+not_ok "one document" "$parbake" diff tiny other --bench "$scratch/a.json"
+
+# a recipe and a version
+ok "a recipe and the version that it gave" "$parbake" diff "$recipes/tiny.ini" tiny
+sed 's/^memory = .*/memory = 192M/' "$recipes/tiny.ini" >"$scratch/r/tiny.ini"
+"$parbake" diff "$scratch/r/tiny.ini" tiny --json >"$scratch/json"
+is $? 3 "a recipe that was changed: the status is 3"
+is "$(python3 -c 'import json, sys
+d = json.load(open(sys.argv[1]))
+print(d["same"], d["config"], [l for l in d["recipe"] if "memory" in l])' "$scratch/json")" \
+	"False [{'a': 201326592, 'b': 134217728, 'field': 'memory_bytes'}] ['-memory = 192M', '+memory = 128M']" "and what it would change is told"
+not_ok "the version first" "$parbake" diff tiny "$recipes/tiny.ini"
+
 ok "a version and itself" "$parbake" diff tiny tiny
 like "$(cat "$scratch/out")" "the same, but for memory" "are the same"
 like "$(cat "$scratch/out")" "100.0 % are" "all of their memory, too"
