@@ -255,7 +255,7 @@ static void context_ready(void *user, uint32_t events)
 
 /* ---- the end -------------------------------------------------------------------------- */
 
-void context_free(struct context *c)
+static void context_free(struct context *c)
 {
 	TAILQ_REMOVE(&contexts, c, link);
 	for (unsigned i = 0; i < c->nenv; i++)

@@ -86,7 +86,6 @@ bool context_language(struct stream *s, const struct request *r);
 struct context *context_find(const struct request *r);
 /* Make and start one as @r asks (its lists are taken). NULL: *@f. */
 struct context *context_make(struct request *r, struct fail *f);
-void context_free(struct context *c);
 /* Queue a message for its driver. */
 void context_send(struct context *c, char kind, const void *body, uint32_t len);
 /* SIGKILL; @why goes into what its cell is told. The rest follows when it has been reaped. */

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The step's length bounds the error: a host that stops the machine in the middle of a step stretches that step, and no
+ * more. max_ms bounds the whole by the clock, for a machine that gets next to no time.
+ */
 #include "agent/run_timer.h"
 
 #include "agent/agent.h"

@@ -2,6 +2,10 @@
 #ifndef PARBAKE_AGENT_SPAWN_H
 #define PARBAKE_AGENT_SPAWN_H
 
+/*
+ * Starting programs in the guest: a command of the host's, an interpreter, a service. Everything is borrowed until the
+ * call returns. The agent's one thread.
+ */
 #include "agent/agent.h"
 #include "agent/tree.h"
 #include "agent/user.h"

@@ -58,11 +58,6 @@ bool wire_closed(const struct wire *w)
 	return w->closed;
 }
 
-bool wire_synced(const struct wire *w)
-{
-	return w->synced;
-}
-
 unsigned wire_streams(const struct wire *w)
 {
 	return w->odd + w->even;
@@ -112,8 +107,6 @@ void wire_send(
 
 static void wire_flush(struct wire *w)
 {
-	if (w->fd < 0)
-		w->tx_start = w->tx_end = 0;
 	while (w->writable && w->tx_start < w->tx_end) {
 		size_t len = w->tx_end - w->tx_start;
 		ssize_t n;
@@ -333,25 +326,6 @@ static void wire_parse(struct wire *w)
 		}
 		w->rx_start += PROTO_HEADER_LEN + h.length;
 		wire_frame(w, &h, at + PROTO_HEADER_LEN);
-	}
-}
-
-void wire_input(struct wire *w, const uint8_t *bytes, size_t len)
-{
-	while (len > 0) {
-		size_t n;
-
-		wire_rx_room(w, 0);
-		n = w->rx_max - w->rx_end;
-		if (n > len)
-			n = len;
-		memcpy(w->rx + w->rx_end, bytes, n);
-		w->rx_end += n;
-		bytes += n;
-		len -= n;
-		if (w->fd < 0)
-			w->tx_start = w->tx_end = 0;
-		wire_parse(w);
 	}
 }
 

@@ -13,7 +13,7 @@
  * The agent's end of the connection: frames, synchronising, streams, credit and
  * whose turn it is to send (agent/proto.h has the rules). It knows nothing of what the
  * requests mean. Everything runs in the agent's one thread; functions called back may
- * call any function here except wire_input().
+ * call any function here except wire_turn().
  */
 struct wire;
 struct stream;
@@ -43,19 +43,16 @@ struct wire_ops {
 	void (*reset)(void);
 };
 
-/* A connection over @fd (borrowed, non-blocking; -1: output is dropped, for tests). */
+/* A connection over @fd (borrowed, non-blocking). */
 struct wire *wire_new(int fd, const struct wire_ops *ops);
 void wire_free(struct wire *w);
 
-/* Bytes from the host. Handles all whole frames. */
-void wire_input(struct wire *w, const uint8_t *bytes, size_t len);
 /* The descriptor may be readable or writable again (edge-triggered). */
 void wire_event(struct wire *w, uint32_t events);
 /* One turn: read, let senders send, write; each bounded. True: there is more to do at once. */
 bool wire_turn(struct wire *w);
 /* Has the other end of a socket closed it? */
 bool wire_closed(const struct wire *w);
-bool wire_synced(const struct wire *w);
 unsigned wire_streams(const struct wire *w); /* open now */
 /* Give memory of emptied buffers back. */
 void wire_trim(struct wire *w);

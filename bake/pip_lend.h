@@ -23,7 +23,6 @@ void pip_lend_get(struct pip_lend *ret);
 /* The same from `pip config list`' output. For tests. */
 void pip_lend_parse(const char *config, struct pip_lend *ret);
 void pip_lend_clear(struct pip_lend *l);
-#define cleanup_pip_lend cleanup_with(pip_lend_clear)
 
 /* "host[:port]" of a URL, lower case; NULL where it has none. Caller frees. */
 char *pip_url_host(const char *url);

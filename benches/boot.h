@@ -7,6 +7,11 @@
 #include "restore/sandbox.h"
 #include "store/store.h"
 
+/*
+ * The cold boot that a restore is compared with. Store, manifest and template are borrowed; functions block until the
+ * machine has ended and return 0 or -errno.
+ */
+
 /* Called with a machine that has just booted; what it returns becomes bench_boot()'s value. */
 typedef int bench_booted_fn(void *user, struct machine *m, struct guest *g, struct err *err);
 

@@ -6,6 +6,10 @@
 #include "benches/text.h"
 #include "common/json.h"
 
+/*
+ * Two documents of measurements, compared series by series; compare.h has the tests. Documents are borrowed. Any thread.
+ */
+
 /* What may differ between two documents without making them incomparable. */
 enum compare_across {
 	ACROSS_HOST = 1 << 0, /* cores, processor, memory, kernel */

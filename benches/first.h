@@ -5,10 +5,14 @@
 #include "common/err.h"
 #include "vmm/guest/guest.h"
 
-/* What a machine is made for, once, and its result checked. @also_fd: its pidfd. */
+/*
+ * The first useful thing that a machine does, with its result checked: a wrong one is -EIO. @also_fd is the monitor's
+ * pidfd, so that its end is noticed. The thread of @g.
+ */
+
 /* A command's output. */
 int bench_first_exec(struct guest *g, int also_fd, struct err *err);
-/* Python's, in the warm interpreter. */
+/* The value of an expression in the warm Python interpreter. */
 int bench_first_python(struct guest *g, int also_fd, struct err *err);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "common/err.h"
 
-/* What a frame size and a zstd level cost a stored image. */
+/* What a frame size and a zstd level cost a stored image. Any thread; functions return 0, or -errno. */
 struct image_cost {
 	uint64_t raw_bytes, data_bytes, stored_bytes;
 	int64_t write_ns; /* image_write() with both digests */

@@ -12,8 +12,6 @@
 void report_run(struct text *out, const json_t *run, size_t number);
 /* A table of name and value for each of the object's scalars. */
 void report_facts(struct text *out, const json_t *facts);
-/* A number or string as a table's cell. */
-void report_cell(struct text *out, const json_t *value);
 
 /* Comparisons of @doc with earlier documents. */
 void report_comparisons(struct text *out, const json_t *doc, json_t *const *against,

@@ -24,7 +24,7 @@ static double ms(int64_t ns)
 	return (double)ns / 1e6;
 }
 
-void report_cell(struct text *out, const json_t *value)
+static void report_cell(struct text *out, const json_t *value)
 {
 	char number[32];
 

@@ -15,7 +15,7 @@
 
 #define COST_REGRESS 0.05 /* accepted of documents of different times */
 
-const struct compare_limit *bench_default_limits(size_t *ret_n)
+static const struct compare_limit *bench_default_limits(size_t *ret_n)
 {
 	static const struct compare_limit limits[] = {{50, 0.05}, {90, 0.10}, {99, 0.10},
 		{99.9, 0.20}, {COMPARE_MEAN, 0.05}, {COMPARE_FAILURES, 0}};

@@ -25,8 +25,6 @@ struct bench_judging {
 
 /* Take one of them. False: @opt is another. *@ret is 0 or -errno. */
 bool bench_take_judging(int opt, struct bench_judging *j, int *ret, struct err *err);
-/* The limits of documents of different times. Static. */
-const struct compare_limit *bench_default_limits(size_t *ret_n);
 /* Print @result; the exit status it means (enum compare_outcome). */
 int bench_say_verdict(const json_t *result, const struct bench_judging *j);
 /* Print an error that keeps two builds from being compared; the exit status for it. */

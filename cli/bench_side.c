@@ -109,7 +109,8 @@ void bench_stop_on_signals(void)
 		sigaction(signals[i], &action, NULL);
 }
 
-int bench_stop_asked(void)
+/* Has a signal asked for an end? Its number, or 0. */
+static int bench_stop_asked(void)
 {
 	return stop_signal;
 }

@@ -29,7 +29,6 @@ struct bench_side {
 int bench_side_parse(
 	const char *word, const char *template, struct bench_side *ret, struct err *err);
 void bench_side_clear(struct bench_side *side);
-#define cleanup_side __attribute__((__cleanup__(bench_side_clear)))
 
 /* What both sides' runs have in common. */
 struct bench_side_run {
@@ -41,14 +40,12 @@ struct bench_side_run {
 /*
  * One run: `bench create` in a process of its own, with a run directory of its own, so that no pager or daemon is
  * shared with the other side or another run. *@ret: its document; failed creates are in it. -EINTR where
- * bench_stop_asked(), -ETIMEDOUT at the deadline: its process is gone then; other errors say what it said last.
+ * a signal has asked for an end, -ETIMEDOUT at the deadline: its process is gone then; other errors say what it said last.
  */
 int bench_side_measure(const struct bench_side *side, const struct bench_side_run *rq, json_t **ret,
 	struct err *err);
 
 /* From here on SIGINT, SIGTERM and SIGHUP ask for an end: what is measured so far is kept. */
 void bench_stop_on_signals(void);
-/* Has one come? Its number, or 0. */
-int bench_stop_asked(void);
 
 #endif

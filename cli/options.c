@@ -193,7 +193,8 @@ static int take(const struct option_bound *b, const char *option, const char *te
 	abort();
 }
 
-bool option_has_value(const struct option_entry *o)
+/* Does it take a value? */
+static bool option_has_value(const struct option_entry *o)
 {
 	return o->kind != OPTION_FLAG && o->kind != OPTION_SET && o->kind != OPTION_HELP;
 }

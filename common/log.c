@@ -27,11 +27,6 @@ static_assert(N_LEVELS == LOG_LEVEL_DEBUG + 1, "every level has a name");
 /* -1: not decided yet, ask the environment. */
 static _Atomic int current_level = -1;
 
-void log_set_level(enum log_level level)
-{
-	current_level = (int)level;
-}
-
 enum log_level log_get_level(void)
 {
 	const char *name;

@@ -9,7 +9,6 @@
  */
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
-void log_set_level(enum log_level level);
 enum log_level log_get_level(void);
 
 /* Write one line; where the text has line ends, those behind the first begin with a tab, so that

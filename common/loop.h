@@ -20,8 +20,6 @@ struct loop_timer;
 int loop_new(struct loop **ret, struct err *err);
 /* Watches and timers that are left are removed; their users are not told. */
 void loop_free(struct loop *l);
-DEFINE_CLEANUP(struct loop *, loop_free)
-#define cleanup_loop cleanup_with(loop_free_p_)
 
 /* Run until loop_stop(). 0, or -errno where waiting itself failed. */
 int loop_run(struct loop *l, struct err *err);

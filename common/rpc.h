@@ -22,7 +22,6 @@
  * request. What each pair of processes asks of each other stands in its own header (pool/keeper/, restore/pager/),
  * and so does how the two ends tell that they are of different versions. Any thread; one at a time for a socket.
  */
-#define RPC_FDS_MAX 4 /* descriptors of one message */
 #define RPC_BUFFER (LIMIT_RPC_BYTES + 1) /* what rpc_receive() wants, one byte more than may come */
 
 /* The text of a message, fit to be sent: -EMSGSIZE where it is longer than LIMIT_RPC_BYTES. Caller frees. */
@@ -35,7 +34,7 @@ int rpc_send(int sock, const json_t *obj, const int *fds, size_t n_fds);
 /*
  * Take one message into @buf (RPC_BUFFER bytes). Returns its length; 0 where the other end is closed; -EAGAIN where
  * nothing has come and @sock does not block; -EPROTO where it is too long, or brings more than *@n_fds descriptors (at most
- * RPC_FDS_MAX). *@n_fds becomes their number, and those in @fds are the caller's.
+ * SOCK_FDS_MAX). *@n_fds becomes their number, and those in @fds are the caller's.
  */
 ssize_t rpc_receive(int sock, char *buf, int *fds, size_t *n_fds);
 /* Close them, and leave -1 in their places. */

@@ -81,7 +81,6 @@ static void conn_free(struct proxy_conn *c)
 		if (c->p->conns[i] == c)
 			c->p->conns[i] = NULL;
 	}
-	c->p->stats.open--;
 	watch_remove(c, c->watch);
 	watch_remove(c, c->timer_watch);
 	proxy_lookup_free(c->lookup);
@@ -127,10 +126,6 @@ __attribute__((format(printf, 3, 4))) static void conn_answer(
 		"HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\n"
 		"Content-Length: %zu\r\nConnection: close\r\n\r\n",
 		status, words, strlen(text));
-	if (status == 403)
-		c->p->stats.refused++;
-	else
-		c->p->stats.failed++;
 	c->p->transport->send(c->s, head, (size_t)n);
 	c->p->transport->send(c->s, text, strlen(text));
 	c->p->transport->eof(c->s);
@@ -223,7 +218,6 @@ static void conn_open(struct proxy_conn *c, const char *early, size_t n_early)
 	if (c->h.connect)
 		c->p->transport->send(c->s, established, strlen(established));
 	c->p->transport->send(c->s, early, n_early);
-	c->p->stats.bytes_in += n_early;
 	pass_eof(c);
 	conn_update(c);
 	c->p->transport->resume(c->s);
@@ -410,7 +404,6 @@ static bool flush_out(struct proxy_conn *c)
 			return false;
 		}
 		c->out_pos += (size_t)n;
-		c->p->stats.bytes_out += (uint64_t)n;
 	}
 	free(c->out);
 	c->out = NULL;
@@ -452,7 +445,6 @@ static bool net_read(struct proxy_conn *c)
 	n = recv(c->sock, c->p->buf, room < sizeof(c->p->buf) ? room : sizeof(c->p->buf), 0);
 	if (n > 0) {
 		c->p->transport->send(c->s, c->p->buf, (size_t)n);
-		c->p->stats.bytes_in += (uint64_t)n;
 		return true;
 	}
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -548,7 +540,6 @@ size_t proxy_conn_data(struct proxy_conn *c, const uint8_t *bytes, size_t len)
 	}
 	if (n < 0)
 		n = 0;
-	c->p->stats.bytes_out += (uint64_t)n;
 	if (!c->h.connect)
 		c->body_left -= (uint64_t)n;
 	if ((size_t)n < want) {
@@ -595,6 +586,5 @@ struct proxy_conn *proxy_conn_new(struct proxy *p, void *stream)
 	c->head = malloc(LIMIT_PROXY_HEAD);
 	if (!c->head)
 		abort();
-	p->stats.open++;
 	return c;
 }

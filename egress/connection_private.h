@@ -21,7 +21,6 @@ struct proxy {
 	bool resolve_here;
 	void (*note)(void *user, const char *text);
 	void *user;
-	struct proxy_stats stats;
 	struct proxy_conn *conns[LIMIT_PROXY_STREAMS];
 	char *noted[LIMIT_PROXY_NOTES];
 	unsigned n_noted;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The proxy as a whole: its rules, its slots for connections (connection.c), its counters and its
- * messages.
+ * The proxy as a whole: its rules, its slots for connections (connection.c), and its messages.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -50,13 +49,10 @@ struct proxy_conn *proxy_accept(struct proxy *p, void *stream)
 {
 	size_t slot = 0;
 
-	p->stats.connections++;
 	while (slot < LIMIT_PROXY_STREAMS && p->conns[slot])
 		slot++;
-	if (slot == LIMIT_PROXY_STREAMS) {
-		p->stats.failed++;
+	if (slot == LIMIT_PROXY_STREAMS)
 		return NULL;
-	}
 	return p->conns[slot] = proxy_conn_new(p, stream);
 }
 
@@ -109,9 +105,4 @@ void proxy_free(struct proxy *p)
 	proxy_env_free(&p->env);
 	free(p->rules);
 	free(p);
-}
-
-void proxy_get_stats(const struct proxy *p, struct proxy_stats *ret)
-{
-	*ret = p->stats;
 }

@@ -59,15 +59,6 @@ bool proxy_rule_inside(const struct proxy_rule *r);
 /* Does @r allow @host (as in struct proxy_rule) at @port? */
 bool proxy_rule_match(const struct proxy_rule *r, const char *host, uint16_t port);
 
-struct proxy_stats {
-	uint64_t connections; /* asked for */
-	uint64_t refused; /* not allowed, by name or by address */
-	uint64_t failed; /* allowed, but broken requests, no such name, no answer */
-	uint64_t bytes_out; /* guest → network */
-	uint64_t bytes_in; /* network → guest */
-	unsigned open; /* now */
-};
-
 struct proxy;
 struct proxy_conn;
 
@@ -118,8 +109,6 @@ int proxy_new(const struct proxy_transport *transport, void *transport_user,
 	const struct proxy_spec *spec, struct proxy **ret, struct err *err);
 /* End the proxy's connections and free it, before its transport. NULL is allowed. */
 void proxy_free(struct proxy *p);
-DEFINE_CLEANUP(struct proxy *, proxy_free)
-#define cleanup_proxy cleanup_with(proxy_free_p_)
 
 /* The transport has a connection, with @stream to it. NULL: there are too many. */
 struct proxy_conn *proxy_accept(struct proxy *p, void *stream);
@@ -132,7 +121,5 @@ void proxy_conn_eof(struct proxy_conn *c);
 void proxy_conn_writable(struct proxy_conn *c);
 /* The guest is gone, or has given the connection up. @c is freed; reply() is not called. */
 void proxy_conn_lost(struct proxy_conn *c);
-
-void proxy_get_stats(const struct proxy *p, struct proxy_stats *ret);
 
 #endif

@@ -56,7 +56,6 @@
 
 struct pool_later {
 	LIST_ENTRY(pool_later) link;
-	struct pool *pool;
 	struct loop_timer *timer;
 	pool_fn *fn;
 	void *user;
@@ -87,7 +86,7 @@ void pool_later(struct pool *p, pool_fn *fn, void *user, int error, const char *
 	l = calloc(1, sizeof(*l));
 	if (!l)
 		abort();
-	*l = (struct pool_later){.pool = p, .fn = fn, .user = user, .error = error};
+	*l = (struct pool_later){.fn = fn, .user = user, .error = error};
 	snprintf(l->text, sizeof(l->text), "%s", text);
 	LIST_INSERT_HEAD(&p->later, l, link);
 	l->timer = loop_defer(p->loop, later_run, l);
@@ -363,7 +362,6 @@ void pool_sandbox_info(const struct pool_sandbox *sb, struct pool_sandbox_info *
 		.output_bytes = n->output_bytes,
 		.exec_memory_bytes = n->exec_memory_bytes,
 		.exec_pids = n->exec_pids,
-		.context = n->context,
 		.template_env = n->template_env,
 	};
 }

@@ -54,8 +54,6 @@ void pool_configure(struct pool *p, const struct config *config);
 /* Drain: no more creates (-ESHUTDOWN), standbys and spares end; sandboxes go on with their keepers. */
 void pool_drain(struct pool *p);
 void pool_free(struct pool *p);
-DEFINE_CLEANUP(struct pool *, pool_free)
-#define cleanup_pool cleanup_with(pool_free_p_)
 /* Have the configured standbys and spares been made once, or failed? @why: of the first that failed. */
 bool pool_settled(const struct pool *p, struct err *why);
 
@@ -159,7 +157,6 @@ struct pool_sandbox_info { /* borrowed strings, as long as the sandbox is not gi
 		disk_error; /* why the host cannot keep what the guest writes to its disk; NULL: it can */
 	uint64_t exec_timeout_ms, output_bytes, exec_memory_bytes,
 		exec_pids; /* of the template; 0: default */
-	bool context; /* of the template: an interpreter is warm */
 	const json_t *template_env; /* array of "K=V" */
 };
 void pool_sandbox_info(const struct pool_sandbox *sb, struct pool_sandbox_info *ret);

@@ -60,7 +60,7 @@ int pool_snapshot_find(
 	return 0;
 }
 
-int pool_snapshot_clear(struct pool *p, const char *id, struct err *err)
+static int pool_snapshot_clear(struct pool *p, const char *id, struct err *err)
 {
 	cleanup_free char *path = pool_record_path(p, "snapshots", id);
 	cleanup_free char *capture = pool_path(p, "captures", id);

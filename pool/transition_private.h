@@ -103,7 +103,4 @@ void pool_publish_free(struct pool_publish *w);
 int pool_snapshot_find(
 	struct pool *p, const char *id, json_t **ret_record, char **ret_capture, struct err *err);
 
-/* Remove the record and the checkpoint of snapshot @id; what is not there is no error. */
-int pool_snapshot_clear(struct pool *p, const char *id, struct err *err);
-
 #endif

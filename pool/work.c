@@ -42,7 +42,6 @@ struct work {
 };
 
 struct pool_works {
-	struct loop *loop;
 	struct loop_watch *watch;
 	int event;
 	unsigned n_threads;
@@ -106,7 +105,7 @@ int pool_works_new(struct loop *l, struct pool_works **ret, struct err *err)
 	if (!w)
 		abort();
 	*w = (struct pool_works){
-		.loop = l, .lock = PTHREAD_MUTEX_INITIALIZER, .some = PTHREAD_COND_INITIALIZER};
+		.lock = PTHREAD_MUTEX_INITIALIZER, .some = PTHREAD_COND_INITIALIZER};
 	STAILQ_INIT(&w->todo);
 	STAILQ_INIT(&w->ended);
 	w->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

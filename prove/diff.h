@@ -7,6 +7,8 @@
 #include "common/progress.h"
 #include "store/store.h"
 
+/* Differences of two template versions: `parbake diff`. */
+
 /* A template version in a store; both are borrowed. */
 struct diff_side {
 	struct store *store;

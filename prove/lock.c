@@ -191,7 +191,8 @@ char *lock_path(const struct recipe *r)
 
 /* ---- what a bake is made of -------------------------------------------------------------- */
 
-int lock_add_inputs(struct lock *l, const struct bake_view *view, struct err *err)
+/* Add what is known before anything is baked. Reads the files of [files]. */
+static int lock_add_inputs(struct lock *l, const struct bake_view *view, struct err *err)
 {
 	const struct recipe *r = view->recipe;
 	cleanup_free char *epoch = str_printf("%lld", (long long)view->epoch);
@@ -220,7 +221,7 @@ int lock_add_inputs(struct lock *l, const struct bake_view *view, struct err *er
 	return 0;
 }
 
-void lock_add_packages(struct lock *l, const struct inventory *packages)
+static void lock_add_packages(struct lock *l, const struct inventory *packages)
 {
 	static const enum lock_kind kinds[] = {
 		[PACKAGE_DEBIAN] = LOCK_DEBIAN,
@@ -237,7 +238,7 @@ void lock_add_packages(struct lock *l, const struct inventory *packages)
 	}
 }
 
-void lock_add_root(struct lock *l, const char *digest)
+static void lock_add_root(struct lock *l, const char *digest)
 {
 	add_line(l, LOCK_ROOT, "disk", NULL, digest);
 }

@@ -45,11 +45,6 @@ void lock_clear(struct lock *l);
 /* NAME.lock beside the recipe. Caller frees. */
 char *lock_path(const struct recipe *r);
 
-/* Add what is known before anything is baked. Reads the files of [files]. */
-int lock_add_inputs(struct lock *l, const struct bake_view *view, struct err *err);
-void lock_add_packages(struct lock *l, const struct inventory *packages);
-void lock_add_root(struct lock *l, const char *digest);
-
 /*
  * Compare: a line for a person in @drift for each difference between @want and @have in lines of the kinds in
  * @kinds (1 << enum lock_kind). @more: @want may have lines that are not in @have yet.
@@ -61,7 +56,6 @@ void lock_compare(const struct lock *want, const struct lock *have, unsigned kin
 #define LOCK_INPUTS                                                                                \
 	(1U << LOCK_AGENT | 1U << LOCK_ARCHIVE | 1U << LOCK_EPOCH | 1U << LOCK_FILE |              \
 		1U << LOCK_KERNEL | 1U << LOCK_MONITOR | 1U << LOCK_PARBAKE | 1U << LOCK_RECIPE)
-#define LOCK_ALL ((1U << LOCK_KINDS) - 1)
 
 /* A bake that is held to a lock, or that one is made of. All zero but for what the caller sets. */
 struct lock_watch {

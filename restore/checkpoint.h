@@ -31,9 +31,7 @@
 struct checkpoint_info {
 	char manifest[DIGEST_TEXT_SIZE]; /* of the template version */
 	uint64_t memory_bytes, disk_bytes; /* of the delta, raw */
-	uint64_t stored_bytes; /* of the directory */
 	int64_t stopped_ns; /* how long the machine stood still */
-	int64_t created; /* seconds since 1970 */
 };
 
 /*

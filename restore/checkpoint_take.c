@@ -275,21 +275,6 @@ static void sync_parent(const struct taking *t)
 		fsync(fd);
 }
 
-static uint64_t stored(const struct taking *t)
-{
-	static const char *const names[] = {
-		STORE_CAPTURE_FILE, CHECKPOINT_MEMORY, CHECKPOINT_DISK, CHECKPOINT_STATE};
-	uint64_t bytes = 0;
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		struct stat st;
-
-		if (fstatat(t->dirfd, names[i], &st, AT_SYMLINK_NOFOLLOW) == 0)
-			bytes += (uint64_t)st.st_blocks * 512;
-	}
-	return bytes;
-}
-
 int sandbox_capture(struct sandbox *sb, const char *dir, bool go_on, int64_t deadline,
 	struct checkpoint_info *ret, struct err *err)
 {
@@ -313,9 +298,7 @@ int sandbox_capture(struct sandbox *sb, const char *dir, bool go_on, int64_t dea
 		sync_parent(&t);
 		*ret = (struct checkpoint_info){.memory_bytes = t.record.memory_raw,
 			.disk_bytes = t.record.disk_raw,
-			.stored_bytes = stored(&t),
-			.stopped_ns = t.record.stopped_ns,
-			.created = t.record.created};
+			.stopped_ns = t.record.stopped_ns};
 		memcpy(ret->manifest, t.record.manifest, sizeof(ret->manifest));
 	} else {
 		err_prefix(err, "capture a sandbox of %s into %s", template_label(sb->t), dir);

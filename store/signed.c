@@ -70,7 +70,7 @@ static int try_one(int dirfd, const char *name, const char *manifest, size_t len
 	return r ? r : signature_verify(text, manifest, len, keys, err);
 }
 
-int store_signed(
+static int signed_by(
 	struct store *s, const char *digest, const struct signature_keys *keys, struct err *err)
 {
 	cleanup_free char *manifest = NULL;
@@ -111,7 +111,7 @@ int store_signed_by_file(struct store *s, const char *digest, const char *path, 
 	int r = signature_keys_read(path, &keys, err);
 
 	if (!r)
-		r = store_signed(s, digest, &keys, err);
+		r = signed_by(s, digest, &keys, err);
 	if (r == -EPERM)
 		err_prefix(err, "refused: a signature by a key of %s is required", path);
 	return r;

@@ -16,12 +16,9 @@ int store_signature_put(struct store *s, const char *digest, const char *text, s
 int store_sign(
 	struct store *s, const struct store_manifest *m, const char *secret, struct err *err);
 /*
- * Is the version with the manifest @digest signed by one of @keys? 0, or -EPERM: it is not; the error says whether it has
+ * Is the version with the manifest @digest signed by one of the keys in the file @path? 0, or -EPERM: it is not; the error says whether it has
  * no signature, or those of others, or one that is wrong.
  */
-int store_signed(
-	struct store *s, const char *digest, const struct signature_keys *keys, struct err *err);
-/* The same, with the keys that stand in the file @path. */
 int store_signed_by_file(struct store *s, const char *digest, const char *path, struct err *err);
 
 #endif

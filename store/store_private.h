@@ -39,8 +39,6 @@ void store_ref_text(const char *name, const char *tag, char ret[static 2 * LIMIT
 int store_lock(struct store *s, struct err *err);
 /* index.json, its shape checked: an object with an array "manifests" of objects. */
 int store_index_read(struct store *s, json_t **ret, struct err *err);
-/* Replace it. The lock is held. */
-int store_index_write(struct store *s, const json_t *index, struct err *err);
 /* The ref of a descriptor in index.json, or NULL. */
 const char *store_index_ref(const json_t *descriptor);
 /* The place of @ref in the array "manifests", or -ENOENT with the nearest ref there is. */

@@ -205,7 +205,7 @@ int store_blob_put_fd(struct store *s, int fd, struct store_layer *ret, struct e
 
 /* ---- names ---- */
 
-int store_index_write(struct store *s, const json_t *index, struct err *err)
+static int store_index_write(struct store *s, const json_t *index, struct err *err)
 {
 	cleanup_publish struct publish p = PUBLISH_INIT;
 	cleanup_free char *text = json_text(index);

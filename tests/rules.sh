@@ -73,6 +73,35 @@ misnamed() {
 }
 is "$(misnamed | tr '\n' ' ')" "" "docs/architecture.md names functions and files that are there"
 
+# what nobody uses: tests/unused.py has the rules
+build=${BUILD:-build}
+is "$(python3 tests/unused.py . "$build")" "" "the product has no function, variable or macro that it does not use"
+tree=$scratch/unused
+mkdir -p "$tree/common" "$tree/tests" "$tree/build/common"
+cat >"$tree/common/a.h" <<-'END'
+	#define A_MACRO 1
+	int a_used(void);
+	int a_missing(void);
+	int a_own(void);
+	int a_tested(void);
+	int a_lonely(void);
+	int a_seam(void);
+END
+{
+	echo '#include "common/a.h"'
+	printf 'int a_%s(void)\n{\n\treturn 1;\n}\n' own tested lonely seam
+	printf 'int a_used(void)\n{\n\treturn a_own() + a_seam();\n}\n'
+} >"$tree/common/a.c"
+printf '#include "common/a.h"\nint main(void)\n{\n\treturn a_used();\n}\n' >"$tree/common/b.c"
+echo 'int x = a_tested() + a_seam();' >"$tree/tests/test.c"
+ok "the sources of a rule that is broken are compiled" sh -c 'cd "$1" && gcc -I. -c -o build/common/a.o common/a.c &&
+	gcc -I. -c -o build/common/b.o common/b.c' sh "$tree"
+is "$(python3 tests/unused.py "$tree" "$tree/build")" "common/a.c: a_lonely is used by nobody
+common/a.c: a_own is used by no other file and is not static
+common/a.c: a_tested is used by tests alone
+common/a.h: A_MACRO is used by nobody
+common/a.h: a_missing is declared and not there" "what is not used is found: by nobody, by tests alone, by its own file alone"
+
 # library: the files that may include its headers
 library() { # HEADER-PATTERN FILE-PATTERN NAME
 	is "$(git grep -lE "^#include <($1)" -- '*.c' '*.h' ':!tests' ':!vmm/qemu/trimmed' | grep -vE "^($2)" | tr '\n' ' ')" "" \
@@ -90,6 +119,22 @@ library 'microhttpd' 'pool/http/' libmicrohttpd
 library 'openssl/' 'common/digest' libcrypto
 library 'sodium' 'common/signature' libsodium
 library 'linux/userfaultfd' 'restore/pager/|vmm/qemu/preload_uffd|vmm/kvm/program/pager' userfaultfd
+
+# what a file is for: right behind the licence; in a header behind its guard and includes at the latest
+untold() { # FILE…: those that begin with something else than a comment
+	awk 'FNR == 1 { told = 0; next }
+		told { next }
+		/^\/\*/ { told = 1; next }
+		FILENAME ~ /\.h$/ && (/^$/ || /^#ifndef / || /^#define [A-Z0-9_]+_H$/ || /^#include /) { next }
+		{ told = 1; print FILENAME }' "$@"
+}
+is "$(untold $(git ls-files '*.c' '*.h' ':!vmm/qemu/trimmed'))" "" \
+	"every source file says what it is for before anything else"
+printf '%s\n' 'SPDX' '#include "x.h"' '/* Late. */' >"$scratch/late.c"
+printf '%s\n' 'SPDX' '#ifndef X_H' '#define X_H' '#define LATE 1' '/* Late. */' '#endif' >"$scratch/late.h"
+printf '%s\n' 'SPDX' '#ifndef X_H' '#define X_H' '' '#include "y.h"' '/* In time. */' '#endif' >"$scratch/good.h"
+is "$(untold "$scratch/late.c" "$scratch/late.h" "$scratch/good.h" | tr '\n' ' ')" "$scratch/late.c $scratch/late.h " \
+	"a source file that begins with something else is found"
 
 like "$(env -u MAKELEVEL -u MAKEFLAGS -u MFLAGS make -pnq help 2>/dev/null | grep '^MAKEFLAGS')" "-j$(nproc)( |\$)" \
 	"make uses all cores by itself"

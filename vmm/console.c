@@ -301,28 +301,6 @@ size_t console_read(struct console *c, uint64_t *pos, char *buf, size_t len)
 	return n;
 }
 
-char *console_text(struct console *c)
-{
-	char *text = malloc(c->size + 1);
-	uint64_t pos = 0;
-
-	if (text)
-		text[console_clean(text, console_read(c, &pos, text, c->size))] = '\0';
-	return text;
-}
-
-const char *console_tail(const char *text, size_t max)
-{
-	size_t len = strlen(text);
-	const char *line;
-
-	if (len <= max)
-		return text;
-	text += len - max;
-	line = strchr(text, '\n');
-	return line && line[1] ? line + 1 : text;
-}
-
 /* The length of the escape sequence that begins at @s[0] (ESC). */
 static size_t escape_len(const char *s, size_t len)
 {
@@ -336,7 +314,11 @@ static size_t escape_len(const char *s, size_t len)
 	return n < len ? n + 1 : len;
 }
 
-size_t console_clean(char *text, size_t len)
+/*
+ * Make bytes fit for a terminal, in place: printable ASCII, tabs and newlines stay, escape
+ * sequences and carriage returns go, all else becomes `?`. Returns the new length, ≤ @len.
+ */
+static size_t clean(char *text, size_t len)
 {
 	size_t to = 0;
 
@@ -351,4 +333,26 @@ size_t console_clean(char *text, size_t len)
 			text[to++] = '?';
 	}
 	return to;
+}
+
+char *console_text(struct console *c)
+{
+	char *text = malloc(c->size + 1);
+	uint64_t pos = 0;
+
+	if (text)
+		text[clean(text, console_read(c, &pos, text, c->size))] = '\0';
+	return text;
+}
+
+const char *console_tail(const char *text, size_t max)
+{
+	size_t len = strlen(text);
+	const char *line;
+
+	if (len <= max)
+		return text;
+	text += len - max;
+	line = strchr(text, '\n');
+	return line && line[1] ? line + 1 : text;
 }

@@ -35,8 +35,8 @@ uint64_t console_total(struct console *c);
  */
 size_t console_read(struct console *c, uint64_t *pos, char *buf, size_t len);
 /*
- * All bytes that are kept, cleaned by console_clean(), NUL-terminated. Caller frees. NULL without
- * memory.
+ * All bytes that are kept, made fit for a terminal (printable ASCII, tabs and newlines; no escape
+ * sequences), NUL-terminated. Caller frees. NULL without memory.
  */
 char *console_text(struct console *c);
 /*
@@ -44,11 +44,5 @@ char *console_text(struct console *c);
  * messages.
  */
 const char *console_tail(const char *text, size_t max);
-
-/*
- * Make bytes fit for a terminal, in place: printable ASCII, tabs and newlines stay, escape
- * sequences and carriage returns go, all else becomes `?`. Returns the new length, ≤ @len.
- */
-size_t console_clean(char *text, size_t len);
 
 #endif

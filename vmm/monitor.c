@@ -48,7 +48,7 @@ const char *machine_accel_name(enum machine_accel accel)
 	return accel_names[accel];
 }
 
-const char *machine_state_name(enum machine_state state)
+static const char *machine_state_name(enum machine_state state)
 {
 	return state_names[state];
 }

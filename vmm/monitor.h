@@ -179,7 +179,6 @@ DEFINE_CLEANUP(struct machine *, machine_free)
 
 /* Never waits. Also takes in what the monitor said and feeds spec->console: call it now and then. */
 enum machine_state machine_get_state(struct machine *m);
-const char *machine_state_name(enum machine_state state);
 int machine_pid(const struct machine *m);
 /* Readable when the monitor process has ended. Borrowed. */
 int machine_pidfd(const struct machine *m);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Adding and removing entries. The path is walked in memory (tree.c), an entry that was there is
+ * Adding entries. The path is walked in memory (tree.c), an entry that was there is
  * removed, an inode is written, and the name is added to its directory. Everything that can be
  * wrong with an entry is checked before anything is changed.
  */
@@ -60,22 +60,7 @@ static int meta_check(const struct ext4_meta *meta, const char *path, struct err
 	return ext4_xattrs_check(meta, path, err);
 }
 
-static int drop_tree(struct ext4 *fs, struct ext4_dir *dir, struct err *err)
-{
-	struct ext4_entry *entry;
-	int r = 0;
-
-	TAILQ_FOREACH(entry, &dir->entries, link) {
-		if (entry->dir)
-			r = drop_tree(fs, entry->dir, err);
-		if (r == 0)
-			r = ext4_inode_drop(fs, entry->ino, entry->dir, err);
-		if (r < 0)
-			break;
-	}
-	return r;
-}
-
+/* An entry that is no directory with entries. */
 static int drop_entry(struct ext4 *fs, struct ext4_dir *dir, struct ext4_entry *entry,
 	const char *path, struct err *err)
 {
@@ -83,9 +68,7 @@ static int drop_entry(struct ext4 *fs, struct ext4_dir *dir, struct ext4_entry *
 
 	if (entry->dir && entry->dir->min_blocks)
 		return err_set(err, EBUSY, "%s: belongs to the file system and must stay", path);
-	r = entry->dir ? drop_tree(fs, entry->dir, err) : 0;
-	if (r == 0)
-		r = ext4_inode_drop(fs, entry->ino, entry->dir, err);
+	r = ext4_inode_drop(fs, entry->ino, entry->dir, err);
 	if (r < 0) {
 		err_prefix(err, "%s", path);
 		return r;
@@ -352,25 +335,5 @@ int ext4_file_begin(
 		return r;
 	ext4_dir_insert(place.dir, place.name, place.len, open->ino, EXT2_FT_REG_FILE, NULL);
 	open->path = str_dup(path);
-	fs->files++;
 	return 0;
-}
-
-int ext4_remove(struct ext4 *fs, const char *path, struct err *err)
-{
-	struct ext4_entry *entry;
-	struct place place = {0};
-	int r;
-
-	if (fs->open.path)
-		return err_set(err, EBUSY, "%s: %s is still being written", path, fs->open.path);
-	r = ext4_walk(fs, path, false, &place.dir, &place.name, &place.len, err);
-	if (r < 0)
-		return r;
-	if (place.len == 0)
-		return err_set(err, EBUSY, "%s: the root cannot be removed", path);
-	entry = ext4_dir_find(place.dir, place.name, place.len);
-	if (!entry)
-		return err_set(err, ENOENT, "%s: there is no such entry", path);
-	return drop_entry(fs, place.dir, entry, path, err);
 }

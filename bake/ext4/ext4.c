@@ -249,7 +249,7 @@ static void count_entries(const struct ext4_dir *dir, uint64_t *n)
 static int finish(struct ext4 *fs, struct ext4_stats *ret, struct err *err)
 {
 	struct ext2_super_block *super = fs->lib->super;
-	struct ext4_stats stats = {.files = fs->files, .data_bytes = fs->data_bytes};
+	struct ext4_stats stats = {0};
 	errcode_t rc;
 	int r;
 

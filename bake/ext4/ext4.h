@@ -77,11 +77,9 @@ int ext4_file_begin(
 int ext4_file_write(
 	struct ext4 *fs, uint64_t offset, const void *data, size_t len, struct err *err);
 int ext4_file_end(struct ext4 *fs, uint64_t size, struct err *err);
-/* One entry; a whole tree where it is a directory. */
-int ext4_remove(struct ext4 *fs, const char *path, struct err *err);
 
 struct ext4_stats {
-	uint64_t entries, files, data_bytes;
+	uint64_t entries;
 	uint64_t blocks_used_bytes, blocks_free_bytes, inodes_used, inodes_free;
 };
 

@@ -82,7 +82,6 @@ struct ext4 {
 	uint32_t inode_cursor;
 	uint64_t short_blocks; /* asked for when there were none left */
 	uint64_t short_inodes;
-	uint64_t files, data_bytes;
 };
 
 /* Is the image full, so that from now on entries are only counted? */

@@ -78,7 +78,6 @@ int ext4_file_write(struct ext4 *fs, uint64_t offset, const void *data, size_t l
 			"more than %llu bytes",
 			open->path, (unsigned long long)fs->bytes,
 			(unsigned long long)EXT4_COUNT_BYTES);
-	fs->data_bytes += len;
 	open->end = offset + len;
 	if (offset > open->at + open->len &&
 		offset / EXT4_BLOCK != (open->at + open->len) / EXT4_BLOCK) {

@@ -2,6 +2,10 @@
 #ifndef PARBAKE_BAKE_FETCH_FETCH_PRIVATE_H
 #define PARBAKE_BAKE_FETCH_FETCH_PRIVATE_H
 
+/*
+ * Downloads from inside: what fetch.c (the states of an item), transfer.c and answer.c (one request and what follows
+ * from its answer) and part.c (the files) share. One thread. Functions that may fail return -errno.
+ */
 #include <curl/curl.h>
 #include <stdbool.h>
 #include <stddef.h>

@@ -11,6 +11,7 @@
 
 #include "bake/recipe/recipe_private.h"
 #include "bake/recipe/limits.h"
+#include "common/file.h"
 #include "common/nearest.h"
 #include "common/str.h"
 #include "store/store.h"
@@ -47,7 +48,8 @@ static int compare_rules(const void *a, const void *b)
 	return order ? order : x->private_ok - y->private_ok;
 }
 
-void recipe_rules_sort(struct recipe_rules *rules)
+/* Sort the rules, and drop those that are there twice. */
+static void recipe_rules_sort(struct recipe_rules *rules)
 {
 	size_t kept = 0;
 
@@ -208,7 +210,8 @@ static int check_root(struct recipe *r, const char *path, struct err *err)
 	return 0;
 }
 
-int recipe_check(struct recipe *r, const struct inifile *ini, struct err *err)
+/* What must hold of the whole chain; @ini is its newest file. Sorts the packages. */
+static int recipe_check(struct recipe *r, const struct inifile *ini, struct err *err)
 {
 	int rc = check_root(r, ini->path, err);
 
@@ -282,14 +285,17 @@ int recipe_parse(const char *path, const char *text, size_t len, const char *con
 
 	if (rc)
 		return rc;
+	if (stat(path, &c.st[0])) /* text alone: no `from` comes back to it */
+		c.st[0] = (struct stat){0};
 	c.n = 1;
 	return chain_finish(&c, dirs, ret, err);
 }
 
 int recipe_read(const char *path, const char *const *dirs, struct recipe **ret, struct err *err)
 {
-	cleanup_with(chain_clear) struct chain c = {0};
-	cleanup_free char *found = NULL;
+	cleanup_free char *found = NULL, *text = NULL;
+	struct stat st;
+	size_t len;
 	int rc;
 
 	if (!strchr(path, '/') && store_name_valid(path))
@@ -298,15 +304,12 @@ int recipe_read(const char *path, const char *const *dirs, struct recipe **ret, 
 		found = str_dup(path);
 	if (!found)
 		return not_found(path, NULL, dirs, err);
-	if (stat(found, &c.st[0]))
+	if (stat(found, &st))
 		return err_sys(err, errno, "%s", found);
-	if (!S_ISREG(c.st[0].st_mode))
+	if (!S_ISREG(st.st_mode))
 		return err_set(err, EINVAL, "%s: not a regular file", found);
-	rc = inifile_read(found, &c.ini[0], err);
-	if (rc)
-		return rc;
-	c.n = 1;
-	return chain_finish(&c, dirs, ret, err);
+	rc = file_read_all(AT_FDCWD, found, LIMIT_RECIPE_BYTES, &text, &len, err);
+	return rc ? rc : recipe_parse(found, text, len, dirs, ret, err);
 }
 
 static void free_steps(struct recipe_steps *s)

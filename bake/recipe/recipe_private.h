@@ -11,12 +11,8 @@
 struct recipe *recipe_new(void);
 /* Add what one file of the chain says, over what its parents said. */
 int recipe_apply(struct recipe *r, const struct inifile *ini, struct err *err);
-/* What must hold of the whole chain; @ini is its newest file. Sorts the packages. */
-int recipe_check(struct recipe *r, const struct inifile *ini, struct err *err);
 
 void recipe_rules_add(struct recipe_rules *rules, const struct proxy_rule *r);
-/* Sort them, and drop those that are there twice. */
-void recipe_rules_sort(struct recipe_rules *rules);
 
 /* Where the reader of a value is. */
 struct recipe_reader {

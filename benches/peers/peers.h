@@ -9,7 +9,7 @@
 #include "restore/sandbox.h"
 #include "store/store.h"
 
-/* What peers share, and what they prepared. */
+/* What parbake is compared with on the same template: the peers, and what they prepare once and share. */
 struct peers {
 	struct store *store;
 	const struct store_manifest *manifest;

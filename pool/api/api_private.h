@@ -2,13 +2,13 @@
 #ifndef PARBAKE_POOL_API_API_PRIVATE_H
 #define PARBAKE_POOL_API_API_PRIVATE_H
 
+/* The API from inside: its state, and what its parts (pool/api/) call of each other. One thread: the loop's. */
 #include "common/digest.h"
 #include "common/limits.h"
 #include "pool/api/api.h"
 
 #define API_SECRET_BYTES 32
 
-/* The API's state, and what its parts (pool/api/) call of each other. */
 struct api {
 	struct loop *loop;
 	struct pool *pool;

@@ -83,8 +83,10 @@ bool control_owns(const struct api_caller *who, const char *key);
 /* "name", or "name:tag". Caller frees. */
 char *control_template_id(const char *name, const char *tag);
 json_t *control_sandbox(const struct api *a, const struct pool_sandbox_info *f);
-json_t *control_listed(const struct pool_sandbox_info *f);
-/* The same as a text, which is kept with @sb until one of its values changes. @f: of @sb, as it is. */
+/*
+ * A sandbox as an item of a list: the text of its JSON, which is kept with @sb until one of its values changes. @f: of @sb,
+ * as it is now.
+ */
 const char *control_listed_text(struct pool_sandbox *sb, const struct pool_sandbox_info *f);
 json_t *control_detail(const struct api *a, const struct pool_sandbox_info *f);
 json_t *control_template(const struct pool_template_info *t);

@@ -18,8 +18,6 @@ static bool api_envd_find(void *user, const char *id, struct envd_target *ret)
 		return false;
 	pool_sandbox_info(sb, &f);
 	*ret = (struct envd_target){
-		.id = f.id,
-		.template_name = f.template_name,
 		.guest = pool_guest(sb),
 		.state = pool_state_name(f.state),
 		.template_env = f.template_env,

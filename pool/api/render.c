@@ -49,7 +49,7 @@ json_t *control_sandbox(const struct api *a, const struct pool_sandbox_info *f)
 		token, "trafficAccessToken", token);
 }
 
-json_t *control_listed(const struct pool_sandbox_info *f)
+static json_t *control_listed(const struct pool_sandbox_info *f)
 {
 	cleanup_free char *template = control_template_id(f->template_name, f->template_tag);
 	char started[RFC3339_SIZE], end[RFC3339_SIZE];

@@ -180,7 +180,7 @@ static const struct {
 };
 _Static_assert(sizeof(codes) / sizeof(codes[0]) == ENVD_CODES, "a row for each code");
 
-unsigned envd_code_status(enum envd_style style, enum envd_code code)
+static unsigned envd_code_status(enum envd_style style, enum envd_code code)
 {
 	return style == ENVD_UNARY ? codes[code].unary : codes[code].plain;
 }
@@ -231,7 +231,7 @@ enum envd_code envd_code_of(int error)
 	}
 }
 
-json_t *envd_error_object(enum envd_code code, const char *text)
+static json_t *envd_error_object(enum envd_code code, const char *text)
 {
 	json_t *object = json_pack("{s:s}", "code", codes[code].name);
 

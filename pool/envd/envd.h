@@ -23,7 +23,6 @@ struct envd;
 
 /* A sandbox; borrowed until the caller returns to the loop. */
 struct envd_target {
-	const char *id, *template_name;
 	struct guest *guest; /* NULL: it does not run */
 	const char *state; /* in words, for errors */
 	const json_t *template_env; /* array of "K=V", or NULL */
@@ -43,8 +42,6 @@ struct envd *envd_new(struct loop *l, const struct envd_ops *ops, void *user);
 /* No request may be open any more (free the http server first). Guests may still be open: the
  * commands in them go on and are forgotten here. */
 void envd_free(struct envd *w);
-DEFINE_CLEANUP(struct envd *, envd_free)
-#define cleanup_envd cleanup_with(envd_free_p_)
 
 /* Answer @rq, a request for @path in the sandbox @id. @routed: it came by the sandbox's own host
  * name or a header, so that the answer for a sandbox that does not run is in E2B's words. false:

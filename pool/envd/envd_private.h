@@ -106,9 +106,6 @@ void envd_fail(struct envd_call *c, enum envd_code code, const char *fmt, ...)
 /* The same for a positive errno of the agent's or the host's. */
 void envd_fail_errno(struct envd_call *c, int error, const char *text);
 enum envd_code envd_code_of(int error);
-unsigned envd_code_status(enum envd_style style, enum envd_code code);
-/* {"code": name, "message": text} */
-json_t *envd_error_object(enum envd_code code, const char *text);
 
 /* Call @fn every @interval_ms while the answer is open, where nothing else waits to be sent. */
 void envd_keepalive(struct envd_call *c, uint64_t interval_ms, void (*fn)(struct envd_call *c));

@@ -139,18 +139,6 @@ static void sweep(void *user)
 		s->sweep = loop_timer(s->loop, now + s->idle_ns / 8, sweep, s);
 }
 
-void http_server_patience(struct http_server *s, int64_t idle_ns, int64_t stall_ns)
-{
-	s->idle_ns = idle_ns;
-	s->stall_ns = stall_ns;
-}
-
-void http_server_most(struct http_server *s, unsigned connections, size_t bodies)
-{
-	s->max_conns = connections;
-	s->max_bodies = bodies;
-}
-
 /* ---- connections --------------------------------------------------------------------------- */
 
 /* Who may connect by TCP is not known before he has spoken; so the unix socket, where the operator
@@ -533,11 +521,6 @@ void http_server_quiesce(struct http_server *s)
 		if (!begun)
 			http_conn_cut(c);
 	}
-}
-
-unsigned http_server_open(const struct http_server *s)
-{
-	return s->n_open;
 }
 
 unsigned http_server_awaited(const struct http_server *s)

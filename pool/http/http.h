@@ -40,7 +40,6 @@ void http_server_quiesce(struct http_server *s);
  * answer is still owed stay valid until http_server_free(), so the parts that owe the answers
  * may be freed in between. */
 void http_server_stop(struct http_server *s);
-unsigned http_server_open(const struct http_server *s); /* requests not answered yet */
 unsigned http_server_awaited(const struct http_server *s); /* of those, whose client is there */
 void http_server_free(struct http_server *s);
 DEFINE_CLEANUP(struct http_server *, http_server_free)

@@ -46,7 +46,6 @@ struct http_server {
 	LIST_HEAD(http_bucket, http_holder) holders[HTTP_HOLDERS];
 	size_t bodies, max_bodies; /* bytes that are being collected; LIMIT_HTTP_BODIES */
 	LIST_HEAD(, http_request) requests; /* those whose handler has been called */
-	unsigned n_open;
 	int64_t idle_ns, stall_ns; /* LIMIT_HTTP_IDLE_S, LIMIT_HTTP_STALL_S */
 	bool running, again; /* within MHD_run(); it is needed once more */
 	bool full, complained, quiesced, stopping;
@@ -160,9 +159,6 @@ void http_suspend(struct http_request *rq);
 /* End a connection: MHD sees a hang-up. */
 void http_conn_cut(struct http_conn *c);
 void http_resume(struct http_request *rq); /* where it is suspended */
-/* Tests: shorter patience, fewer connections. */
-void http_server_patience(struct http_server *s, int64_t idle_ns, int64_t stall_ns);
-void http_server_most(struct http_server *s, unsigned connections, size_t bodies);
 
 /* request.c. @uri is taken. 0, or the status of what is wrong with it, said in *@ret_why. */
 struct http_request *http_request_new(struct http_conn *conn, struct MHD_Connection *mhd,

@@ -174,7 +174,6 @@ struct http_request *http_request_new(struct http_conn *conn, struct MHD_Connect
 		*query++ = '\0';
 	rq->path = str_dup(uri);
 	LIST_INSERT_HEAD(&s->requests, rq, link);
-	s->n_open++;
 	conn->rq = rq;
 	*ret_status = 0;
 	*ret_why = body_length(rq, method);
@@ -228,10 +227,7 @@ void http_request_over(struct http_request *rq, bool sent)
 
 void http_request_free(struct http_request *rq)
 {
-	struct http_server *s = rq->s;
-
 	LIST_REMOVE(rq, link);
-	s->n_open--;
 	http_body_free(rq);
 	http_answer_free(rq);
 	free(rq->method);

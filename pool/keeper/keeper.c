@@ -191,19 +191,9 @@ bool keeper_release(struct keeper *k)
 	return false;
 }
 
-int keeper_pid(const struct keeper *k)
-{
-	return k->pid;
-}
-
 const char *keeper_disk_error(const struct keeper *k)
 {
 	return k->disk_error;
-}
-
-int keeper_monitor_pid(const struct keeper *k)
-{
-	return k->monitor_pid;
 }
 
 /* ---- requests ------------------------------------------------------------------------------ */

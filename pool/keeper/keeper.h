@@ -80,7 +80,6 @@ int zygote_start(struct loop *l, const char *store_dir, const char *manifest_dig
 	void (*ended)(void *user, const char *text), void *user, struct zygote **ret,
 	struct err *err);
 void zygote_free(struct zygote *n); /* its keepers go on; not from within one of its callbacks */
-int zygote_pid(const struct zygote *n);
 
 /*
  * Fork a keeper, which at once starts a monitor with nothing restored in it (a standby). @capture
@@ -151,12 +150,6 @@ void keeper_console(struct keeper *k, keeper_fn *fn, void *user);
  * free the keeper then.
  */
 void keeper_kill(struct keeper *k, keeper_fn *fn, void *user);
-/*
- * Process numbers of the keeper and its monitor; -1 until known. The monitor's is known once
- * keeper_ready() or keeper_hand_out() was answered.
- */
-int keeper_pid(const struct keeper *k);
-int keeper_monitor_pid(const struct keeper *k);
 /* As machine_disk_error(). Borrowed until the loop goes on. */
 const char *keeper_disk_error(const struct keeper *k);
 

@@ -225,11 +225,6 @@ void zygote_free(struct zygote *n)
 	n->on_end = loop_add(n->l, n->proc.pidfd, POLLIN, freed_end, n, NULL);
 }
 
-int zygote_pid(const struct zygote *n)
-{
-	return n->proc.pid;
-}
-
 int keeper_make(struct zygote *n, const char *capture, bool same_identity,
 	const struct keeper_ops *ops, void *user, struct keeper **ret, struct err *err)
 {

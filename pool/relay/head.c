@@ -55,7 +55,6 @@ bool relay_upgrades(const struct http_request *rq)
 
 struct writing {
 	const struct relays *all;
-	const struct http_request *rq;
 	const char *connection;
 	struct relay_bytes *out;
 };
@@ -100,7 +99,7 @@ void relay_head_write(const struct relays *all, const struct http_request *rq,
 	const struct relay_target *to, bool upgrade, struct relay_bytes *out)
 {
 	struct writing w = {
-		.all = all, .rq = rq, .connection = http_header(rq, "Connection"), .out = out};
+		.all = all, .connection = http_header(rq, "Connection"), .out = out};
 	const char *host = http_header(rq, "Host");
 	cleanup_free char *mask = *to->mask_host ? masked(to) : NULL;
 	uint64_t length = http_body_length(rq);

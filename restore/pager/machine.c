@@ -171,7 +171,7 @@ static const struct pager_region *region_at(const struct pager_machine *m, uint6
 	return NULL;
 }
 
-void bits_fill(uint64_t *map, uint64_t from, uint64_t to, bool value)
+static void bits_fill(uint64_t *map, uint64_t from, uint64_t to, bool value)
 {
 	while (from < to) {
 		uint64_t end = (from / 64 + 1) * 64, bits;

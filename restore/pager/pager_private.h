@@ -142,9 +142,6 @@ static inline void bit_set(uint64_t *map, uint64_t i)
 	map[i / 64] |= 1ULL << (i % 64);
 }
 
-/* Bits [@from, @to) of @map become @value. */
-void bits_fill(uint64_t *map, uint64_t from, uint64_t to, bool value);
-
 static inline void bit_clear(uint64_t *map, uint64_t i)
 {
 	map[i / 64] &= ~(1ULL << (i % 64));

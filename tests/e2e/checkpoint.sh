@@ -85,7 +85,7 @@ generations() {
 	prepare 0
 	want=$(facts 0) me=$(who 0)
 	yes "$name: a capture, and it goes on" capture 0 "$at/$name-0" go
-	echo "# $name: memory $(number 2) bytes, disk $(number 3), stored $(number 4), stopped $(($(number 5) / 1000)) µs"
+	echo "# $name: memory $(number 2) bytes, disk $(number 3), stopped $(($(number 4) / 1000)) µs"
 	moves 0
 	is "$(facts 0)" "$want" "nothing of it has changed"
 	for i in 1 2 3; do

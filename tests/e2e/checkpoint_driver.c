@@ -7,7 +7,7 @@
  *     create N                 hostname "first-N"
  *     exec N COMMAND           its standard output, cut at the first newline
  *     spawn N COMMAND          in the background, beyond restores
- *     capture N DIR go|stop    "ok memory_bytes disk_bytes stored_bytes stopped_ns"
+ *     capture N DIR go|stop    "ok memory_bytes disk_bytes stopped_ns"
  *     restore N DIR same|fork  from a capture: "ok", then how long it took, and its parts, in ns
  *     spare N DIR              the same, prepared as a spare and then activated
  *     pid N                    of its monitor
@@ -83,8 +83,8 @@ static int do_capture(
 	int r = sandbox_capture(sb, dir, go_on, SOON, &info, err);
 
 	if (r == 0)
-		snprintf(text, size, "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRId64,
-			info.memory_bytes, info.disk_bytes, info.stored_bytes, info.stopped_ns);
+		snprintf(text, size, "%" PRIu64 " %" PRIu64 " %" PRId64,
+			info.memory_bytes, info.disk_bytes, info.stopped_ns);
 	return r;
 }
 

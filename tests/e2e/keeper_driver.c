@@ -35,7 +35,7 @@ static void check_stats(struct box *b)
 	       "KiB\n",
 		private / KIB, shared / KIB, monitor / KIB, keeper / KIB, disk / KIB);
 	/* its own pages: its share of what it has in common follows from who else runs */
-	r = smaps_read(keeper_pid(b->k), &own, &err);
+	r = smaps_read(b->k->pid, &own, &err);
 	if (r == -EACCES)
 		ok(true, "a keeper is small # SKIP this user may not look into it");
 	else
@@ -55,8 +55,8 @@ static void test_life(void)
 	is_int(answered(&b), EINVAL, "what has no lease has nothing to describe");
 	keeper_ready(b.k, on_answer, fresh(&b));
 	is_int(answered(&b), 0, "a standby is ready");
-	keeper = pidfd(keeper_pid(b.k));
-	monitor = pidfd(keeper_monitor_pid(b.k));
+	keeper = pidfd(b.k->pid);
+	monitor = pidfd(b.k->monitor_pid);
 	ok(keeper >= 0 && monitor >= 0, "its processes are known");
 	keeper_prepare(b.k, on_answer, fresh(&b));
 	is_int(answered(&b), 0, "a spare");
@@ -69,7 +69,7 @@ static void test_life(void)
 			(int64_t)end_ns < clock_boot_ns() + 61000000000LL,
 		"and when the lease ends, by the clock that goes on while the host sleeps");
 	ok(json_get_u64(b.a.reply, "monitor_pid", 1, INT32_MAX, &pid, &err) == 0 &&
-			(int)pid == keeper_monitor_pid(b.k),
+			(int)pid == b.k->monitor_pid,
 		"and whose it is");
 	is_int(count_dir(sockets), 1, "it has a name");
 	ok(says(&b, "cat /etc/hostname; echo x >/tmp/x", "life\n"), "its channel works");
@@ -77,7 +77,7 @@ static void test_life(void)
 
 	drop(&b); /* the daemon dies */
 	is_int(adopt(&b, "life"), 0, "another daemon finds it");
-	is_int(keeper_pid(b.k) > 0, 1, "knows who keeps it");
+	is_int(b.k->pid > 0, 1, "knows who keeps it");
 	id = json_string_value(json_object_get(b.a.reply, "id"));
 	state = json_string_value(json_object_get(b.a.reply, "state"));
 	is_str(id, "life", "its id");
@@ -114,8 +114,8 @@ static void test_lease_without_daemon(void)
 
 	make(&b, NULL, false);
 	is_int(hand_out(&b, "alone", 300, NULL), 0, "handed out cold");
-	monitor = pidfd(keeper_monitor_pid(b.k));
-	keeper = pidfd(keeper_pid(b.k));
+	monitor = pidfd(b.k->monitor_pid);
+	keeper = pidfd(b.k->pid);
 	drop(&b);
 	ok(ends(monitor), "without any daemon the lease ends it");
 	ok(ends(keeper), "its keeper goes too");
@@ -134,8 +134,8 @@ static void test_unwanted(void)
 	keeper_prepare(b[1].k, on_answer, fresh(&b[1]));
 	ok(answered(&b[0]) == 0 && answered(&b[1]) == 0, "a standby and a spare");
 	for (int i = 0; i < 2; i++) {
-		procs[2 * i] = pidfd(keeper_pid(b[i].k));
-		procs[2 * i + 1] = pidfd(keeper_monitor_pid(b[i].k));
+		procs[2 * i] = pidfd(b[i].k->pid);
+		procs[2 * i + 1] = pidfd(b[i].k->monitor_pid);
 		drop(&b[i]);
 	}
 	ok(ends(procs[0]) && ends(procs[1]) && ends(procs[2]) && ends(procs[3]),
@@ -152,9 +152,9 @@ static void test_signal(bool to_keeper, const char *id, const char *want)
 
 	make(&b, NULL, false);
 	is_int(hand_out(&b, id, 60000, NULL), 0, "handed out (%s)", id);
-	monitor = pidfd(keeper_monitor_pid(b.k));
-	keeper = pidfd(keeper_pid(b.k));
-	kill(to_keeper ? keeper_pid(b.k) : keeper_monitor_pid(b.k), SIGKILL);
+	monitor = pidfd(b.k->monitor_pid);
+	keeper = pidfd(b.k->pid);
+	kill(to_keeper ? b.k->pid : b.k->monitor_pid, SIGKILL);
 	ok(run_until(&b.ended), "kill -9 of the %s is noticed", to_keeper ? "keeper" : "monitor");
 	has_str(b.text, want, "and told");
 	ok(ends(monitor) && ends(keeper), "both are gone");
@@ -169,10 +169,10 @@ static void test_stopped(void)
 
 	make(&b, NULL, false);
 	is_int(hand_out(&b, "stopped", 60000, NULL), 0, "handed out");
-	monitor = pidfd(keeper_monitor_pid(b.k));
-	keeper = pidfd(keeper_pid(b.k));
-	kill(keeper_monitor_pid(b.k), SIGSTOP);
-	kill(keeper_pid(b.k), SIGSTOP);
+	monitor = pidfd(b.k->monitor_pid);
+	keeper = pidfd(b.k->pid);
+	kill(b.k->monitor_pid, SIGSTOP);
+	kill(b.k->pid, SIGSTOP);
 	is_int(end(&b), 0, "a kill works where both are stopped");
 	ok(!b.ended, "the end that was asked for is not told as one that was not");
 	ok(ends(monitor) && ends(keeper), "both are gone");
@@ -182,9 +182,9 @@ static void test_stopped(void)
 
 	make(&b, NULL, false);
 	is_int(hand_out(&b, "stopped", 60000, NULL), 0, "handed out, by the same name");
-	monitor = pidfd(keeper_monitor_pid(b.k));
-	keeper = pidfd(keeper_pid(b.k));
-	kill(keeper_pid(b.k), SIGSTOP);
+	monitor = pidfd(b.k->monitor_pid);
+	keeper = pidfd(b.k->pid);
+	kill(b.k->pid, SIGSTOP);
 	drop(&b);
 	{
 		cleanup_free char *path = str_printf("%s/stopped", sockets);
@@ -254,13 +254,15 @@ static void test_refused(void)
 static void test_zygote_killed(void)
 {
 	struct box b, late;
+	pid_t pid;
 
 	make(&b, NULL, false);
 	is_int(hand_out(&b, "orphan", 60000, NULL), 0, "handed out");
-	kill(zygote_pid(zygote), SIGSTOP);
+	pid = zygote_pid();
+	ok(pid > 0 && !kill(pid, SIGSTOP), "the zygote is stopped");
 	make(&late, NULL, false);
 	keeper_ready(late.k, on_answer, fresh(&late));
-	kill(zygote_pid(zygote), SIGKILL);
+	kill(pid, SIGKILL);
 	ok(run_until(&zygote_end.ended), "kill -9 of the zygote is noticed");
 	has_str(zygote_end.text, "killed by signal 9", "and told");
 	is_int(answered(&late), ECONNRESET, "what it had not made yet is answered");
@@ -327,8 +329,8 @@ static void test_pager_killed(void)
 
 	make(&b, NULL, false);
 	is_int(hand_out(&b, "paged", 60000, NULL), 0, "handed out");
-	keeper = pidfd(keeper_pid(b.k));
-	monitor = pidfd(keeper_monitor_pid(b.k));
+	keeper = pidfd(b.k->pid);
+	monitor = pidfd(b.k->monitor_pid);
 	if (pager_probe(NULL, NULL) < 0 || kill_pagers() == 0) {
 		tap_skip("without userfaultfd no machine needs its pager");
 		end(&b);
@@ -378,10 +380,10 @@ static void test_faults(void)
 		unsetenv("PARBAKE_FAULT");
 		make(&b, NULL, false);
 		keeper_hand_out(b.k, &lease, NULL, on_answer, fresh(&b));
-		while (!b.a.done && keeper_monitor_pid(b.k) < 0)
+		while (!b.a.done && b.k->monitor_pid < 0)
 			loop_once(l, CLOCK_NEVER, &err);
-		keeper = pidfd(keeper_pid(b.k));
-		monitor = pidfd(keeper_monitor_pid(b.k));
+		keeper = pidfd(b.k->pid);
+		monitor = pidfd(b.k->monitor_pid);
 		is_int(answered(&b), faults[i].want, "%s: the answer", faults[i].point);
 		ok(run_until(&b.ended), "it ends");
 		ok(ends(keeper) && ends(monitor), "its processes are gone");
@@ -402,9 +404,9 @@ static void test_asked_and_gone(void)
 	make(&b, NULL, false);
 	keeper_ready(b.k, on_answer, fresh(&b));
 	is_int(answered(&b), 0, "a standby has been started");
-	pid = keeper_pid(b.k);
+	pid = b.k->pid;
 	keeper = pidfd(pid);
-	monitor = pidfd(keeper_monitor_pid(b.k));
+	monitor = pidfd(b.k->monitor_pid);
 	kill(pid, SIGSTOP);
 	keeper_hand_out(b.k, &lease, NULL, on_answer, fresh(&b));
 	loop_once(l, 0, &err); /* it is sent, at the latest */
@@ -445,8 +447,8 @@ static void test_capture(void)
 	keeper_capture(b.k, snap, true, on_answer, fresh(&b));
 	is_int(answered(&b), EEXIST, "a directory that is there");
 	ok(says(&b, "echo after >>/tmp/x; echo done", "done\n"), "and it goes on still");
-	monitor = pidfd(keeper_monitor_pid(b.k));
-	keeper = pidfd(keeper_pid(b.k));
+	monitor = pidfd(b.k->monitor_pid);
+	keeper = pidfd(b.k->pid);
 	keeper_capture(b.k, paused, true, on_answer, fresh(&b));
 	is_int(answered(&b), 0, "a pause");
 	is_int(count_dir(sockets), 0, "its name is gone when that is answered");
@@ -491,8 +493,8 @@ static void test_lease_pauses(void)
 	make(&b, NULL, false);
 	is_int(hand_out(&b, "sleeper", 60000, dir), 0, "handed out");
 	ok(says(&b, "echo kept >/tmp/x; echo done", "done\n"), "something is in it");
-	monitor = pidfd(keeper_monitor_pid(b.k));
-	keeper = pidfd(keeper_pid(b.k));
+	monitor = pidfd(b.k->monitor_pid);
+	keeper = pidfd(b.k->pid);
 	keeper_renew(b.k, 1, dir, NULL, on_answer, fresh(&b));
 	answered(&b);
 	drop(&b);
@@ -533,8 +535,8 @@ static void test_many(void)
 		for (unsigned i = 0; i < AT_ONCE; i++) {
 			bad += answered(&b[i]) != 0;
 			take_fds(&b[i]);
-			procs[round * AT_ONCE + i][0] = pidfd(keeper_pid(b[i].k));
-			procs[round * AT_ONCE + i][1] = pidfd(keeper_monitor_pid(b[i].k));
+			procs[round * AT_ONCE + i][0] = pidfd(b[i].k->pid);
+			procs[round * AT_ONCE + i][1] = pidfd(b[i].k->monitor_pid);
 		}
 		for (unsigned i = 0; i < AT_ONCE; i++)
 			keeper_kill(b[i].k, on_answer, fresh(&b[i]));

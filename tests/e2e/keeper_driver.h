@@ -14,9 +14,10 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/file.h"
 #include "common/limits.h"
 #include "common/str.h"
-#include "pool/keeper/keeper.h"
+#include "pool/keeper/end_private.h"
 #include "restore/pager/pager.h"
 #include "tests/unit/tap.h"
 #include "vmm/guest/guest.h"
@@ -240,6 +241,25 @@ static void on_zygote(void *user, const char *text)
 
 	e->ended = true;
 	snprintf(e->text, sizeof(e->text), "%s", text);
+}
+
+/* The one child of this process that is a zygote; -1: none is. */
+static pid_t zygote_pid(void)
+{
+	cleanup_free char *children = NULL;
+	size_t len;
+
+	if (file_read_all(AT_FDCWD, "/proc/thread-self/children", 4096, &children, &len, &err) < 0)
+		return -1;
+	for (char *rest = NULL, *one = strtok_r(children, " ", &rest); one;
+		one = strtok_r(NULL, " ", &rest)) {
+		cleanup_free char *path = str_printf("/proc/%s/comm", one), *comm = NULL;
+
+		if (file_read_all(AT_FDCWD, path, 64, &comm, &len, &err) == 0 &&
+			!strcmp(comm, "parbake-zygote\n"))
+			return (pid_t)atoi(one);
+	}
+	return -1;
 }
 
 static void start_zygote(const char *of)

@@ -18,6 +18,7 @@
 #include "common/sock.h"
 #include "pool/envd/envd.h"
 #include "pool/envd/text.h"
+#include "tests/unit/http_open.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -49,8 +50,8 @@ static char path[64];
 static bool find(void *user, const char *id, struct envd_target *ret)
 {
 	(void)user;
-	*ret = (struct envd_target){
-		.id = id, .template_name = "t", .guest = guest, .state = "running"};
+	(void)id;
+	*ret = (struct envd_target){.guest = guest, .state = "running"};
 	return true;
 }
 
@@ -134,7 +135,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			continue;
 	}
 	close(fd);
-	while (http_server_open(server)) {
+	while (http_open(server)) {
 		if (clock_now_ns() > deadline)
 			abort();
 		loop_once(loop, clock_deadline(1), NULL);

@@ -13,6 +13,7 @@
 
 #include "common/clock.h"
 #include "pool/http/http.h"
+#include "tests/unit/http_open.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -204,9 +205,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	converse(fd, 10);
 	close(fd);
 	end = clock_deadline(10000);
-	while (http_server_open(server) && clock_now_ns() < end)
+	while (http_open(server) && clock_now_ns() < end)
 		loop_once(loop, clock_deadline(1), NULL);
-	if (http_server_open(server) || collecting)
+	if (http_open(server) || collecting)
 		abort();
 	fd = enter();
 	send_all(fd, plain, sizeof(plain) - 1);

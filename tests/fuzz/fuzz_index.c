@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 
 #include "common/file.h"
-#include "common/log.h"
 #include "common/str.h"
 #include "store/store.h"
 
@@ -38,7 +37,7 @@ static void start(void)
 {
 	struct err err;
 
-	log_set_level(LOG_LEVEL_ERROR);
+	setenv("PARBAKE_LOG", "error", true);
 	if (!mkdtemp(dir) || store_open(dir, true, &store, &err) < 0)
 		abort();
 	atexit(finish);

@@ -8,6 +8,8 @@
 #include "common/signature.h"
 #include "prove/lock.h"
 
+#define LOCK_ALL ((1U << LOCK_KINDS) - 1)
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void try_lock(const char *text, size_t len)

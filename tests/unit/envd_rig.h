@@ -19,6 +19,7 @@
 #include "pool/envd/envd.h"
 #include "pool/envd/text.h"
 #include "tests/unit/http_client.h"
+#include "tests/unit/http_open.h"
 #include "tests/unit/peer.h"
 
 static struct {
@@ -56,8 +57,6 @@ static bool rig_find(void *user, const char *id, struct envd_target *ret)
 	if (rig.gone || strcmp(id, "sb") != 0)
 		return false;
 	*ret = rig.target;
-	ret->id = "sb";
-	ret->template_name = "test";
 	ret->state = rig.paused ? "paused" : "running";
 	ret->guest = rig.paused || rig.broken ? NULL : rig.guest;
 	return true;

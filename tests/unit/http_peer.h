@@ -20,8 +20,8 @@
 #include "common/limits.h"
 #include "common/sock.h"
 #include "common/str.h"
-#include "pool/http/http_private.h"
 #include "tests/unit/http_client.h"
+#include "tests/unit/http_open.h"
 #include "tests/unit/tap.h"
 
 static struct loop *loop;

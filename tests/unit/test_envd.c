@@ -198,7 +198,7 @@ static void test_gone(void)
 
 	ok(until(&c, runs("sleep 321")), "a command runs");
 	leave(&c);
-	until(NULL, http_server_open(rig.server) == 0);
+	until(NULL, http_open(rig.server) == 0);
 	ok(until(NULL, runs("sleep 321") && runs("sleep 322")), "its client goes, and it goes on");
 	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGKILL\""), 200,
 		"until it is killed");
@@ -206,7 +206,7 @@ static void test_gone(void)
 	c = ask_json("/exec", "{\"cmd\":\"sleep 323 & sleep 324\",\"timeout_ms\":1500}");
 	ok(until(&c, runs("sleep 324")), "one whose answer comes at its end");
 	leave(&c);
-	until(NULL, http_server_open(rig.server) == 0);
+	until(NULL, http_open(rig.server) == 0);
 	ok(until(NULL, !runs("sleep 32[34]")), "goes on too, no longer than its time limit");
 }
 
@@ -444,7 +444,7 @@ static void test_control(void)
 		"{\"process\":{\"cmd\":\"sleep\",\"args\":[\"344\"]},\"tag\":\"stays\"}");
 	pid = pid_of(&c);
 	leave(&c);
-	until(NULL, http_server_open(rig.server) == 0);
+	until(NULL, http_open(rig.server) == 0);
 	ok(until(NULL, runs("sleep 344")), "what has a tag goes on without a client");
 	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGKILL\""), 200,
 		"until it is killed");
@@ -453,7 +453,7 @@ static void test_control(void)
 		"{\"process\":{\"cmd\":\"sleep\",\"args\":[\"345\"]}}");
 	pid = pid_of(&c);
 	leave(&c);
-	until(NULL, http_server_open(rig.server) == 0);
+	until(NULL, http_open(rig.server) == 0);
 	ok(until(NULL, runs("sleep 345")), "so does what has none");
 	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGKILL\""), 200,
 		"until it is killed");

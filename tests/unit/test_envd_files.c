@@ -98,7 +98,7 @@ static void test_get(void)
 	c.take = 5000;
 	until(&c, c.len > 10000);
 	leave(&c);
-	ok(until(NULL, http_server_open(rig.server) == 0), "a client that leaves is forgotten");
+	ok(until(NULL, http_open(rig.server) == 0), "a client that leaves is forgotten");
 }
 
 #define RAW "Content-Type: application/octet-stream\r\n"
@@ -127,9 +127,9 @@ static void test_put(void)
 		at("POST /files?path=%s/a/b/c HTTP/1.1\r\nHost: x\r\n" RAW
 		   "Content-Length: 1000\r\n\r\nhalf",
 			work));
-	until(&c, http_server_open(rig.server) == 1);
+	until(&c, http_open(rig.server) == 1);
 	leave(&c);
-	until(NULL, http_server_open(rig.server) == 0);
+	until(NULL, http_open(rig.server) == 0);
 	a = call("GET", at("/files?path=%s/a/b/c", work), "", "");
 	ok(a.len == BIG && file_is(at("%s/a/b/c", work), bytes, BIG),
 		"one that is cut changes nothing");

@@ -184,8 +184,6 @@ static void add_replaced(struct ext4 *fs)
 	MUST(ext4_add_dir(fs, "/was-file", &d, must));
 	MUST(ext4_add_dir(fs, "/was-dir", &d, must));
 	put_file(fs, "/was-dir", &m, "file", 4);
-	put_file(fs, "/tree/a/b/c", &m, "gone", 4);
-	MUST(ext4_remove(fs, "/tree", must));
 	d.mode = S_IFDIR | 0711, d.uid = 12;
 	MUST(ext4_add_dir(fs, "/", &d, must));
 }
@@ -223,7 +221,6 @@ static void test_whole(void)
 	build("a", &stats);
 	printf("# %" PRIu64 " entries in %" PRId64 " ms\n", stats.entries,
 		(clock_now_ns() - begin) / 1000000);
-	is_int(stats.files, BIG + 15, "files counted");
 	is_clean("a");
 	umask(0);
 	setenv("TZ", "Asia/Tokyo", 1);
@@ -270,7 +267,6 @@ static void test_debugfs(void)
 	debugfs_has("a", "cat /again", "second");
 	debugfs_has("a", "cat /was-link", "file");
 	debugfs_has("a", "stat /was-file", "Type: directory");
-	debugfs_has("a", "stat /tree", "File not found");
 	debugfs_has("a", "stat /nodump", "Flags: 0x80040");
 	debugfs_has("a", "stat /", "Mode:  0711");
 	debugfs_has("a", "ea_list /ping", "security.capability (20) = 01 00 00 02");
@@ -405,9 +401,8 @@ static void test_refused(void)
 		"/h: a hard link to /nothing", "a hard link to nothing");
 	expect(ext4_add_hardlink(fs, "/h", "/dir", &err), -EPERM, &err, "/dir",
 		"a hard link to a directory");
-	expect(ext4_remove(fs, "/nothing", &err), -ENOENT, &err, "/nothing", "removing nothing");
-	expect(ext4_remove(fs, "/lost+found", &err), -EBUSY, &err, "/lost+found",
-		"removing lost+found");
+	expect(ext4_add_symlink(fs, "/lost+found", "x", &f, &err), -EBUSY, &err, "/lost+found",
+		"a link in the place of lost+found");
 	memset(path, 'n', 257);
 	path[0] = '/', path[257] = 0;
 	expect(ext4_add_dir(fs, path, &d, &err), -ENAMETOOLONG, &err, "256 bytes",
@@ -469,9 +464,9 @@ static void test_freed(void)
 				MUST(ext4_file_write(fs, i * 8192, data, 4096, must));
 			MUST(ext4_file_end(fs, 1000 * 8192, must));
 			MUST(ext4_add_hardlink(fs, "/comb2", "/comb", must));
-			MUST(ext4_remove(fs, "/comb", must));
-			MUST(ext4_remove(fs, "/comb2", must));
 		}
+		MUST(ext4_add_symlink(fs, "/comb", "f", &m, must));
+		MUST(ext4_add_symlink(fs, "/comb2", "f", &m, must));
 		put_file(fs, "/f", &m, "small", 5);
 		MUST(ext4_finish(fs, pass ? &freed : &plain, must));
 	}

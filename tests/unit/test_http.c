@@ -30,7 +30,7 @@ static void test_plain(void)
 	say(&c, "GET /a%2fb%c3%a4 HTTP/1.1\r\nHost: x\r\n\r\n");
 	ok(until(&c, says(&c, "404")), "no such route");
 	has_str(at.seen, "GET /a/b\xc3\xa4 ", "the path is decoded");
-	is_int(http_server_open(server), 0, "no request is open");
+	is_int(http_open(server), 0, "no request is open");
 	leave(&c);
 }
 
@@ -47,7 +47,7 @@ static void test_later(void)
 	first = at.waiting;
 	for (int i = 0; i < 5; i++)
 		turn(&c);
-	ok(at.waiting == first && http_server_open(server) == 1 && c.len == 0,
+	ok(at.waiting == first && http_open(server) == 1 && c.len == 0,
 		"a pipelined one waits for it");
 	at.waiting = NULL;
 	http_reply_text(first, 200, "text/plain", "one");
@@ -68,10 +68,10 @@ static void test_later(void)
 	leave(&c);
 	for (int i = 0; i < 5; i++)
 		turn(NULL);
-	ok(http_server_open(server) == 1 && !strcmp(http_path(at.waiting), "/later"),
+	ok(http_open(server) == 1 && !strcmp(http_path(at.waiting), "/later"),
 		"its request stays without its client");
 	http_reply_text(at.waiting, 200, "text/plain", "nobody");
-	ok(until(NULL, http_server_open(server) == 0), "until it is answered");
+	ok(until(NULL, http_open(server) == 0), "until it is answered");
 }
 
 /* A client that dies within a body nobody asked for, while the handler is at work. */
@@ -85,14 +85,14 @@ static void test_orphan(void)
 	leave(&c);
 	for (int i = 0; i < 5; i++)
 		turn(NULL);
-	is_int(http_server_open(server), 1, "stays when the client is gone");
+	is_int(http_open(server), 1, "stays when the client is gone");
 	ok(!http_header(at.waiting, "Host"), "its headers are gone");
 	http_stream_begin(at.waiting, 200, "text/plain", write_more, NULL);
 	at.rq = at.waiting;
 	at.to_write = 3 * LIMIT_HTTP_BUFFER;
 	write_more(NULL);
 	is_int(at.written, 3 * LIMIT_HTTP_BUFFER, "its stream takes all");
-	is_int(http_server_open(server), 0, "and it ends with it");
+	is_int(http_open(server), 0, "and it ends with it");
 	at.to_write = at.written = 0;
 }
 
@@ -214,7 +214,7 @@ static void test_slow_reader(void)
 	until(&c, at.rq && http_stream_room(at.rq) == 0);
 	leave(&c);
 	ok(until(NULL, at.written == total), "a writer that does not care writes on");
-	ok(until(NULL, http_server_open(server) == 0), "to its end");
+	ok(until(NULL, http_open(server) == 0), "to its end");
 	at.to_write = 0;
 }
 
@@ -251,7 +251,7 @@ static void test_reserve(void)
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	struct client c[17], own;
 
-	http_server_most(server, 16, LIMIT_HTTP_BODIES);
+	server->max_conns = 16;
 	ok(bind(fd, (struct sockaddr *)&a, len) == 0 && listen(fd, 32) == 0 &&
 			getsockname(fd, (struct sockaddr *)&a, &len) == 0 &&
 			http_server_listen(server, fd, true, NULL) == 0,
@@ -323,7 +323,7 @@ static void test_smuggled(void)
 		is_str(at.seen, "nobody", "no handler sees any of it");
 		leave(&c);
 	}
-	ok(until(NULL, http_server_open(server) == 0), "no request is open");
+	ok(until(NULL, http_open(server) == 0), "no request is open");
 }
 
 /* Few descriptors: most of them are not the connections'. */
@@ -347,7 +347,8 @@ static void test_bodies(void)
 {
 	struct client c[3];
 
-	http_server_most(server, 8, 4 * 1024);
+	server->max_conns = 8;
+	server->max_bodies = 4 * 1024;
 	for (int i = 0; i < 3; i++) {
 		c[i] = enter();
 		say(&c[i], "POST /collect HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab");
@@ -380,11 +381,11 @@ static void test_quiesce(void)
 	http_server_quiesce(server);
 	ok(until(&idle, idle.closed), "an idle connection is closed");
 	ok(sock_connect(path, NULL) < 0, "no more are taken");
-	is_int(http_server_open(server), 1, "a request is open");
+	is_int(http_open(server), 1, "a request is open");
 	http_reply_text(at.waiting, 200, "text/plain", "bye");
 	ok(until(&c, c.closed), "its connection is closed");
 	has_str(c.got, "bye", "after its answer");
-	is_int(http_server_open(server), 0, "none is open");
+	is_int(http_open(server), 0, "none is open");
 	leave(&idle);
 	leave(&c);
 }
@@ -395,7 +396,7 @@ static void test_full(void)
 	struct client c[4];
 	struct rlimit files, few;
 
-	http_server_most(server, 3, LIMIT_HTTP_BODIES);
+	server->max_conns = 3;
 	for (int i = 0; i < 4; i++) {
 		c[i] = enter();
 		say(&c[i], "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -441,7 +442,7 @@ static void test_free(void)
 		c[i] = enter();
 		say(&c[i], open_requests[i]);
 	}
-	ok(until(NULL, http_server_open(server) == 5), "five are open");
+	ok(until(NULL, http_open(server) == 5), "five are open");
 	http_server_free(server);
 	server = NULL;
 	ok(at.ends == 3 && at.completes == 0, "freed, those that asked are told");

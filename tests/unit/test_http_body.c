@@ -54,9 +54,9 @@ static void test_collect(void)
 	leave(&c);
 	c = enter();
 	say(&c, "POST /collect HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\nhalf");
-	ok(until(&c, http_server_open(server) == 1), "one whose client goes away in its midst");
+	ok(until(&c, http_open(server) == 1), "one whose client goes away in its midst");
 	leave(&c);
-	ok(until(NULL, http_server_open(server) == 0), "is over");
+	ok(until(NULL, http_open(server) == 0), "is over");
 	is_int(at.dropped, 4, "those that did not come whole are dropped");
 	is_int(at.settled, at.collects, "each is handed over or dropped, once");
 
@@ -77,7 +77,7 @@ static void test_collect(void)
 	ok(until(&c, c.closed),
 		"a body that nobody wants and that does not end ends the connection");
 	leave(&c);
-	ok(until(NULL, http_server_open(server) == 0), "and its request");
+	ok(until(NULL, http_open(server) == 0), "and its request");
 }
 
 /* The choice that a handler makes later. */
@@ -129,7 +129,7 @@ static void test_wait(void)
 	ok(until(&c, at.waiting != NULL), "one whose client goes");
 	leave(&c);
 	choose(false);
-	ok(until(NULL, http_server_open(server) == 0), "is over when it has been answered");
+	ok(until(NULL, http_open(server) == 0), "is over when it has been answered");
 }
 
 static void test_upload(void)
@@ -336,7 +336,7 @@ static void test_hostile(void)
 		"chunked\r\n\r\nfffffffffffffffffff\r\n");
 	ok(until(&c, says(&c, " 413 ") || c.closed), "a chunk that is too long");
 	leave(&c);
-	ok(until(NULL, http_server_open(server) == 0), "none of them is left");
+	ok(until(NULL, http_open(server) == 0), "none of them is left");
 	c = enter();
 	say(&c, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
 	ok(until(&c, says(&c, "\"now\"")), "others are answered all the same");
@@ -350,7 +350,8 @@ static void test_slow(void)
 	struct client c = enter(), waits = enter();
 	int64_t end;
 
-	http_server_patience(server, 200000000, 200000000);
+	server->idle_ns = 200000000;
+	server->stall_ns = 200000000;
 	leave(&c);
 	c = enter(); /* its deadline is of the new patience */
 	at.waiting = NULL;

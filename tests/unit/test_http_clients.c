@@ -86,7 +86,7 @@ static void test_hangups(void)
 			is_int(http_server_awaited(server), 0, "nobody waits for it");
 			if (at.waiting)
 				http_reply_text(at.waiting, 200, "text/plain", "nobody");
-			ok(until(NULL, http_server_open(server) == 0), "and nothing of it is left");
+			ok(until(NULL, http_open(server) == 0), "and nothing of it is left");
 		}
 	}
 	is_int((int64_t)server->bodies, 0, "no body is kept");
@@ -131,7 +131,7 @@ static void test_address_share(void)
 	struct client many[80], c;
 
 	listen_tcp();
-	http_server_most(server, 64, LIMIT_HTTP_BODIES);
+	server->max_conns = 64;
 	for (int i = 0; i < 80; i++) {
 		many[i] = enter_from(1);
 		say(&many[i], i % 2 ? POST("/collect") "Content-Length: 50\r\n\r\nabc" : "GET /n");
@@ -158,7 +158,7 @@ static void test_unknown(void)
 	struct client many[90], known, c;
 
 	listen_tcp();
-	http_server_most(server, 64, LIMIT_HTTP_BODIES);
+	server->max_conns = 64;
 	known = enter_from(200);
 	say(&known, "GET /key HTTP/1.1\r\nHost: x\r\nX-Test: mine\r\n\r\n");
 	ok(until(&known, says(&known, "true")), "a client with a key");
@@ -190,7 +190,7 @@ static void test_key_share(void)
 	int refused = 0;
 
 	listen_tcp();
-	http_server_most(server, 64, LIMIT_HTTP_BODIES);
+	server->max_conns = 64;
 	for (int i = 0; i < 60; i++) {
 		many[i] = enter_from(1 + (unsigned)i);
 		say(&many[i], greedy);
@@ -221,7 +221,8 @@ static void test_body_share(void)
 	struct client many[8], c;
 
 	listen_tcp();
-	http_server_most(server, 64, 8 * KIB);
+	server->max_conns = 64;
+	server->max_bodies = 8 * KIB;
 	for (int i = 0; i < 8; i++) {
 		many[i] = enter_from(1);
 		say(&many[i], POST("/collect") "Content-Length: 50\r\n\r\nabc");

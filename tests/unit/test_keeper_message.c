@@ -13,7 +13,7 @@
 
 #include "common/clock.h"
 #include "common/str.h"
-#include "pool/keeper/keeper_private.h"
+#include "pool/keeper/end_private.h"
 #include "tests/unit/tap.h"
 
 #define PATIENCE_MS 20000
@@ -372,8 +372,8 @@ static void test_kill(void)
 	begin();
 	greet(SIGSTOP);
 	rounds(2);
-	is_int(keeper_pid(f.k), f.child, "it says who it is");
-	is_int(keeper_monitor_pid(f.k), f.child, "and its machine");
+	is_int(f.k->pid, f.child, "it says who it is");
+	is_int(f.k->monitor_pid, f.child, "and its machine");
 	keeper_ready(f.k, on_answer, "a");
 	keeper_kill(f.k, on_answer, "kill");
 	keeper_kill(f.k, on_answer, "again");
@@ -463,7 +463,7 @@ static void test_adopt(void)
 	ok(listening >= 0 && stat(path, &st) == 0 && (st.st_mode & 0777) == 0600,
 		"a socket for its user alone");
 	is_int(keeper_adopt(l, path, &ops, &f, &f.k, &err), 0, "whoever listens is adopted");
-	is_int(keeper_pid(f.k), getpid(), "by the kernel's word for who that is");
+	is_int(f.k->pid, getpid(), "by the kernel's word for who that is");
 	keeper_free(f.k);
 	close_fd(&listening);
 	is_int(keeper_adopt(l, path, &ops, &f, &f.k, &err), -ECONNREFUSED, "nobody listens");

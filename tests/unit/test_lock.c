@@ -9,6 +9,8 @@
 #include "prove/lock.h"
 #include "tests/unit/ext4_images.h"
 
+#define LOCK_ALL ((1U << LOCK_KINDS) - 1)
+
 #define A64 "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 #define B64 "sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 

@@ -93,7 +93,7 @@ static void pump_ready(void *user, short revents)
 
 void guest_pump_start(struct guest_pump *p, struct guest *g, struct guest_stream *s, int fd)
 {
-	*p = (struct guest_pump){.g = g, .s = s, .fd = fd, .buf = malloc(PROTO_DATA_MAX)};
+	*p = (struct guest_pump){.s = s, .fd = fd, .buf = malloc(PROTO_DATA_MAX)};
 	if (!p->buf)
 		abort();
 	p->watch = guest_watch_add(g, fd, POLLIN, pump_ready, p);
@@ -140,7 +140,7 @@ static void plain_done(void *user, const struct guest_reply *reply)
 		memcpy(c->body, reply->body, c->len);
 }
 
-const char *guest_type_name(enum proto_type type)
+static const char *guest_type_name(enum proto_type type)
 {
 	switch (type) {
 	case PROTO_EXEC:

@@ -59,6 +59,31 @@ int guest_new(int fd, struct guest **ret, struct err *err)
 	return 0;
 }
 
+static void die(struct guest *g, int code)
+{
+	char text[sizeof(g->dead_text)];
+
+	g->dead = code;
+	g->synced = false;
+	memcpy(text, g->dead_text, sizeof(text));
+	guest_streams_end(g, ECONNRESET, text);
+	buffer_free(&g->out);
+}
+
+/* The guest is dead from now on; streams are told. Harmless where it is already. */
+__attribute__((format(printf, 3, 4))) static void guest_die(
+	struct guest *g, int code, const char *fmt, ...)
+{
+	va_list args;
+
+	if (g->dead)
+		return;
+	va_start(args, fmt);
+	vsnprintf(g->dead_text, sizeof(g->dead_text), fmt, args);
+	va_end(args);
+	die(g, code);
+}
+
 void guest_free(struct guest *g)
 {
 	if (!g)
@@ -88,29 +113,6 @@ short guest_events(const struct guest *g)
 	if (g->out.len || (!TAILQ_EMPTY(&g->ready) && g->sync_begun && (g->synced || !g->hold)))
 		events |= POLLOUT;
 	return events;
-}
-
-static void die(struct guest *g, int code)
-{
-	char text[sizeof(g->dead_text)];
-
-	g->dead = code;
-	g->synced = false;
-	memcpy(text, g->dead_text, sizeof(text));
-	guest_streams_end(g, ECONNRESET, text);
-	buffer_free(&g->out);
-}
-
-void guest_die(struct guest *g, int code, const char *fmt, ...)
-{
-	va_list args;
-
-	if (g->dead)
-		return;
-	va_start(args, fmt);
-	vsnprintf(g->dead_text, sizeof(g->dead_text), fmt, args);
-	va_end(args);
-	die(g, code);
 }
 
 void guest_breach(struct guest *g, const char *fmt, ...)

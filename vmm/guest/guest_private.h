@@ -108,10 +108,7 @@ struct guest {
 	size_t cap_polls;
 };
 
-/* The guest is dead from now on; streams are told. Harmless where it is already. */
-void guest_die(struct guest *g, int code, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-/* The same for a breach of the protocol. */
+/* The guest has broken the protocol: it is dead from now on; streams are told. Harmless where it is already. */
 void guest_breach(struct guest *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Send what can be sent now. */
 void guest_flush(struct guest *g);
@@ -153,7 +150,6 @@ void guest_stream_abandon(struct guest_stream *s);
 
 /* A descriptor being read into a stream's channel 0, as fast as credit allows. */
 struct guest_pump {
-	struct guest *g;
 	struct guest_stream *s; /* NULL: the stream has ended */
 	struct guest_watch *watch;
 	int fd;
@@ -177,8 +173,6 @@ int guest_reply_error(const char *what, int error, const char *text, struct err 
  */
 int guest_check_text(const char *what, const char *text, size_t max, struct err *err);
 
-/* What a request is called in an error: "running a command in the guest". */
-const char *guest_type_name(enum proto_type type);
 /* Set @err to why guest_request() returned NULL for a body of @len bytes. */
 int guest_request_error(struct guest *g, enum proto_type type, uint32_t len, struct err *err);
 

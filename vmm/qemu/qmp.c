@@ -79,11 +79,6 @@ void qmp_free(struct qmp *q)
 	free(q);
 }
 
-bool qmp_greeted(const struct qmp *q)
-{
-	return q->greeted;
-}
-
 int qmp_fd(const struct qmp *q)
 {
 	return q->fd;

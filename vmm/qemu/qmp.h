@@ -51,8 +51,6 @@ int qmp_call(struct qmp *q, const char *command, json_t *args, int64_t deadline,
 int qmp_wait_flag(struct qmp *q, const bool *flag, int64_t deadline, struct err *err);
 /* Take in what has arrived, without waiting. -ECONNABORTED, -EPROTO. */
 int qmp_poll(struct qmp *q, struct err *err);
-/* Has the greeting come? */
-bool qmp_greeted(const struct qmp *q);
 /* Its socket, to poll(2) for input. */
 int qmp_fd(const struct qmp *q);
 

@@ -247,13 +247,6 @@ void virtio_write(struct virtio *v, uint32_t at, const uint8_t *buf, uint32_t le
 	pthread_mutex_unlock(&v->lock);
 }
 
-void virtio_ring(struct virtio *v, unsigned n)
-{
-	pthread_mutex_lock(&v->lock);
-	notify(v, n);
-	pthread_mutex_unlock(&v->lock);
-}
-
 bool virtio_peek(struct virtio *v, unsigned n, struct chain *c)
 {
 	int r;

@@ -70,8 +70,6 @@ void virtio_init(struct virtio *v, const struct virtio_ops *ops, const struct me
 /* A processor reads or writes @len bytes at @at of the registers. These take the lock. */
 void virtio_read(struct virtio *v, uint32_t at, uint8_t *buf, uint32_t len);
 void virtio_write(struct virtio *v, uint32_t at, const uint8_t *buf, uint32_t len);
-/* The driver has rung for queue @n. Takes the lock. */
-void virtio_ring(struct virtio *v, unsigned n);
 /*
  * The device is done with a chain: give it back, and interrupt the guest where it wants that. The
  * caller holds the lock.

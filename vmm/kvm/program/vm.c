@@ -34,7 +34,7 @@ void vm_step(uint32_t *steps, enum kvm_step step, uint64_t *since)
 	*since = now;
 }
 
-void vm_raise(void *user, unsigned irq)
+static void vm_raise(void *user, unsigned irq)
 {
 	const struct vm *vm = user;
 	struct kvm_irq_level level = {.irq = irq, .level = 1};

@@ -76,8 +76,6 @@ int vm_make(struct vm *vm, const struct kvm_setup *setup, uint32_t *steps, struc
 uint64_t vm_now_ns(void);
 /* Add what has passed since *@since to @steps[@step], and set *@since to now. */
 void vm_step(uint32_t *steps, enum kvm_step step, uint64_t *since);
-/* An edge on an interrupt line. Any thread. */
-void vm_raise(void *user, unsigned irq);
 
 /* ---- vcpu.c ---- */
 
