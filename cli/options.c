@@ -193,8 +193,7 @@ static int take(const struct option_bound *b, const char *option, const char *te
 	abort();
 }
 
-/* Does it take a value? */
-static bool option_has_value(const struct option_entry *o)
+bool option_has_value(const struct option_entry *o)
 {
 	return o->kind != OPTION_FLAG && o->kind != OPTION_SET && o->kind != OPTION_HELP;
 }

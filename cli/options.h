@@ -175,6 +175,9 @@ struct option_bound {
 size_t command_options(
 	const struct command *c, void *args, struct option_bound ret[static COMMAND_OPTIONS_MAX]);
 
+/* Does it take a value? */
+bool option_has_value(const struct option_entry *o);
+
 /* A number of an option: within [@min, @max] or an error that names the option. */
 int cli_number(const char *option, const char *text, uint64_t min, uint64_t max, uint64_t *ret,
 	struct err *err);
