@@ -6,64 +6,30 @@
 #include "cli/bench.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "benches/report.h"
 #include "benches/series.h"
-#include "common/nearest.h"
 #include "common/str.h"
 
-static const struct verb {
-	const char *name;
-	int (*run)(int argc, char **argv);
-} verbs[] = {
-	{"create", bench_create_main},
-	{"boot", bench_boot_main},
-	{"fault", bench_fault_main},
-	{"density", bench_density_main},
-	{"image", bench_image_main},
-	{"exec", bench_exec_main},
-	{"load", bench_pool_main},
-	{"vm", bench_vm_main},
-	{"ab", bench_ab_main},
-	{"compare", bench_compare_main},
-	{"history", bench_history_main},
-	{"bisect", bench_bisect_main},
-	{"bisect-step", bench_bisect_main}, /* what `git bisect run` runs */
-	{"report", bench_report_main},
+const struct option_entry bench_output_options[] = {
+	{"json", .offset = offsetof(struct bench_output, json),
+		.help = "print the document, raw samples included", .section = "Results"},
+	{"save", .kind = OPTION_TEXT, .names = NAMES_FILE,
+		.offset = offsetof(struct bench_output, save), .value = "FILE",
+		.help = "write the document there"},
+	{"report", .kind = OPTION_TEXT, .names = NAMES_FILE,
+		.offset = offsetof(struct bench_output, report), .value = "PAGE",
+		.help = "write a page with pictures there"},
+	{"against", .kind = OPTION_WORDS, .names = NAMES_FILE, .max = LIMIT_BENCH_FILES,
+		.offset = offsetof(struct bench_output, against), .value = "OLD",
+		.help = "compare with that document on the page"},
+	OPTION_STORE(struct bench_output, store_dir),
+	{0},
 };
-
-#define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
-
-bool bench_take_output(int opt, struct bench_output *out, int *ret, struct err *err)
-{
-	*ret = 0;
-	switch (opt) {
-	case 'j':
-		out->json = true;
-		return true;
-	case 'W':
-		out->save = optarg;
-		return true;
-	case 'R':
-		out->report = optarg;
-		return true;
-	case 'A':
-		if (out->n_against == LIMIT_BENCH_FILES)
-			*ret = err_set(
-				err, E2BIG, "--against: at most %d documents", LIMIT_BENCH_FILES);
-		else
-			out->against[out->n_against++] = optarg;
-		return true;
-	case 'S':
-		out->store_dir = optarg;
-		return true;
-	default:
-		return false;
-	}
-}
 
 int bench_finish(
 	const struct bench_output *out, json_t *run, const struct text *text, struct err *err)
@@ -75,7 +41,7 @@ int bench_finish(
 	if (out->save)
 		r = bench_document_write(doc, out->save, err);
 	if (r == 0 && out->report)
-		r = report_write(out->report, doc, out->against, out->n_against, err);
+		r = report_write(out->report, doc, out->against.items, out->against.n, err);
 	if (out->json)
 		json_print_line(doc);
 	else
@@ -83,57 +49,58 @@ int bench_finish(
 	return r;
 }
 
-int bench_number(
-	const char *option, const char *text, double min, double max, double *ret, struct err *err)
-{
-	char *end;
-	double x;
-
-	errno = 0;
-	x = strtod(text, &end);
-	if (errno || end == text || *end || !(x >= min && x <= max))
-		return err_set(
-			err, EINVAL, "%s %s: not a number within %g to %g", option, text, min, max);
-	*ret = x;
-	return 0;
-}
-
 int bench_percent(
 	const char *option, const char *text, double min, double max, double *ret, struct err *err)
 {
 	cleanup_free char *number = str_dup(text);
 	size_t len = strlen(number);
+	char *end;
+	double x;
 
 	if (len && number[len - 1] == '%')
 		number[len - 1] = '\0';
-	return bench_number(option, number, min, max, ret, err);
+	errno = 0;
+	x = strtod(number, &end);
+	if (errno || end == number || *end || !(x >= min && x <= max))
+		return err_set(err, EINVAL, "%s %s: not a percentage within %g to %g", option, text,
+			min, max);
+	*ret = x;
+	return 0;
 }
 
-int bench_list(const char *option, const char *text, uint64_t least, uint64_t most, uint64_t *ret,
-	size_t max, size_t *ret_n, struct err *err)
+int bench_numbers(const char *option, const char *text, uint64_t least, uint64_t most,
+	struct bench_numbers *ret, struct err *err)
 {
-	size_t n = 0;
-
+	ret->n = 0;
 	for (const char *at = text; *at;) {
 		size_t len = strcspn(at, ",");
 		char one[32];
 		int r;
 
-		if (n == max || len == 0 || len >= sizeof(one))
+		if (ret->n == BENCH_NUMBERS_MAX || len == 0 || len >= sizeof(one))
 			return err_set(err, EINVAL,
-				"%s %s: write at most %zu numbers, as in 1,10,50", option, text,
-				max);
+				"%s %s: write at most %d numbers, as in 1,10,50", option, text,
+				BENCH_NUMBERS_MAX);
 		memcpy(one, at, len);
 		one[len] = '\0';
-		r = cli_number(option, one, least, most, &ret[n++], err);
+		r = cli_number(option, one, least, most, &ret->items[ret->n++], err);
 		if (r < 0)
 			return r;
 		at += len + (at[len] == ',');
 	}
-	if (n == 0)
-		return err_set(err, EINVAL, "%s: no number", option);
-	*ret_n = n;
-	return 0;
+	return ret->n ? 0 : err_set(err, EINVAL, "%s: no number", option);
+}
+
+int bench_take_kib(void *field, const char *option, const char *text, struct err *err)
+{
+	struct bench_numbers *list = field;
+	int r = bench_numbers(option, text, 4, 4096, list, err);
+
+	for (size_t i = 0; i < list->n && r == 0; i++) {
+		if (list->items[i] & (list->items[i] - 1))
+			r = err_set(err, EINVAL, "%s %s: KiB, powers of two", option, text);
+	}
+	return r;
 }
 
 void bench_print_head(struct text *out, const char *first, const char *unit)
@@ -174,22 +141,13 @@ void bench_run_template(json_t *run, const struct store_manifest *m, struct temp
 									      : "private mapping"));
 }
 
-int cmd_bench(int argc, char **argv)
-{
-	const char *names[N_VERBS], *near;
-
-	bench_file_mode = 0666 & ~cli_umask;
-	for (size_t i = 0; i < N_VERBS; i++) {
-		if (argc > 1 && !strcmp(argv[1], verbs[i].name))
-			return verbs[i].run(argc - 1, argv + 1);
-		names[i] = verbs[i].name;
-	}
-	if (argc < 2)
-		return cli_usage("bench",
-			"which one? create, boot, fault, density, image, exec, load, vm, ab, "
-			"compare, "
-			"history, bisect, report");
-	near = nearest_name(argv[1], names, N_VERBS);
-	return cli_usage("bench", "there is no `bench %s`%s%s%s", argv[1],
-		near ? ", do you mean `bench " : "", near ?: "", near ? "`?" : "");
-}
+const struct command command_bench = {
+	.name = "bench",
+	.summary = "measure creates and what they are made of; compare, report, gate",
+	.notes = "benches/METHOD.md says what is measured and how.",
+	.commands = (const struct command *const[]){&command_bench_create, &command_bench_boot,
+		&command_bench_exec, &command_bench_load, &command_bench_density,
+		&command_bench_fault, &command_bench_image, &command_bench_vm, &command_bench_ab,
+		&command_bench_compare, &command_bench_history, &command_bench_bisect,
+		&command_bench_bisect_step, &command_bench_report, NULL},
+};

@@ -2,7 +2,6 @@
 #ifndef PARBAKE_CLI_BENCH_H
 #define PARBAKE_CLI_BENCH_H
 
-#include <getopt.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,37 +16,41 @@ struct bench_output {
 	bool json;
 	const char *save; /* the document is written there */
 	const char *report; /* a page is */
-	const char *against[LIMIT_BENCH_FILES]; /* earlier documents for the page */
-	size_t n_against;
+	struct words against; /* earlier documents for the page */
 	const char *store_dir;
 };
-
-/*
- * Their long options, for a verb's table; their values are these letters, which no verb uses
- * otherwise.
- */
-#define BENCH_OUTPUT_OPTIONS                                                                       \
-	{"json", no_argument, NULL, 'j'}, {"save", required_argument, NULL, 'W'},                  \
-		{"report", required_argument, NULL, 'R'},                                          \
-		{"against", required_argument, NULL, 'A'},                                         \
+/* Their options, for a verb's table: {.kind = OPTION_TABLE, .table = bench_output_options, .offset = …}. */
+extern const struct option_entry bench_output_options[];
+#define BENCH_OUTPUT(type, field)                                                                  \
 	{                                                                                          \
-		"store", required_argument, NULL, 'S'                                              \
+		.kind = OPTION_TABLE, .table = bench_output_options,                               \
+		.offset = offsetof(type, field)                                                    \
 	}
 
-/* Take one of them. False: @opt is another. *@ret is 0 or -errno. */
-bool bench_take_output(int opt, struct bench_output *out, int *ret, struct err *err);
+/* "-n" for so many of @what, within 1 and @most, into the uint64_t @field. */
+#define BENCH_COUNT(type, field, most, what)                                                       \
+	{                                                                                          \
+		.letter = 'n', .kind = OPTION_NUMBER, .min = 1, .max = (most), .value = "N",       \
+		.offset = offsetof(type, field), .help = what                                      \
+	}
+
 /* Print @text, or with --json the document that holds @run (taken); write what is to be written. */
 int bench_finish(
 	const struct bench_output *out, json_t *run, const struct text *text, struct err *err);
-/* A number with a fraction: within [@min, @max] or an error that names the option. */
-int bench_number(
-	const char *option, const char *text, double min, double max, double *ret, struct err *err);
 /* "5%" or "5": a percentage within [@min, @max]. */
 int bench_percent(
 	const char *option, const char *text, double min, double max, double *ret, struct err *err);
-/* "1,10,50": at most @max numbers within [@least, @most]. */
-int bench_list(const char *option, const char *text, uint64_t least, uint64_t most, uint64_t *ret,
-	size_t max, size_t *ret_n, struct err *err);
+/* "1,10,50": numbers of an option, in its order. */
+#define BENCH_NUMBERS_MAX 16
+struct bench_numbers {
+	uint64_t items[BENCH_NUMBERS_MAX];
+	size_t n;
+};
+/* Each within [@least, @most]. */
+int bench_numbers(const char *option, const char *text, uint64_t least, uint64_t most,
+	struct bench_numbers *ret, struct err *err);
+/* For OPTION_CALL, into a struct bench_numbers: KiB of frames or windows, powers of two within 4 and 4096. */
+int bench_take_kib(void *field, const char *option, const char *text, struct err *err);
 
 /* The head and one line of a table of series without parts: times in @unit_ns ("ms": 1e6). */
 struct bench_series;
@@ -56,19 +59,20 @@ void bench_print_series(struct text *out, const struct bench_series *s, double u
 /* Facts of the template in a run. */
 void bench_run_template(json_t *run, const struct store_manifest *m, struct template *t);
 
-/* The verbs. argv[0] is the verb; the value is an exit status. */
-int bench_create_main(int argc, char **argv);
-int bench_boot_main(int argc, char **argv);
-int bench_fault_main(int argc, char **argv);
-int bench_density_main(int argc, char **argv);
-int bench_image_main(int argc, char **argv);
-int bench_pool_main(int argc, char **argv);
-int bench_exec_main(int argc, char **argv);
-int bench_vm_main(int argc, char **argv);
-int bench_ab_main(int argc, char **argv);
-int bench_compare_main(int argc, char **argv);
-int bench_bisect_main(int argc, char **argv);
-int bench_history_main(int argc, char **argv);
-int bench_report_main(int argc, char **argv);
+/* The verbs, each in its own file. */
+extern const struct command command_bench_create;
+extern const struct command command_bench_boot;
+extern const struct command command_bench_exec;
+extern const struct command command_bench_load;
+extern const struct command command_bench_density;
+extern const struct command command_bench_fault;
+extern const struct command command_bench_image;
+extern const struct command command_bench_vm;
+extern const struct command command_bench_ab;
+extern const struct command command_bench_compare;
+extern const struct command command_bench_history;
+extern const struct command command_bench_bisect;
+extern const struct command command_bench_bisect_step;
+extern const struct command command_bench_report;
 
 #endif

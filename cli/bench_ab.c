@@ -21,18 +21,26 @@
 #include "common/progress.h"
 #include "common/str.h"
 
+#define MODES_MAX 3
 #define SERIES_MAX 8 /* of a run: modes, and what they are measured by */
 #define CREATE_WORDS 24
 #define RUN_MS 300000 /* a run that takes longer has failed */
 #define RUNS_FAILED_MAX 6
 
-struct ab {
+struct args {
 	struct bench_output out;
 	struct bench_judging judging;
-	struct bench_side old, new;
-	const char *template;
+	const char *old, *new, *template;
 	uint64_t creates, rounds, time_ms;
-	const char *modes[3], *result;
+	struct words modes;
+	const char *result;
+	bool broken_apart; /* a new build that makes nothing is not called slower */
+};
+
+struct ab {
+	struct args *args;
+	struct bench_side old, new;
+	const char *modes[MODES_MAX];
 	size_t n_modes;
 	/* the words for `bench create` */
 	char number[24];
@@ -42,7 +50,6 @@ struct ab {
 	struct host_load load;
 	size_t done, failed_runs;
 	const char *ended;
-	bool broken_apart; /* a new build that makes nothing is not called slower */
 	char *last_failure;
 };
 
@@ -70,7 +77,7 @@ static void keep_runs(struct ab *ab, json_t *doc, bool is_new, size_t round)
 static int measure(struct ab *ab, bool is_new, int64_t deadline, json_t **ret, struct err *err)
 {
 	struct bench_side_run rq = {
-		.store_dir = ab->out.store_dir, .create = ab->create, .deadline = deadline};
+		.store_dir = ab->args->out.store_dir, .create = ab->create, .deadline = deadline};
 	int r;
 
 	host_load_loop(&ab->load);
@@ -131,8 +138,8 @@ static void gather(const struct ab *ab, const char *name, bool is_new, struct co
 
 static bool enough(const struct ab *ab)
 {
-	if (ab->rounds)
-		return ab->done >= ab->rounds;
+	if (ab->args->rounds)
+		return ab->done >= ab->args->rounds;
 	if (ab->done < PLAN_ROUNDS_LEAST)
 		return false;
 	for (size_t i = 0; i < ab->n_modes; i++) {
@@ -140,7 +147,7 @@ static bool enough(const struct ab *ab)
 
 		gather(ab, ab->modes[i], false, &old);
 		gather(ab, ab->modes[i], true, &new);
-		if (!plan_enough(&old, &new, ab->n_modes, ab->judging.request.detect))
+		if (!plan_enough(&old, &new, ab->n_modes, ab->args->judging.request.detect))
 			return false;
 	}
 	return true;
@@ -167,11 +174,11 @@ static int measure_rounds(struct ab *ab, struct progress *progress, struct err *
 	if (r < 0)
 		return r;
 	host_load_begin(&ab->load);
-	deadline = clock_deadline((int64_t)ab->time_ms);
+	deadline = clock_deadline((int64_t)ab->args->time_ms);
 	begun = clock_now_ns();
-	progress_stage(progress, "rounds", "rounds", ab->rounds ?: PLAN_ROUNDS_MOST);
+	progress_stage(progress, "rounds", "rounds", ab->args->rounds ?: PLAN_ROUNDS_MOST);
 	ab->ended = "rounds";
-	while (ab->done < (ab->rounds ?: PLAN_ROUNDS_MOST)) {
+	while (ab->done < (ab->args->rounds ?: PLAN_ROUNDS_MOST)) {
 		int64_t each = ab->done ? (clock_now_ns() - begun) / (int64_t)ab->done : 0;
 
 		if (enough(ab)) {
@@ -201,7 +208,7 @@ static int measure_rounds(struct ab *ab, struct progress *progress, struct err *
 
 /* ---- saying it ----------------------------------------------------------------------------- */
 
-static void describe(struct ab *ab, const char *old_word, const char *new_word, int64_t took_ns)
+static void describe(struct ab *ab, int64_t took_ns)
 {
 	struct host_load_result host;
 	cleanup_free char *text = NULL;
@@ -210,11 +217,12 @@ static void describe(struct ab *ab, const char *old_word, const char *new_word, 
 	text = host_load_text(&host);
 	json_object_set_new(ab->doc, "ab",
 		json_pack("{s:s, s:s, s:f, s:I, s:f, s:s, s:s, s:s, s:{s:f, s:f, s:f, s:f, s:f}}",
-			"old", old_word, "new", new_word, "detect", ab->judging.request.detect,
-			"rounds", (json_int_t)ab->done, "took_s", (double)took_ns / 1e9, "ended",
-			ab->ended, "busy", host_busy_name(host.busy), "host", text, "load",
-			"others", host.others, "steal", host.steal, "pressure", host.pressure,
-			"loop_usual", host.loop_usual, "loop_worst", host.loop_worst));
+			"old", ab->args->old, "new", ab->args->new, "detect",
+			ab->args->judging.request.detect, "rounds", (json_int_t)ab->done, "took_s",
+			(double)took_ns / 1e9, "ended", ab->ended, "busy",
+			host_busy_name(host.busy), "host", text, "load", "others", host.others,
+			"steal", host.steal, "pressure", host.pressure, "loop_usual",
+			host.loop_usual, "loop_worst", host.loop_worst));
 }
 
 static void print_head(const struct ab *ab)
@@ -238,7 +246,8 @@ static void print_head(const struct ab *ab)
 static int finish(struct ab *ab, struct err *err)
 {
 	cleanup_json json_t *result = NULL;
-	int r = compare_documents(ab->doc, ab->doc, &ab->judging.request, &result, err), status;
+	int r = compare_documents(ab->doc, ab->doc, &ab->args->judging.request, &result, err),
+	    status;
 
 	if (r < 0)
 		return bench_fail_incomparable(err);
@@ -248,61 +257,28 @@ static int finish(struct ab *ab, struct err *err)
 	json_object_set(
 		json_object_get(ab->doc, "ab"), "verdict", json_object_get(result, "verdict"));
 	json_object_set(result, "ab", json_object_get(ab->doc, "ab"));
-	if (ab->out.save)
-		r = bench_document_write(ab->doc, ab->out.save, err);
-	if (r == 0 && ab->out.report)
-		r = report_write(ab->out.report, ab->doc, ab->out.against, ab->out.n_against, err);
-	if (!ab->judging.json)
+	if (ab->args->out.save)
+		r = bench_document_write(ab->doc, ab->args->out.save, err);
+	if (r == 0 && ab->args->out.report)
+		r = report_write(ab->args->out.report, ab->doc, ab->args->out.against.items,
+			ab->args->out.against.n, err);
+	if (!ab->args->out.json)
 		print_head(ab);
-	status = bench_say_verdict(result, &ab->judging);
+	status = bench_say_verdict(result, &ab->args->judging, ab->args->out.json);
 	return r < 0 ? bench_fail_incomparable(err) : status;
 }
 
 /* ---- the command line ---------------------------------------------------------------------- */
 
-static int take_option(int opt, struct ab *ab, struct err *err)
-{
-	int r = 0;
-
-	switch (opt) {
-	case 'n':
-		return cli_number("-n", optarg, 2, 10000, &ab->creates, err);
-	case 'T':
-		ab->template = optarg;
-		return 0;
-	case 'r':
-		return cli_number("--rounds", optarg, 1, 100000, &ab->rounds, err);
-	case 'l':
-		return cli_duration("--time-limit", optarg, &ab->time_ms, err);
-	case 'M':
-		if (ab->n_modes == 3)
-			return err_set(err, E2BIG, "--mode: at most three");
-		ab->modes[ab->n_modes++] = optarg;
-		return 0;
-	case 'u':
-		ab->result = optarg;
-		return 0;
-	case 'j':
-		ab->judging.json = true;
-		return 0;
-	case 'K':
-		ab->broken_apart = true;
-		return 0;
-	default:
-		if (bench_take_judging(opt, &ab->judging, &r, err) ||
-			bench_take_output(opt, &ab->out, &r, err))
-			return r;
-		return err_set(err, EINVAL, "see above");
-	}
-}
-
 static void make_words(struct ab *ab)
 {
 	size_t n = 0;
 
+	for (size_t i = 0; i < ab->args->modes.n; i++)
+		ab->modes[ab->n_modes++] = ab->args->modes.items[i];
 	if (!ab->n_modes)
 		ab->modes[ab->n_modes++] = "cold";
-	snprintf(ab->number, sizeof(ab->number), "%llu", (unsigned long long)ab->creates);
+	snprintf(ab->number, sizeof(ab->number), "%llu", (unsigned long long)ab->args->creates);
 	ab->create[n++] = "-n";
 	ab->create[n++] = ab->number;
 	ab->create[n++] = "--boots";
@@ -311,43 +287,11 @@ static void make_words(struct ab *ab)
 		ab->create[n++] = "--mode";
 		ab->create[n++] = ab->modes[i];
 	}
-	if (ab->result) {
+	if (ab->args->result) {
 		ab->create[n++] = "--result";
-		ab->create[n++] = ab->result;
+		ab->create[n++] = ab->args->result;
 	}
 	ab->create[n] = NULL;
-}
-
-static int parse(int argc, char **argv, struct ab *ab)
-{
-	static const struct option options[] = {
-		BENCH_JUDGING_OPTIONS,
-		{"template", required_argument, NULL, 'T'},
-		{"rounds", required_argument, NULL, 'r'},
-		{"time-limit", required_argument, NULL, 'l'},
-		{"mode", required_argument, NULL, 'M'},
-		{"result", required_argument, NULL, 'u'},
-		{"broken-apart", no_argument, NULL, 'K'},
-		BENCH_OUTPUT_OPTIONS,
-		{NULL, 0, NULL, 0},
-	};
-	struct err err = {0};
-	int opt;
-
-	while ((opt = getopt_long(argc, argv, "n:", options, NULL)) != -1) {
-		if (take_option(opt, ab, &err) < 0)
-			return cli_usage("bench", "%s", err.text);
-	}
-	if (argc - optind != 2)
-		return cli_usage("bench",
-			"write `bench ab [--template TEMPLATE] OLD NEW`, each a program (with a "
-			"slash), a "
-			"template, variables and options, as \"./old/parbake base --no-premap\"");
-	if (bench_side_parse(argv[optind], ab->template, &ab->old, &err) < 0 ||
-		bench_side_parse(argv[optind + 1], ab->template, &ab->new, &err) < 0)
-		return cli_usage("bench", "%s", err.text);
-	make_words(ab);
-	return 0;
 }
 
 static void ab_clear(struct ab *ab)
@@ -359,8 +303,9 @@ static void ab_clear(struct ab *ab)
 	free(ab);
 }
 
-int bench_ab_main(int argc, char **argv)
+static int run(void *args)
 {
+	struct args *a = args;
 	struct ab *ab = calloc(1, sizeof(*ab));
 	struct progress *progress;
 	struct err err = {0};
@@ -369,21 +314,19 @@ int bench_ab_main(int argc, char **argv)
 
 	if (!ab)
 		abort();
-	ab->creates = PLAN_CREATES;
-	ab->time_ms = PLAN_TIME_MS;
-	ab->judging.request = (struct compare_request){
-		.limits = plan_limits, .n_limits = PLAN_LIMITS, .detect = PLAN_DETECT};
-	r = parse(argc, argv, ab);
-	if (r != 0) {
+	ab->args = a;
+	if (bench_side_parse(a->old, a->template, &ab->old, &err) < 0 ||
+		bench_side_parse(a->new, a->template, &ab->new, &err) < 0) {
 		ab_clear(ab);
-		return r;
+		return command_usage(&command_bench_ab, "%s", err.text);
 	}
+	make_words(ab);
 	ab->doc = bench_document_new();
 	bench_stop_on_signals();
 	progress = progress_new(PROGRESS_AUTO);
 	r = measure_rounds(ab, progress, &err);
 	progress_free(progress);
-	if (r == -ENOEXEC && ab->broken_apart) {
+	if (r == -ENOEXEC && a->broken_apart) {
 		r = bench_fail_incomparable(&err);
 	} else if (r == -ENOEXEC) {
 		/* the new one does not do what the old one did */
@@ -393,9 +336,65 @@ int bench_ab_main(int argc, char **argv)
 	} else if (r < 0) {
 		r = bench_fail_incomparable(&err);
 	} else {
-		describe(ab, argv[argc - 2], argv[argc - 1], clock_now_ns() - begin);
+		describe(ab, clock_now_ns() - begin);
 		r = finish(ab, &err);
 	}
 	ab_clear(ab);
 	return r;
 }
+
+static const struct option_entry options[] = {
+	{"template", .kind = OPTION_TEXT, .names = NAMES_TEMPLATE,
+		.offset = offsetof(struct args, template), .value = "TEMPLATE",
+		.help = "the template where a side names none"},
+	{"mode", .kind = OPTION_WORDS, .max = MODES_MAX, .offset = offsetof(struct args, modes),
+		.value = "MODE", .help = "what is created: cold, standby, spare (cold)"},
+	{"result", .kind = OPTION_TEXT, .offset = offsetof(struct args, result), .value = "RESULT",
+		.help = "what is waited for: none, exec, python (none)"},
+	{.letter = 'n',
+		.kind = OPTION_NUMBER,
+		.min = 2,
+		.max = 10000,
+		.offset = offsetof(struct args, creates),
+		.value = "N",
+		.help = "creates of a run (25)"},
+	{"rounds", .kind = OPTION_NUMBER, .min = 1, .max = 100000,
+		.offset = offsetof(struct args, rounds), .value = "N",
+		.help = "so many rounds, not as many as it takes"},
+	{"time-limit", .kind = OPTION_DURATION, .offset = offsetof(struct args, time_ms),
+		.value = "T", .help = "measure for at most so long (170s)"},
+	{"broken-apart", .offset = offsetof(struct args, broken_apart),
+		.help = "a new build that makes nothing is not called slower (status 2)"},
+	BENCH_JUDGING(struct args, judging),
+	BENCH_OUTPUT(struct args, out),
+	{0},
+};
+
+static const struct operand_entry operands[] = {
+	{"OLD", .offset = offsetof(struct args, old)},
+	{"NEW", .offset = offsetof(struct args, new)},
+	{0},
+};
+
+const struct command command_bench_ab = {
+	.name = "bench ab",
+	.summary = "measure two builds, templates or settings in turn, and the verdict",
+	.notes =
+		"OLD and NEW are words of one argument each: a program (with a slash), a template, "
+		"VARIABLE=VALUE, options of `bench create`, as in './old/parbake base "
+		"--no-premap'.\n"
+		"Exit status: 0 the same or faster, 1 slower, 2 they cannot be compared, 3 "
+		"undecided.",
+	.options = options,
+	.operands = operands,
+	.args_bytes = sizeof(struct args),
+	.defaults =
+		&(const struct args){
+			.creates = PLAN_CREATES,
+			.time_ms = PLAN_TIME_MS,
+			.judging.request = {.limits = plan_limits,
+				.n_limits = PLAN_LIMITS,
+				.detect = PLAN_DETECT},
+		},
+	.run = run,
+};

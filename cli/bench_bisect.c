@@ -7,6 +7,7 @@
  */
 #include <fcntl.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,9 +27,8 @@
 
 struct bisect {
 	const char *build, *program; /* of a work tree: how, and what is made */
-	const char *template, *good; /* a step: the program that is known to be good */
-	const char *words[WORDS_MAX]; /* further ones for `bench ab` */
-	size_t n_words;
+	const char *template, *good, *bad; /* a step: the program that is known to be good */
+	struct words words; /* further ones for `bench ab`, perhaps with "--" in front */
 };
 
 /* Run it with our own standard output and error; its exit status, or -errno. */
@@ -63,6 +63,12 @@ static char *own_program(void)
 	return realpath(proc_program(), NULL) ?: str_dup(proc_program());
 }
 
+/* Behind the "--" that may stand in front of them. */
+static size_t words_begin(const struct bisect *b)
+{
+	return b->words.n && !strcmp(b->words.items[0], "--") ? 1 : 0;
+}
+
 /* ---- one commit ---------------------------------------------------------------------------- */
 
 /* In the commit's work tree. */
@@ -82,8 +88,8 @@ static int step(const struct bisect *b)
 		printf("bisect: it does not build: skipped\n");
 		return STEP_UNKNOWN;
 	}
-	for (size_t i = 0; i < b->n_words; i++)
-		ab[n++] = b->words[i];
+	for (size_t i = words_begin(b); i < b->words.n; i++)
+		ab[n++] = b->words.items[i];
 	ab[n++] = "--";
 	ab[n++] = b->good;
 	ab[n++] = program;
@@ -133,8 +139,8 @@ static int bisect_in(const struct bisect *b, const char *good, const char *bad,
 	if (r < 0)
 		return r;
 	words[n++] = "--";
-	for (size_t i = 0; i < b->n_words; i++)
-		words[n++] = b->words[i];
+	for (size_t i = words_begin(b); i < b->words.n; i++)
+		words[n++] = b->words.items[i];
 	r = run(words, work, err);
 	run((const char *const[]){"git", "bisect", "reset", NULL}, work, &(struct err){0});
 	return r;
@@ -163,61 +169,75 @@ static int bisect(const struct bisect *b, const char *good, const char *bad)
 	return r == 0 ? CLI_OK : CLI_FAILED;
 }
 
-static int parse(int argc, char **argv, struct bisect *b)
+static int run_bisect(void *args)
 {
-	static const struct option options[] = {
-		{"build", required_argument, NULL, 'b'},
-		{"program", required_argument, NULL, 'p'},
-		{"template", required_argument, NULL, 't'},
-		{"good", required_argument, NULL, 'g'},
-		{NULL, 0, NULL, 0},
-	};
-	int opt;
+	const struct bisect *b = args;
 
-	while ((opt = getopt_long(argc, argv, "+", options, NULL)) != -1) {
-		if (opt == 'b')
-			b->build = optarg;
-		else if (opt == 'p')
-			b->program = optarg;
-		else if (opt == 't')
-			b->template = optarg;
-		else if (opt == 'g')
-			b->good = optarg;
-		else
-			return cli_usage("bench", "see above");
-	}
-	return 0;
+	if (b->words.n > WORDS_MAX)
+		return command_usage(
+			&command_bench_bisect, "more than %d words for `bench ab`", WORDS_MAX);
+	return bisect(b, b->good, b->bad);
 }
 
-static int take_words(int argc, char **argv, int from, struct bisect *b)
+static int run_step(void *args)
 {
-	if (from < argc && !strcmp(argv[from], "--"))
-		from++;
-	if (argc - from > WORDS_MAX)
-		return cli_usage("bench", "more than %d words for `bench ab`", WORDS_MAX);
-	for (int i = from; i < argc; i++)
-		b->words[b->n_words++] = argv[i];
-	return 0;
+	const struct bisect *b = args;
+
+	return b->good && b->template && b->words.n <= WORDS_MAX ? step(b) : STEP_UNKNOWN;
 }
 
-int bench_bisect_main(int argc, char **argv)
-{
-	struct bisect b = {
-		.build = "make -s -j\"$(nproc)\" all kernel monitor", .program = "parbake"};
-	bool is_step = !strcmp(argv[0], STEP_VERB);
-	int r = parse(argc, argv, &b);
+static const struct option_entry options[] = {
+	{"template", .kind = OPTION_TEXT, .required = true, .names = NAMES_TEMPLATE,
+		.offset = offsetof(struct bisect, template), .value = "TEMPLATE",
+		.help = "what is created"},
+	{"build", .kind = OPTION_TEXT, .offset = offsetof(struct bisect, build), .value = "COMMAND",
+		.help = "builds a commit (make -s all kernel monitor)"},
+	{"program", .kind = OPTION_TEXT, .offset = offsetof(struct bisect, program),
+		.value = "PATH", .help = "what that makes (parbake)"},
+	{0},
+};
 
-	if (r != 0)
-		return r;
-	if (is_step) {
-		r = b.good && b.template ? take_words(argc, argv, optind, &b) : CLI_USAGE;
-		return r != 0 ? STEP_UNKNOWN : step(&b);
-	}
-	if (argc - optind < 2 || !b.template)
-		return cli_usage("bench",
-			"write `bench bisect --template TEMPLATE [--build COMMAND] [--program "
-			"PATH] GOOD BAD [-- "
-			"OPTIONS OF BENCH AB]`");
-	r = take_words(argc, argv, optind + 2, &b);
-	return r != 0 ? r : bisect(&b, argv[optind], argv[optind + 1]);
-}
+static const struct operand_entry operands[] = {
+	{"GOOD", .offset = offsetof(struct bisect, good)},
+	{"BAD", .offset = offsetof(struct bisect, bad)},
+	{"OPTIONS", .optional = true, .many = true, .offset = offsetof(struct bisect, words)},
+	{0},
+};
+
+#define BUILD "make -s -j\"$(nproc)\" all kernel monitor"
+
+const struct command command_bench_bisect = {
+	.name = "bench bisect",
+	.summary = "find the commit that made creates slower: git bisect run by bench ab",
+	.notes = "OPTIONS are those of `bench ab`, behind a \"--\".",
+	.options = options,
+	.operands = operands,
+	.stops = true,
+	.args_bytes = sizeof(struct bisect),
+	.defaults = &(const struct bisect){.build = BUILD, .program = "parbake"},
+	.run = run_bisect,
+};
+
+/* What `git bisect run` runs: whatever is wrong with its words says nothing of a commit. */
+static const struct option_entry step_options[] = {
+	{"template", .kind = OPTION_TEXT, .offset = offsetof(struct bisect, template)},
+	{"build", .kind = OPTION_TEXT, .offset = offsetof(struct bisect, build)},
+	{"program", .kind = OPTION_TEXT, .offset = offsetof(struct bisect, program)},
+	{"good", .kind = OPTION_TEXT, .offset = offsetof(struct bisect, good)},
+	{0},
+};
+
+static const struct operand_entry step_operands[] = {
+	{"OPTIONS", .optional = true, .many = true, .offset = offsetof(struct bisect, words)},
+	{0},
+};
+
+const struct command command_bench_bisect_step = {
+	.name = "bench " STEP_VERB,
+	.options = step_options,
+	.operands = step_operands,
+	.stops = true,
+	.args_bytes = sizeof(struct bisect),
+	.defaults = &(const struct bisect){.build = BUILD, .program = "parbake"},
+	.run = run_step,
+};

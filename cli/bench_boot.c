@@ -2,6 +2,8 @@
 /*
  * parbake bench boot: the cold boot that a restore is compared with, many times (benches/boot.c).
  */
+#include <stddef.h>
+
 #include "benches/boot.h"
 #include "benches/series.h"
 #include "cli/bench.h"
@@ -45,39 +47,53 @@ static int finish(const struct bench_output *o, const struct store_manifest *m, 
 	return r;
 }
 
-int bench_boot_main(int argc, char **argv)
+struct request {
+	struct bench_output out;
+	const char *template;
+	uint64_t n;
+};
+
+static int run(void *args)
 {
-	static const struct option options[] = {BENCH_OUTPUT_OPTIONS, {NULL, 0, NULL, 0}};
-	struct bench_output out = {0};
+	const struct request *rq = args;
 	cleanup_series struct bench_series series = {0};
 	cleanup_manifest struct store_manifest m = {0};
 	cleanup_template struct template *t = NULL;
 	cleanup_store struct store *s = NULL;
-	struct progress *progress;
+	struct progress *progress = progress_new(PROGRESS_AUTO);
 	struct err err = {0};
-	uint64_t n = 10;
-	int opt, r = 0;
+	int r;
 
-	while ((opt = getopt_long(argc, argv, "n:", options, NULL)) != -1) {
-		if (opt == 'n')
-			r = cli_number("-n", optarg, 1, 10000, &n, &err);
-		else if (!bench_take_output(opt, &out, &r, &err))
-			return cli_usage("bench", "see above");
-		if (r < 0)
-			return cli_usage("bench", "%s", err.text);
-	}
-	if (argc - optind != 1)
-		return cli_usage("bench", "write `bench boot TEMPLATE`");
-	progress = progress_new(PROGRESS_AUTO);
 	bench_series_init(&series, "boot", false, false);
-	r = cli_resolve(out.store_dir, argv[optind], &s, &m, &err);
+	r = cli_resolve(rq->out.store_dir, rq->template, &s, &m, &err);
 	if (r == 0)
 		r = template_open(
 			s, &m, &(struct template_options){.progress = progress}, &t, &err);
 	if (r == 0) {
-		run_boots(s, &m, t, n, progress, &series);
-		r = finish(&out, &m, t, &series, &err);
+		run_boots(s, &m, t, rq->n, progress, &series);
+		r = finish(&rq->out, &m, t, &series, &err);
 	}
 	progress_free(progress);
 	return r < 0 ? cli_fail(&err) : CLI_OK;
 }
+
+static const struct option_entry options[] = {
+	BENCH_COUNT(struct request, n, 10000, "boots (10)"),
+	BENCH_OUTPUT(struct request, out),
+	{0},
+};
+
+static const struct operand_entry operands[] = {
+	{"TEMPLATE", .names = NAMES_TEMPLATE, .offset = offsetof(struct request, template)},
+	{0},
+};
+
+const struct command command_bench_boot = {
+	.name = "bench boot",
+	.summary = "cold boots of a template's machine",
+	.options = options,
+	.operands = operands,
+	.args_bytes = sizeof(struct request),
+	.defaults = &(const struct request){.n = 10},
+	.run = run,
+};

@@ -5,7 +5,7 @@
  *
  * parbake bench report: one page, or one document, of several documents.
  */
-#include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,71 +24,82 @@ static const struct compare_limit *bench_default_limits(size_t *ret_n)
 	return limits;
 }
 
-static int take_judge(const char *word, enum compare_judge *ret, struct err *err)
+static int take_limits(void *field, const char *option, const char *text, struct err *err)
 {
-	static const char *const words[] = {
-		[JUDGE_ALL] = "all", [JUDGE_TIME] = "time", [JUDGE_COSTS] = "costs"};
+	struct bench_judging *j = field;
+	int r = compare_limits_parse(text, j->asked, &j->request.n_limits, err);
 
-	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-		if (!strcmp(word, words[i])) {
-			*ret = (enum compare_judge)i;
-			return 0;
-		}
+	if (r < 0) {
+		err_prefix(err, "%s", option);
+		return r;
 	}
-	return err_set(err, EINVAL, "--judge %s: all, time or costs", word);
+	/* failures are looked at whatever latencies are asked for */
+	j->asked[j->request.n_limits++].percentile = COMPARE_FAILURES;
+	j->request.limits = j->asked;
+	return 0;
 }
 
-bool bench_take_judging(int opt, struct bench_judging *j, int *ret, struct err *err)
+static int take_across(void *field, const char *option, const char *text, struct err *err)
 {
-	double percent;
+	int r = compare_across_parse(text, field, err);
 
-	*ret = 0;
-	switch (opt) {
-	case 'm':
-		*ret = compare_limits_parse(optarg, j->asked, &j->request.n_limits, err);
-		if (*ret < 0)
-			err_prefix(err, "--max-regress");
-		/* failures are looked at whatever latencies are asked for */
-		else
-			j->asked[j->request.n_limits++].percentile = COMPARE_FAILURES;
-		j->request.limits = j->asked;
-		return true;
-	case 'o':
-		j->request.only = optarg;
-		return true;
-	case 's':
-		j->strict = true;
-		return true;
-	case 'y':
-		j->request.any_load = true;
-		return true;
-	case 'x':
-		*ret = compare_across_parse(optarg, &j->request.across, err);
-		if (*ret < 0)
-			err_prefix(err, "--across");
-		return true;
-	case 'J':
-		*ret = take_judge(optarg, &j->request.judge, err);
-		return true;
-	case 'X':
-		*ret = bench_percent("--max-cost", optarg, 0, 10000, &percent, err);
-		j->request.cost_regress = percent / 100;
-		return true;
-	case 'd':
-		*ret = bench_percent("--detect", optarg, 0.1, 100, &percent, err);
-		j->request.detect = percent / 100;
-		return true;
-	default:
-		return false;
-	}
+	if (r < 0)
+		err_prefix(err, "%s", option);
+	return r;
 }
 
-int bench_say_verdict(const json_t *result, const struct bench_judging *j)
+/* A percentage becomes a share. */
+static int take_share(const char *option, const char *text, double least, double most, double *ret,
+	struct err *err)
+{
+	int r = bench_percent(option, text, least, most, ret, err);
+
+	*ret /= 100;
+	return r;
+}
+
+static int take_cost(void *field, const char *option, const char *text, struct err *err)
+{
+	return take_share(option, text, 0, 10000, field, err);
+}
+
+static int take_detect(void *field, const char *option, const char *text, struct err *err)
+{
+	return take_share(option, text, 0.1, 100, field, err);
+}
+
+const struct option_entry bench_judging_options[] = {
+	{"max-regress", .kind = OPTION_CALL, .take = take_limits, .value = "LIMITS",
+		.section = "Verdict",
+		.help = "what may be slower by how much: p50=5%,p90=10%,mean=5%"},
+	{"judge", .kind = OPTION_CHOICE,
+		.choices = (const char *const[]){"all", "time", "costs", NULL},
+		.offset = offsetof(struct bench_judging, request.judge),
+		.help = "what decides: times and costs (all), or one of them"},
+	{"max-cost", .kind = OPTION_CALL, .take = take_cost, .value = "P%",
+		.offset = offsetof(struct bench_judging, request.cost_regress),
+		.help = "by how much a cost may rise"},
+	{"detect", .kind = OPTION_CALL, .take = take_detect, .value = "P%",
+		.offset = offsetof(struct bench_judging, request.detect),
+		.help = "the change of p50 that must not go unseen (5%)"},
+	{"across", .kind = OPTION_CALL, .take = take_across, .value = "WHAT,…",
+		.offset = offsetof(struct bench_judging, request.across),
+		.help = "compare although these differ: host, accel, template, parbake, all"},
+	{"only", .kind = OPTION_TEXT, .offset = offsetof(struct bench_judging, request.only),
+		.value = "TEXT", .help = "series alone whose name contains it"},
+	{"any-load", .offset = offsetof(struct bench_judging, request.any_load),
+		.help = "judge as if the host had been idle"},
+	{"strict", .offset = offsetof(struct bench_judging, strict),
+		.help = "undecided is a failure"},
+	{0},
+};
+
+int bench_say_verdict(const json_t *result, const struct bench_judging *j, bool json)
 {
 	enum compare_outcome outcome = compare_outcome_of(result);
 	cleanup_text struct text out = {0};
 
-	if (j->json) {
+	if (json) {
 		json_print_line(result);
 	} else {
 		compare_print(&out, result);
@@ -103,54 +114,75 @@ int bench_fail_incomparable(const struct err *err)
 	return OUTCOME_INCOMPARABLE;
 }
 
+struct compare_args {
+	struct bench_judging judging;
+	const char *old, *new;
+	bool json;
+};
+
 /*
  * A document of `bench ab` is judged by its own standards: no change is accepted, and all that was measured in turn
  * counts.
  */
-int bench_compare_main(int argc, char **argv)
+static int run_compare(void *args)
 {
-	static const struct option options[] = {
-		BENCH_JUDGING_OPTIONS,
-		{"json", no_argument, NULL, 'j'},
-		{NULL, 0, NULL, 0},
-	};
-	struct bench_judging judging = {.request = {.detect = PLAN_DETECT, .cost_regress = -1}};
+	struct compare_args *a = args;
+	struct compare_request *rq = &a->judging.request;
 	cleanup_json json_t *old = NULL, *new = NULL, *result = NULL;
 	struct err err = {0};
-	int opt, r;
+	int r = bench_document_read(a->old, &old, &err);
 
-	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (opt == 'j')
-			judging.json = true;
-		else if (!bench_take_judging(opt, &judging, &r, &err))
-			return cli_usage("bench", "see above");
-		else if (r < 0)
-			return cli_usage("bench", "%s", err.text);
+	if (r == 0 && a->new)
+		r = bench_document_read(a->new, &new, &err);
+	else if (r == 0 && !json_object_get(old, "ab"))
+		r = err_set(&err, EINVAL, "%s is not of `bench ab`: name two documents", a->old);
+	if (!rq->limits && new) {
+		rq->limits = bench_default_limits(&rq->n_limits);
+	} else if (!rq->limits) {
+		rq->limits = plan_limits;
+		rq->n_limits = PLAN_LIMITS;
 	}
-	if (argc - optind != 1 && argc - optind != 2)
-		return cli_usage("bench",
-			"write `bench compare OLD.json NEW.json`, or one document of `bench ab`");
-	if ((r = bench_document_read(argv[optind], &old, &err)) < 0)
-		return bench_fail_incomparable(&err);
-	if (argc - optind == 2)
-		r = bench_document_read(argv[optind + 1], &new, &err);
-	else if (!json_object_get(old, "ab"))
-		r = err_set(
-			&err, EINVAL, "%s is not of `bench ab`: name two documents", argv[optind]);
-	if (!judging.request.limits && new) {
-		judging.request.limits = bench_default_limits(&judging.request.n_limits);
-	} else if (!judging.request.limits) {
-		judging.request.limits = plan_limits;
-		judging.request.n_limits = PLAN_LIMITS;
-	}
-	if (judging.request.cost_regress < 0)
-		judging.request.cost_regress = new ? COST_REGRESS : 0;
+	if (rq->cost_regress < 0)
+		rq->cost_regress = new ? COST_REGRESS : 0;
 	if (r == 0)
-		r = compare_documents(old, new ?: old, &judging.request, &result, &err);
+		r = compare_documents(old, new ?: old, rq, &result, &err);
 	if (r < 0)
 		return bench_fail_incomparable(&err);
-	return bench_say_verdict(result, &judging);
+	return bench_say_verdict(result, &a->judging, a->json);
 }
+
+static const struct option_entry compare_options[] = {
+	BENCH_JUDGING(struct compare_args, judging),
+	OPTION_JSON(struct compare_args, json),
+	{0},
+};
+
+static const struct operand_entry compare_operands[] = {
+	{"OLD", .names = NAMES_FILE, .offset = offsetof(struct compare_args, old)},
+	{"NEW", .optional = true, .names = NAMES_FILE,
+		.offset = offsetof(struct compare_args, new)},
+	{0},
+};
+
+const struct command command_bench_compare = {
+	.name = "bench compare",
+	.summary = "has a latency, or a cost, become worse? Two documents, or one of `bench ab`",
+	.notes = "Exit status: 0 the same or faster, 1 slower, 2 they cannot be compared, 3 "
+		 "undecided.",
+	.options = compare_options,
+	.operands = compare_operands,
+	.args_bytes = sizeof(struct compare_args),
+	.defaults = &(const struct compare_args){.judging.request = {.detect = PLAN_DETECT,
+							 .cost_regress = -1}},
+	.run = run_compare,
+};
+
+/* ---- report -------------------------------------------------------------------------------- */
+
+struct report_args {
+	struct bench_output out;
+	struct words documents;
+};
 
 static void free_documents(json_t **docs, size_t n)
 {
@@ -158,47 +190,55 @@ static void free_documents(json_t **docs, size_t n)
 		json_decref(docs[i]);
 }
 
-int bench_report_main(int argc, char **argv)
+static int run_report(void *args)
 {
-	static const struct option options[] = {
-		BENCH_OUTPUT_OPTIONS,
-		{NULL, 0, NULL, 0},
-	};
-	struct bench_output out = {0};
-	json_t *docs[LIMIT_BENCH_FILES];
+	const struct report_args *a = args;
+	const struct bench_output *out = &a->out;
+	json_t *docs[LIMIT_BENCH_FILES] = {0};
 	cleanup_json json_t *all = NULL;
 	struct err err = {0};
 	size_t n = 0;
-	int opt, r = 0;
+	int r = 0;
 
-	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (!bench_take_output(opt, &out, &r, &err))
-			return cli_usage("bench", "see above");
-		if (r < 0)
-			return cli_usage("bench", "%s", err.text);
-	}
-	if (argc - optind > LIMIT_BENCH_FILES)
-		return cli_usage("bench",
-			"%d documents: at most %d at once; join some of them first with `bench "
-			"report "
-			"--save`",
-			argc - optind, LIMIT_BENCH_FILES);
-	if (optind == argc || !(out.save || out.json || out.report))
-		return cli_usage("bench",
-			"write `bench report [--report PAGE.html] [--save ALL.json] "
-			"DOCUMENT.json…`");
-	for (int i = optind; i < argc && r == 0; i++) {
-		r = bench_document_read(argv[i], &docs[n], &err);
+	if (a->documents.n > LIMIT_BENCH_FILES)
+		return command_usage(&command_bench_report,
+			"%zu documents: at most %d at once; join some of them first with `bench "
+			"report --save`",
+			a->documents.n, LIMIT_BENCH_FILES);
+	if (!out->save && !out->json && !out->report)
+		return command_usage(&command_bench_report, "say --report, --save or --json");
+	for (size_t i = 0; i < a->documents.n && r == 0; i++) {
+		r = bench_document_read(a->documents.items[i], &docs[n], &err);
 		n += r == 0;
 	}
 	if (r == 0)
 		all = bench_documents_join(docs, n);
 	free_documents(docs, n);
-	if (r == 0 && out.save)
-		r = bench_document_write(all, out.save, &err);
-	if (r == 0 && out.report)
-		r = report_write(out.report, all, out.against, out.n_against, &err);
-	if (r == 0 && out.json)
+	if (r == 0 && out->save)
+		r = bench_document_write(all, out->save, &err);
+	if (r == 0 && out->report)
+		r = report_write(out->report, all, out->against.items, out->against.n, &err);
+	if (r == 0 && out->json)
 		json_print_line(all);
 	return r < 0 ? cli_fail(&err) : CLI_OK;
 }
+
+static const struct option_entry report_options[] = {
+	BENCH_OUTPUT(struct report_args, out),
+	{0},
+};
+
+static const struct operand_entry report_operands[] = {
+	{"DOCUMENT", .many = true, .names = NAMES_FILE,
+		.offset = offsetof(struct report_args, documents)},
+	{0},
+};
+
+const struct command command_bench_report = {
+	.name = "bench report",
+	.summary = "several documents as one page, or as one document",
+	.options = report_options,
+	.operands = report_operands,
+	.args_bytes = sizeof(struct report_args),
+	.run = run_report,
+};

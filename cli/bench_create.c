@@ -11,6 +11,7 @@
  * bench_sampler.c measures one, bench_load.c many.
  */
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -23,7 +24,8 @@
 #include "common/str.h"
 #include "cli/limits.h"
 
-#define SAMPLES_MAX 100000 /* so that a document can be read again (LIMIT_JSON_BYTES) */
+#define SAMPLES_MAX                                                                                \
+	20000 /* of each mode, so that a document can be read again (LIMIT_JSON_BYTES) */
 #define OPEN_CLIENTS 16 /* of an open loop, unless asked otherwise */
 #define FAULTS_SHOWN 40
 
@@ -33,7 +35,7 @@ struct request {
 	uint64_t n, boots, clients;
 	double rate;
 	bool modes[N_MODES];
-	enum bench_result result;
+	int result; /* enum bench_result */
 	struct template_options options;
 	bool cold_cache, trace;
 	const char *perfetto;
@@ -385,9 +387,11 @@ static int finish(const struct bench *b, struct err *err)
 
 /* ---- the command line ---------------------------------------------------------------------- */
 
-static int take_name(const char *option, const char *const *names, int n, int *ret, struct err *err)
+/* @text, or what it was called once, among @names. */
+static int take_name(const char *option, const char *text, const char *const *names, int n,
+	int *ret, struct err *err)
 {
-	const char *name = bench_series_name(optarg);
+	const char *name = bench_series_name(text);
 
 	for (int i = 0; i < n; i++) {
 		if (!strcmp(name, names[i])) {
@@ -396,65 +400,24 @@ static int take_name(const char *option, const char *const *names, int n, int *r
 		}
 	}
 	return err_set(
-		err, EINVAL, "%s %s: %s, %s or %s", option, optarg, names[0], names[1], names[2]);
+		err, EINVAL, "%s %s: %s, %s or %s", option, text, names[0], names[1], names[2]);
 }
 
-static int take_option(int opt, struct request *rq, struct err *err)
+static int take_mode(void *field, const char *option, const char *text, struct err *err)
 {
-	int which, r = 0;
+	bool *modes = field;
+	int which = 0, r = take_name(option, text, bench_mode_names, N_MODES, &which, err);
 
-	switch (opt) {
-	case 'n':
-		return cli_number("-n", optarg, 1, SAMPLES_MAX, &rq->n, err);
-	case 'b':
-		return cli_number("--boots", optarg, 0, 1000, &rq->boots, err);
-	case 'c':
-		return cli_number(
-			"--concurrency", optarg, 1, LIMIT_BENCH_CLIENTS, &rq->clients, err);
-	case 'r':
-		return bench_number("--rate", optarg, 0.01, 10000, &rq->rate, err);
-	case 'm':
-		r = take_name("--mode", bench_mode_names, N_MODES, &which, err);
-		if (r == 0)
-			rq->modes[which] = true;
-		return r;
-	case 'u':
-		r = take_name("--result", bench_result_names, N_RESULTS, &which, err);
-		if (r == 0)
-			rq->result = (enum bench_result)which;
-		return r;
-	case 'M':
-		rq->monitor = optarg;
-		return 0;
-	case 'P':
-		rq->options.pager.no_premap = true;
-		return 0;
-	case 'U':
-		rq->options.no_uffd = true;
-		return 0;
-	case 'O':
-		rq->options.own_pager = true;
-		return 0;
-	case 'C':
-		rq->cold_cache = rq->options.own_pager = true;
-		return 0;
-	case 't':
-		rq->trace = true;
-		return 0;
-	case 'p':
-		rq->perfetto = optarg;
-		return 0;
-	default:
-		return bench_take_output(opt, &rq->out, &r, err)
-			? r
-			: err_set(err, EINVAL, "see above");
-	}
+	if (r == 0)
+		modes[which] = true;
+	return r;
 }
 
 static int check(struct request *rq, struct err *err)
 {
 	bool any = false, single;
 
+	rq->options.own_pager |= rq->cold_cache;
 	for (int i = 0; i < N_MODES; i++)
 		any |= rq->modes[i];
 	for (int i = 0; i < N_MODES && !any; i++)
@@ -474,37 +437,6 @@ static int check(struct request *rq, struct err *err)
 	return 0;
 }
 
-static int parse(int argc, char **argv, struct request *rq)
-{
-	static const struct option options[] = {
-		{"boots", required_argument, NULL, 'b'},
-		{"mode", required_argument, NULL, 'm'},
-		{"monitor", required_argument, NULL, 'M'},
-		{"result", required_argument, NULL, 'u'},
-		{"concurrency", required_argument, NULL, 'c'},
-		{"rate", required_argument, NULL, 'r'},
-		{"no-premap", no_argument, NULL, 'P'},
-		{"no-uffd", no_argument, NULL, 'U'},
-		{"own-pager", no_argument, NULL, 'O'},
-		{"cold-cache", no_argument, NULL, 'C'},
-		{"trace", no_argument, NULL, 't'},
-		{"perfetto", required_argument, NULL, 'p'},
-		BENCH_OUTPUT_OPTIONS,
-		{NULL, 0, NULL, 0},
-	};
-	struct err err = {0};
-	int opt;
-
-	while ((opt = getopt_long(argc, argv, "n:", options, NULL)) != -1) {
-		if (take_option(opt, rq, &err) < 0)
-			return cli_usage("bench", "%s", err.text);
-	}
-	if (argc - optind != 1)
-		return cli_usage("bench", "write `bench create TEMPLATE`");
-	rq->ref = argv[optind];
-	return check(rq, &err) < 0 ? cli_usage("bench", "%s", err.text) : 0;
-}
-
 /* A snapshot is restored by the monitor that made it: which is measured is the template's to say. */
 static int check_monitor(const struct request *rq, const struct store_manifest *m, struct err *err)
 {
@@ -518,29 +450,29 @@ static int check_monitor(const struct request *rq, const struct store_manifest *
 		rq->monitor, rq->ref, has, m->name, rq->monitor, rq->monitor);
 }
 
-int bench_create_main(int argc, char **argv)
+static int run_create(void *args)
 {
-	struct request rq = {.n = 100, .boots = 3};
+	struct request *rq = args;
 	cleanup_manifest struct store_manifest m = {0};
 	cleanup_store struct store *s = NULL;
-	struct bench b = {.rq = &rq, .medians = {SIZE_MAX, SIZE_MAX, SIZE_MAX}};
+	struct bench b = {.rq = rq, .medians = {SIZE_MAX, SIZE_MAX, SIZE_MAX}};
 	struct err err = {0};
-	int r = parse(argc, argv, &rq);
+	int r = check(rq, &err);
 
-	if (r)
-		return r;
+	if (r < 0)
+		return command_usage(&command_bench_create, "%s", err.text);
 	b.progress = progress_new(PROGRESS_AUTO);
-	rq.options.count_cpu = true;
-	rq.options.progress = b.progress;
-	r = cli_resolve(rq.out.store_dir, rq.ref, &s, &m, &err);
+	rq->options.count_cpu = true;
+	rq->options.progress = b.progress;
+	r = cli_resolve(rq->out.store_dir, rq->ref, &s, &m, &err);
 	b.sampler = (struct bench_sampler){.store = s,
 		.manifest = &m,
-		.options = rq.options,
-		.result = rq.result,
-		.alone = rq.clients == 1 && rq.rate <= 0,
-		.cold_cache = rq.cold_cache};
+		.options = rq->options,
+		.result = (enum bench_result)rq->result,
+		.alone = rq->clients == 1 && rq->rate <= 0,
+		.cold_cache = rq->cold_cache};
 	if (!r)
-		r = check_monitor(&rq, &m, &err);
+		r = check_monitor(rq, &m, &err);
 	if (!r)
 		r = run(&b, &err);
 	if (!r)
@@ -557,3 +489,55 @@ int bench_create_main(int argc, char **argv)
 	progress_free(b.progress);
 	return r < 0 ? cli_fail(&err) : CLI_OK;
 }
+
+static const struct option_entry options[] = {
+	BENCH_COUNT(struct request, n, SAMPLES_MAX, "creates of each mode (100)"),
+	{"mode", .kind = OPTION_CALL, .take = take_mode, .repeats = true,
+		.offset = offsetof(struct request, modes), .value = "MODE",
+		.choices = (const char *const[]){"cold", "standby", "spare", NULL},
+		.help = "cold, standby or spare (all)"},
+	{"result", .kind = OPTION_CHOICE,
+		.choices = (const char *const[]){"none", "exec", "python", NULL},
+		.offset = offsetof(struct request, result),
+		.help = "what is waited for after the agent's answer (none)"},
+	{"concurrency", .kind = OPTION_NUMBER, .min = 1, .max = LIMIT_BENCH_CLIENTS,
+		.offset = offsetof(struct request, clients), .value = "N",
+		.help = "that many at once, round after round (1)"},
+	{"rate", .kind = OPTION_REAL, .least = 0.01, .most = 10000,
+		.offset = offsetof(struct request, rate), .value = "R",
+		.help = "open loop: R creates a second begin on time, latency counts from then"},
+	{"boots", .kind = OPTION_NUMBER, .max = 1000, .offset = offsetof(struct request, boots),
+		.value = "N", .help = "cold boots beside it (3; 0: none)"},
+	{"monitor", .kind = OPTION_TEXT, .offset = offsetof(struct request, monitor), .value = "M",
+		.help = "kvm or qemu: the template must be of that monitor"},
+	{"trace", .offset = offsetof(struct request, trace),
+		.help = "the median create of each mode, taken apart: parts and faults"},
+	{"perfetto", .kind = OPTION_TEXT, .names = NAMES_FILE,
+		.offset = offsetof(struct request, perfetto), .value = "FILE",
+		.help = "all creates as a trace that ui.perfetto.dev opens"},
+	{"cold-cache", .offset = offsetof(struct request, cold_cache),
+		.help = "the template's files leave the page cache before each create"},
+	{"own-pager", .offset = offsetof(struct request, options.own_pager),
+		.help = "a fresh pager for every create: nothing of the memory filled yet"},
+	{"no-premap", .offset = offsetof(struct request, options.pager.no_premap),
+		.help = "do not map the working set at attach"},
+	{"no-uffd", .offset = offsetof(struct request, options.no_uffd),
+		.help = "the plain private mapping instead of userfaultfd"},
+	BENCH_OUTPUT(struct request, out),
+	{0},
+};
+
+static const struct operand_entry operands[] = {
+	{"TEMPLATE", .names = NAMES_TEMPLATE, .offset = offsetof(struct request, ref)},
+	{0},
+};
+
+const struct command command_bench_create = {
+	.name = "bench create",
+	.summary = "how long creates take, by mode and by part, and what they cost",
+	.options = options,
+	.operands = operands,
+	.args_bytes = sizeof(struct request),
+	.defaults = &(const struct request){.n = 100, .boots = 3},
+	.run = run_create,
+};

@@ -18,7 +18,6 @@
 #include "common/progress.h"
 #include "common/str.h"
 
-#define STEPS_MAX 16
 #define CLONES_MAX 1000
 #define BUSY_MS 60000
 
@@ -30,9 +29,8 @@
 
 struct request {
 	struct bench_output out;
-	const char *ref, *busy; /* a shell line instead of BUSY_… */
-	uint64_t steps[STEPS_MAX];
-	size_t n_steps;
+	const char *template, *busy; /* a shell line instead of BUSY_… */
+	struct bench_numbers steps;
 	bool no_busy;
 };
 
@@ -168,18 +166,18 @@ static int run_steps(struct density *d, struct err *err)
 {
 	int r = 0;
 
-	for (size_t i = 0; i < d->rq->n_steps && r == 0; i++) {
-		r = grow(d, d->rq->steps[i], err);
+	for (size_t i = 0; i < d->rq->steps.n && r == 0; i++) {
+		r = grow(d, d->rq->steps.items[i], err);
 		if (r == 0)
 			r = tell(d, "idle", err);
 	}
 	if (d->rq->no_busy)
 		return r;
 	remove_all(d);
-	for (size_t i = 0; i < d->rq->n_steps && r == 0; i++) {
+	for (size_t i = 0; i < d->rq->steps.n && r == 0; i++) {
 		size_t from = d->n;
 
-		r = grow(d, d->rq->steps[i], err);
+		r = grow(d, d->rq->steps.items[i], err);
 		for (size_t j = from; j < d->n && r == 0; j++)
 			r = work(d, d->clones[j], err);
 		if (r == 0)
@@ -209,31 +207,16 @@ static int tell_boot(
 	return 0;
 }
 
-static int take_option(int opt, struct request *rq, struct err *err)
+static int take_clones(void *field, const char *option, const char *text, struct err *err)
 {
-	int r = 0;
+	struct bench_numbers *steps = field;
+	int r = bench_numbers(option, text, 1, CLONES_MAX, steps, err);
 
-	switch (opt) {
-	case 'c':
-		r = bench_list(
-			"--clones", optarg, 1, CLONES_MAX, rq->steps, STEPS_MAX, &rq->n_steps, err);
-		for (size_t i = 1; i < rq->n_steps && r == 0; i++) {
-			if (rq->steps[i] <= rq->steps[i - 1])
-				r = err_set(
-					err, EINVAL, "--clones %s: write rising numbers", optarg);
-		}
-		return r;
-	case 'b':
-		rq->busy = optarg;
-		return 0;
-	case 'i':
-		rq->no_busy = true;
-		return 0;
-	default:
-		return bench_take_output(opt, &rq->out, &r, err)
-			? r
-			: err_set(err, EINVAL, "see above");
+	for (size_t i = 1; i < steps->n && r == 0; i++) {
+		if (steps->items[i] <= steps->items[i - 1])
+			r = err_set(err, EINVAL, "%s %s: write rising numbers", option, text);
 	}
+	return r;
 }
 
 static int run(struct density *d, struct store *s, const struct store_manifest *m, struct err *err)
@@ -262,30 +245,17 @@ static int run(struct density *d, struct store *s, const struct store_manifest *
 	return r;
 }
 
-int bench_density_main(int argc, char **argv)
+static int measure(void *args)
 {
-	static const struct option options[] = {
-		{"clones", required_argument, NULL, 'c'},
-		{"busy", required_argument, NULL, 'b'},
-		{"idle-only", no_argument, NULL, 'i'},
-		BENCH_OUTPUT_OPTIONS,
-		{NULL, 0, NULL, 0},
-	};
-	struct request rq = {.steps = {1, 2, 5, 10, 20}, .n_steps = 5};
+	const struct request *rq = args;
 	cleanup_manifest struct store_manifest m = {0};
 	cleanup_store struct store *s = NULL;
-	struct density d = {.rq = &rq};
+	struct density d = {.rq = rq};
 	struct err err = {0};
-	int opt, r;
+	int r;
 
-	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (take_option(opt, &rq, &err) < 0)
-			return cli_usage("bench", "%s", err.text);
-	}
-	if (argc - optind != 1)
-		return cli_usage("bench", "write `bench density TEMPLATE`");
 	d.progress = progress_new(PROGRESS_AUTO);
-	r = cli_resolve(rq.out.store_dir, argv[optind], &s, &m, &err);
+	r = cli_resolve(rq->out.store_dir, rq->template, &s, &m, &err);
 	if (r == 0)
 		r = run(&d, s, &m, &err);
 	remove_all(&d);
@@ -296,3 +266,30 @@ int bench_density_main(int argc, char **argv)
 	progress_free(d.progress);
 	return r < 0 ? cli_fail(&err) : CLI_OK;
 }
+
+static const struct option_entry options[] = {
+	{"clones", .kind = OPTION_CALL, .take = take_clones,
+		.offset = offsetof(struct request, steps), .value = "A,B,…",
+		.help = "how many sandboxes, rising (1,2,5,10,20)"},
+	{"busy", .kind = OPTION_TEXT, .offset = offsetof(struct request, busy), .value = "SHELL",
+		.help = "what busy sandboxes run"},
+	{"idle-only", .offset = offsetof(struct request, no_busy),
+		.help = "measure idle sandboxes alone"},
+	BENCH_OUTPUT(struct request, out),
+	{0},
+};
+
+static const struct operand_entry operands[] = {
+	{"TEMPLATE", .names = NAMES_TEMPLATE, .offset = offsetof(struct request, template)},
+	{0},
+};
+
+const struct command command_bench_density = {
+	.name = "bench density",
+	.summary = "the memory of many sandboxes",
+	.options = options,
+	.operands = operands,
+	.args_bytes = sizeof(struct request),
+	.defaults = &(const struct request){.steps = {{1, 2, 5, 10, 20}, 5}},
+	.run = measure,
+};

@@ -25,6 +25,7 @@
 
 struct request {
 	struct bench_output out;
+	const char *template;
 	uint64_t n, mib;
 };
 
@@ -286,34 +287,17 @@ static int run(
 	return r < 0 ? r : bench_finish(&b->rq->out, json_incref(b->run), &b->text, err);
 }
 
-int bench_exec_main(int argc, char **argv)
+static int measure(void *args)
 {
-	static const struct option options[] = {
-		{"mib", required_argument, NULL, 'm'},
-		BENCH_OUTPUT_OPTIONS,
-		{NULL, 0, NULL, 0},
-	};
-	struct request rq = {.n = 200, .mib = 32};
+	const struct request *rq = args;
 	cleanup_manifest struct store_manifest m = {0};
 	cleanup_store struct store *s = NULL;
-	struct exec_bench b = {.rq = &rq};
+	struct exec_bench b = {.rq = rq};
 	struct err err = {0};
-	int opt, r = 0;
+	int r;
 
-	while ((opt = getopt_long(argc, argv, "n:", options, NULL)) != -1) {
-		if (opt == 'n')
-			r = cli_number("-n", optarg, 1, 100000, &rq.n, &err);
-		else if (opt == 'm')
-			r = cli_number("--mib", optarg, 1, 4096, &rq.mib, &err);
-		else if (!bench_take_output(opt, &rq.out, &r, &err))
-			return cli_usage("bench", "see above");
-		if (r < 0)
-			return cli_usage("bench", "%s", err.text);
-	}
-	if (argc - optind != 1)
-		return cli_usage("bench", "write `bench exec TEMPLATE`");
 	b.progress = progress_new(PROGRESS_AUTO);
-	r = cli_resolve(rq.out.store_dir, argv[optind], &s, &m, &err);
+	r = cli_resolve(rq->out.store_dir, rq->template, &s, &m, &err);
 	if (r == 0)
 		r = run(&b, s, &m, &err);
 	sandbox_free(b.sandbox);
@@ -324,3 +308,27 @@ int bench_exec_main(int argc, char **argv)
 	progress_free(b.progress);
 	return r < 0 ? cli_fail(&err) : CLI_OK;
 }
+
+static const struct option_entry options[] = {
+	BENCH_COUNT(struct request, n, 100000, "calls of each kind (200)"),
+	{"mib", .kind = OPTION_NUMBER, .min = 1, .max = 4096,
+		.offset = offsetof(struct request, mib), .value = "N",
+		.help = "MiB that are carried each way (32)"},
+	BENCH_OUTPUT(struct request, out),
+	{0},
+};
+
+static const struct operand_entry operands[] = {
+	{"TEMPLATE", .names = NAMES_TEMPLATE, .offset = offsetof(struct request, template)},
+	{0},
+};
+
+const struct command command_bench_exec = {
+	.name = "bench exec",
+	.summary = "calls into a running sandbox, and bytes through it",
+	.options = options,
+	.operands = operands,
+	.args_bytes = sizeof(struct request),
+	.defaults = &(const struct request){.n = 200, .mib = 32},
+	.run = measure,
+};

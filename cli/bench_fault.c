@@ -10,13 +10,12 @@
 #include "cli/bench.h"
 #include "common/progress.h"
 
-#define SIZES_MAX 16
 #define ROUNDS_MAX 100
 
 struct request {
 	struct bench_output out;
-	uint64_t windows[SIZES_MAX], frames[SIZES_MAX], mib, rounds;
-	size_t n_windows, n_frames;
+	struct bench_numbers windows, frames; /* KiB */
+	uint64_t mib, rounds;
 	struct text text;
 	json_t *run;
 	struct progress *progress;
@@ -83,8 +82,9 @@ static int cell(struct request *rq, const struct fault_spec *spec, struct err *e
 /* Windows matter to what userfaultfd serves, frames to what has to be decompressed. */
 static int run(struct request *rq, struct err *err)
 {
-	struct fault_spec spec = {.bytes = rq->mib * MIB, .frame_bytes = (uint32_t)rq->frames[0]};
-	size_t cells = 2 + 3 * rq->n_windows + rq->n_windows * rq->n_frames;
+	struct fault_spec spec = {
+		.bytes = rq->mib * MIB, .frame_bytes = (uint32_t)(rq->frames.items[0] * KIB)};
+	size_t cells = 2 + 3 * rq->windows.n + rq->windows.n * rq->frames.n;
 	int r = 0;
 
 	progress_stage(rq->progress, "fault", "measurements", cells * rq->rounds);
@@ -93,8 +93,8 @@ static int run(struct request *rq, struct err *err)
 		spec.source = FAULT_PRIVATE;
 		r = cell(rq, &spec, err);
 	}
-	for (size_t w = 0; w < rq->n_windows && r == 0; w++) {
-		spec.window_bytes = (uint32_t)rq->windows[w];
+	for (size_t w = 0; w < rq->windows.n && r == 0; w++) {
+		spec.window_bytes = (uint32_t)(rq->windows.items[w] * KIB);
 		spec.write = false;
 		spec.source = FAULT_HOLE;
 		r = cell(rq, &spec, err);
@@ -105,88 +105,66 @@ static int run(struct request *rq, struct err *err)
 		}
 		spec.write = false;
 		spec.source = FAULT_FRAME;
-		for (size_t f = 0; f < rq->n_frames && r == 0; f++) {
-			spec.frame_bytes = (uint32_t)rq->frames[f];
+		for (size_t f = 0; f < rq->frames.n && r == 0; f++) {
+			spec.frame_bytes = (uint32_t)(rq->frames.items[f] * KIB);
 			r = cell(rq, &spec, err);
 		}
-		spec.frame_bytes = (uint32_t)rq->frames[0];
+		spec.frame_bytes = (uint32_t)(rq->frames.items[0] * KIB);
 	}
 	progress_done(rq->progress, NULL);
 	return r;
 }
 
-static int take_sizes(const char *option, uint64_t *list, size_t *n, struct err *err)
+static int run_all(void *args)
 {
-	int r = bench_list(option, optarg, 4, 4096, list, SIZES_MAX, n, err);
-
-	for (size_t i = 0; i < *n && r == 0; i++) {
-		if (list[i] & (list[i] - 1))
-			r = err_set(err, EINVAL, "%s %s: KiB, powers of two", option, optarg);
-		list[i] *= KIB;
-	}
-	return r;
-}
-
-static int take_option(int opt, struct request *rq, struct err *err)
-{
-	int r = 0;
-
-	switch (opt) {
-	case 'n':
-		return cli_number("-n", optarg, 1, ROUNDS_MAX, &rq->rounds, err);
-	case 'w':
-		return take_sizes("--window", rq->windows, &rq->n_windows, err);
-	case 'f':
-		return take_sizes("--frame", rq->frames, &rq->n_frames, err);
-	case 'm':
-		return cli_number("--memory", optarg, 1, 4096, &rq->mib, err);
-	default:
-		return bench_take_output(opt, &rq->out, &r, err)
-			? r
-			: err_set(err, EINVAL, "see above");
-	}
-}
-
-int bench_fault_main(int argc, char **argv)
-{
-	static const struct option options[] = {
-		{"window", required_argument, NULL, 'w'},
-		{"frame", required_argument, NULL, 'f'},
-		{"memory", required_argument, NULL, 'm'},
-		BENCH_OUTPUT_OPTIONS,
-		{NULL, 0, NULL, 0},
-	};
 	static const char *const columns[] = {"source", "access", "window KiB", "frame KiB",
 		"µs a page", "faults", "wait p50 µs", "p99 µs", "max µs"};
-	struct request rq = {
-		.windows = {4 * KIB, 32 * KIB, 64 * KIB, 256 * KIB, 1 * MIB},
-		.n_windows = 5,
-		.frames = {64 * KIB, 16 * KIB, 256 * KIB},
-		.n_frames = 3,
-		.mib = 32,
-		.rounds = 5,
-	};
+	struct request *rq = args;
 	struct err err = {0};
-	int opt, r;
+	int r;
 
-	while ((opt = getopt_long(argc, argv, "n:", options, NULL)) != -1) {
-		if (take_option(opt, &rq, &err) < 0)
-			return cli_usage("bench", "%s", err.text);
-	}
-	if (optind != argc)
-		return cli_usage("bench", "fault takes no template");
-	rq.run = bench_run_new("fault", "fault", "What a page costs at its first touch");
-	bench_run_columns(rq.run, columns, sizeof(columns) / sizeof(columns[0]));
-	bench_run_fact(rq.run, "memory_mib", json_integer((json_int_t)rq.mib));
-	rq.progress = progress_new(PROGRESS_AUTO);
-	text_add(&rq.text, "%-16s %-5s %8s %8s %10s %10s %10s %10s %10s\n", "source", "", "window",
+	rq->run = bench_run_new("fault", "fault", "What a page costs at its first touch");
+	bench_run_columns(rq->run, columns, sizeof(columns) / sizeof(columns[0]));
+	bench_run_fact(rq->run, "memory_mib", json_integer((json_int_t)rq->mib));
+	rq->progress = progress_new(PROGRESS_AUTO);
+	text_add(&rq->text, "%-16s %-5s %8s %8s %10s %10s %10s %10s %10s\n", "source", "", "window",
 		"frame", "us a page", "faults", "wait p50", "p99", "max us");
-	r = run(&rq, &err);
+	r = run(rq, &err);
 	if (r == 0)
-		r = bench_finish(&rq.out, rq.run, &rq.text, &err);
+		r = bench_finish(&rq->out, rq->run, &rq->text, &err);
 	else
-		json_decref(rq.run);
-	text_clear(&rq.text);
-	progress_free(rq.progress);
+		json_decref(rq->run);
+	text_clear(&rq->text);
+	progress_free(rq->progress);
 	return r < 0 ? cli_fail(&err) : CLI_OK;
 }
+
+static const struct option_entry options[] = {
+	{"window", .kind = OPTION_CALL, .take = bench_take_kib,
+		.offset = offsetof(struct request, windows), .value = "KIB,…",
+		.help = "pages mapped around a fault (4,32,64,256,1024)"},
+	{"frame", .kind = OPTION_CALL, .take = bench_take_kib,
+		.offset = offsetof(struct request, frames), .value = "KIB,…",
+		.help = "sizes of frames (64,16,256)"},
+	{"memory", .kind = OPTION_NUMBER, .min = 1, .max = 4096,
+		.offset = offsetof(struct request, mib), .value = "MIB",
+		.help = "memory that is touched (32)"},
+	BENCH_COUNT(struct request, rounds, ROUNDS_MAX, "rounds (5)"),
+	BENCH_OUTPUT(struct request, out),
+	{0},
+};
+
+const struct command command_bench_fault = {
+	.name = "bench fault",
+	.summary = "what a page costs a machine at its first touch",
+	.options = options,
+	.args_bytes = sizeof(struct request),
+	.defaults =
+		&(const struct request){
+			.windows = {{4, 32, 64, 256, 1024}, 5},
+			.frames = {{64, 16, 256}, 3},
+			.mib = 32,
+			.rounds = 5,
+		},
+	.run = run_all,
+};

@@ -4,13 +4,13 @@
  * a folder of a repository, a branch's work tree, what a CI keeps.
  */
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "benches/compare_documents.h"
 #include "benches/history.h"
-#include "cli/bench.h"
+#include "cli/bench_judging.h"
 #include "common/proc.h"
 #include "common/str.h"
 
@@ -19,8 +19,8 @@
 
 struct request {
 	struct history_label label;
-	const char *report, *only;
-	bool json, strict;
+	const char *dir, *document, *report, *only;
+	bool strict;
 };
 
 /* What git says, without its end of line; NULL: nothing. Caller frees. */
@@ -40,7 +40,7 @@ static char *git(const char *const *words)
 	return out;
 }
 
-static int add(const char *dir, const char *path, struct request *rq, struct err *err)
+static int add(struct request *rq, struct err *err)
 {
 	const char *commit = rq->label.commit ?: "HEAD";
 	cleanup_free char *full =
@@ -51,7 +51,7 @@ static int add(const char *dir, const char *path, struct request *rq, struct err
 		git((const char *const[]){"git", "log", "-1", "--format=%cI", commit, "--", NULL});
 	cleanup_free char *file = NULL;
 	cleanup_json json_t *doc = NULL;
-	int r = bench_document_read(path, &doc, err);
+	int r = bench_document_read(rq->document, &doc, err);
 
 	if (r < 0)
 		return r;
@@ -60,7 +60,7 @@ static int add(const char *dir, const char *path, struct request *rq, struct err
 	rq->label.time = rq->label.time ?: time;
 	if (!rq->label.commit || !rq->label.time)
 		return err_set(err, EINVAL, "no git repository here: say --commit and --time");
-	r = history_add(dir, doc, &rq->label, &file, err);
+	r = history_add(rq->dir, doc, &rq->label, &file, err);
 	if (r == 0)
 		printf("%s\n", file);
 	return r;
@@ -143,94 +143,148 @@ static int gate(const struct history *h, const struct request *rq)
 	return outcome == OUTCOME_UNDECIDED && rq->strict ? OUTCOME_SLOWER : outcome;
 }
 
-static int trend(const struct history *h, const struct request *rq, struct err *err)
+static int run_add(void *args)
 {
-	cleanup_text struct text out = {0};
+	struct err err = {0};
 
-	history_page(&out, h, rq->label.branch);
-	return bench_publish(rq->report, out.s, out.len, err);
+	return add(args, &err) < 0 ? cli_fail(&err) : CLI_OK;
 }
 
-static int take(int opt, struct request *rq)
+static int run_show(void *args)
 {
-	switch (opt) {
-	case 'c':
-		rq->label.commit = optarg;
-		return 0;
-	case 'b':
-		rq->label.branch = optarg;
-		return 0;
-	case 't':
-		rq->label.time = optarg;
-		return 0;
-	case 'r':
-		rq->label.release = optarg;
-		return 0;
-	case 'n':
-		rq->label.note = optarg;
-		return 0;
-	case 'R':
-		rq->report = optarg;
-		return 0;
-	case 'o':
-		rq->only = optarg;
-		return 0;
-	case 's':
-		rq->strict = true;
-		return 0;
-	default:
-		return -EINVAL;
-	}
-}
-
-int bench_history_main(int argc, char **argv)
-{
-	static const struct option options[] = {
-		{"commit", required_argument, NULL, 'c'},
-		{"branch", required_argument, NULL, 'b'},
-		{"time", required_argument, NULL, 't'},
-		{"release", required_argument, NULL, 'r'},
-		{"note", required_argument, NULL, 'n'},
-		{"report", required_argument, NULL, 'R'},
-		{"only", required_argument, NULL, 'o'},
-		{"strict", no_argument, NULL, 's'},
-		{NULL, 0, NULL, 0},
-	};
+	const struct request *rq = args;
 	cleanup_history struct history h = {0};
 	cleanup_text struct text out = {0};
-	struct request rq = {0};
 	struct err err = {0};
-	const char *verb;
-	int opt, r;
 
-	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (take(opt, &rq) < 0)
-			return cli_usage("bench", "see above");
-	}
-	verb = optind < argc ? argv[optind] : "";
-	if (!strcmp(verb, "add") && argc - optind == 3) {
-		r = add(argv[optind + 1], argv[optind + 2], &rq, &err);
-		return r < 0 ? cli_fail(&err) : CLI_OK;
-	}
-	if (argc - optind != 2 ||
-		(strcmp(verb, "show") && strcmp(verb, "trend") && strcmp(verb, "gate")) ||
-		(!strcmp(verb, "trend") && !rq.report))
-		return cli_usage("bench",
-			"write `bench history add DIR DOCUMENT.json`, `show DIR`, `trend DIR "
-			"--report "
-			"PAGE.html` or `gate DIR`");
-	r = history_read(argv[optind + 1], &h, &err);
-	if (r == 0 && !strcmp(verb, "trend"))
-		r = trend(&h, &rq, &err);
-	if (r < 0) {
-		cli_fail(&err);
-		return strcmp(verb, "gate") ? CLI_FAILED : OUTCOME_INCOMPARABLE;
-	}
-	if (!strcmp(verb, "gate"))
-		return gate(&h, &rq);
-	if (!strcmp(verb, "show")) {
-		history_print(&out, &h, rq.label.branch);
-		fputs(out.s ?: "", stdout);
-	}
+	if (history_read(rq->dir, &h, &err) < 0)
+		return cli_fail(&err);
+	history_print(&out, &h, rq->label.branch);
+	fputs(out.s ?: "", stdout);
 	return CLI_OK;
 }
+
+static int run_trend(void *args)
+{
+	const struct request *rq = args;
+	cleanup_history struct history h = {0};
+	cleanup_text struct text out = {0};
+	struct err err = {0};
+	int r = history_read(rq->dir, &h, &err);
+
+	if (r == 0) {
+		history_page(&out, &h, rq->label.branch);
+		r = bench_publish(rq->report, out.s, out.len, &err);
+	}
+	return r < 0 ? cli_fail(&err) : CLI_OK;
+}
+
+static int run_gate(void *args)
+{
+	const struct request *rq = args;
+	cleanup_history struct history h = {0};
+	struct err err = {0};
+
+	if (history_read(rq->dir, &h, &err) < 0)
+		return bench_fail_incomparable(&err);
+	return gate(&h, rq);
+}
+
+/* ---- the command line ---------------------------------------------------------------------- */
+
+#define BRANCH(text)                                                                               \
+	{                                                                                          \
+		"branch", .kind = OPTION_TEXT, .offset = offsetof(struct request, label.branch),   \
+			  .value = "BRANCH", .help = text                                          \
+	}
+
+static const struct option_entry add_options[] = {
+	{"commit", .kind = OPTION_TEXT, .offset = offsetof(struct request, label.commit),
+		.value = "COMMIT", .help = "what was measured (HEAD)"},
+	BRANCH("whose commit that is (the one that is checked out)"),
+	{"time", .kind = OPTION_TEXT, .offset = offsetof(struct request, label.time),
+		.value = "TIME", .help = "of the commit (git's)"},
+	{"release", .kind = OPTION_TEXT, .offset = offsetof(struct request, label.release),
+		.value = "NAME",
+		.help = "it is this release: what comes later is compared with it"},
+	{"note", .kind = OPTION_TEXT, .offset = offsetof(struct request, label.note),
+		.value = "TEXT", .help = "stands beside it in tables and charts"},
+	{0},
+};
+
+static const struct option_entry show_options[] = {
+	BRANCH("entries of that branch alone"),
+	{0},
+};
+
+static const struct option_entry trend_options[] = {
+	{"report", .kind = OPTION_TEXT, .required = true, .names = NAMES_FILE,
+		.offset = offsetof(struct request, report), .value = "PAGE",
+		.help = "the page that is written"},
+	BRANCH("entries of that branch alone"),
+	{0},
+};
+
+static const struct option_entry gate_options[] = {
+	BRANCH("the branch that the newest entry is compared with (main)"),
+	{"only", .kind = OPTION_TEXT, .offset = offsetof(struct request, only), .value = "TEXT",
+		.help = "series alone whose name contains it"},
+	{"strict", .offset = offsetof(struct request, strict), .help = "undecided is a failure"},
+	{0},
+};
+
+static const struct operand_entry operands[] = {
+	{"DIR", .names = NAMES_DIR, .offset = offsetof(struct request, dir)},
+	{0},
+};
+
+static const struct operand_entry add_operands[] = {
+	{"DIR", .names = NAMES_DIR, .offset = offsetof(struct request, dir)},
+	{"DOCUMENT", .names = NAMES_FILE, .offset = offsetof(struct request, document)},
+	{0},
+};
+
+static const struct command command_add = {
+	.name = "bench history add",
+	.summary = "keep a measurement by its commit",
+	.options = add_options,
+	.operands = add_operands,
+	.args_bytes = sizeof(struct request),
+	.run = run_add,
+};
+
+static const struct command command_show = {
+	.name = "bench history show",
+	.summary = "a table of all entries, steps marked",
+	.options = show_options,
+	.operands = operands,
+	.args_bytes = sizeof(struct request),
+	.run = run_show,
+};
+
+static const struct command command_trend = {
+	.name = "bench history trend",
+	.summary = "a page of charts by commit, steps marked",
+	.options = trend_options,
+	.operands = operands,
+	.args_bytes = sizeof(struct request),
+	.run = run_trend,
+};
+
+static const struct command command_gate = {
+	.name = "bench history gate",
+	.summary = "is the newest entry slower than the first since the last release?",
+	.notes = "Exit status: 0 the same or faster, 1 slower, 2 they cannot be compared, 3 "
+		 "undecided.",
+	.options = gate_options,
+	.operands = operands,
+	.args_bytes = sizeof(struct request),
+	.run = run_gate,
+};
+
+const struct command command_bench_history = {
+	.name = "bench history",
+	.summary = "measurements by commit",
+	.commands = (const struct command *const[]){&command_add, &command_show, &command_trend,
+		&command_gate, NULL},
+};

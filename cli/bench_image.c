@@ -15,12 +15,11 @@
 #include "common/str.h"
 #include "store/image.h"
 
-#define SIZES_MAX 16
-
 struct request {
 	struct bench_output out;
-	uint64_t frames[SIZES_MAX], levels[SIZES_MAX], threads, reads, memory_mib, data_mib;
-	size_t n_frames, n_levels;
+	struct words images;
+	struct bench_numbers frames, levels; /* frames in KiB */
+	uint64_t threads, reads, memory_mib, data_mib;
 	bool make, disk;
 	const char *from;
 	json_t *run;
@@ -47,15 +46,15 @@ static int measure(struct request *rq, const char *name, int raw, uint64_t bytes
 	text_add(&rq->text, "%8s %5s %10s %10s %7s %8s %8s %8s %8s %8s %8s\n", "frame", "level",
 		"data MiB", "stored", "ratio", "write ms", "no sha", "expand", "read p50", "p99 us",
 		"max us");
-	progress_stage(rq->progress, name, "measurements", rq->n_frames * rq->n_levels);
-	for (size_t i = 0; i < rq->n_frames && r == 0; i++) {
-		for (size_t j = 0; j < rq->n_levels && r == 0; j++) {
+	progress_stage(rq->progress, name, "measurements", rq->frames.n * rq->levels.n);
+	for (size_t i = 0; i < rq->frames.n && r == 0; i++) {
+		for (size_t j = 0; j < rq->levels.n && r == 0; j++) {
 			struct image_cost c;
 			double stored, data;
 
-			r = image_cost_measure(raw, bytes, (uint32_t)(rq->frames[i] * KIB),
-				(int)rq->levels[j], (unsigned)rq->threads, (unsigned)rq->reads, &c,
-				err);
+			r = image_cost_measure(raw, bytes, (uint32_t)(rq->frames.items[i] * KIB),
+				(int)rq->levels.items[j], (unsigned)rq->threads,
+				(unsigned)rq->reads, &c, err);
 			if (r < 0)
 				break;
 			stored = (double)c.stored_bytes / MIB;
@@ -63,13 +62,14 @@ static int measure(struct request *rq, const char *name, int raw, uint64_t bytes
 			text_add(&rq->text,
 				"%8" PRIu64 " %5" PRIu64
 				" %10.2f %10.2f %7.2f %8.0f %8.0f %8.0f %8.1f %8.1f %8.1f\n",
-				rq->frames[i], rq->levels[j], data, stored, data / stored,
-				ms(c.write_ns), ms(c.write_fast_ns), ms(c.expand_ns),
+				rq->frames.items[i], rq->levels.items[j], data, stored,
+				data / stored, ms(c.write_ns), ms(c.write_fast_ns), ms(c.expand_ns),
 				us(c.read_p50_ns), us(c.read_p99_ns), us(c.read_max_ns));
 			bench_run_row(rq->run,
 				json_pack("[s, I, I, f, f, f, f, f, f, f, f]", name,
-					(json_int_t)rq->frames[i], (json_int_t)rq->levels[j], data,
-					stored, data / stored, ms(c.write_ns), ms(c.expand_ns),
+					(json_int_t)rq->frames.items[i],
+					(json_int_t)rq->levels.items[j], data, stored,
+					data / stored, ms(c.write_ns), ms(c.expand_ns),
 					us(c.read_p50_ns), us(c.read_p99_ns), us(c.read_max_ns)));
 			progress_update(rq->progress, ++done);
 		}
@@ -134,104 +134,87 @@ static int measure_made(struct request *rq, struct err *err)
 	return r < 0 ? r : measure(rq, "made image", raw, rq->memory_mib * MIB, err);
 }
 
-static int take_option(int opt, struct request *rq, struct err *err)
+static int take_levels(void *field, const char *option, const char *text, struct err *err)
 {
-	int r = 0;
-
-	switch (opt) {
-	case 'f':
-		r = bench_list(
-			"--frame", optarg, 4, 4096, rq->frames, SIZES_MAX, &rq->n_frames, err);
-		for (size_t i = 0; i < rq->n_frames && r == 0; i++) {
-			if (rq->frames[i] & (rq->frames[i] - 1))
-				r = err_set(err, EINVAL, "--frame %s: KiB, powers of two", optarg);
-		}
-		return r;
-	case 'l':
-		return bench_list(
-			"--level", optarg, 1, 19, rq->levels, SIZES_MAX, &rq->n_levels, err);
-	case 'T':
-		return cli_number("--threads", optarg, 0, 64, &rq->threads, err);
-	case 'n':
-		return cli_number("-n", optarg, 1, 1000000, &rq->reads, err);
-	case 'M':
-		return cli_number("--memory", optarg, 1, 65536, &rq->memory_mib, err);
-	case 'D':
-		return cli_number("--data", optarg, 1, 65536, &rq->data_mib, err);
-	case 'F':
-		rq->from = optarg;
-		return 0;
-	case 'm':
-		rq->make = true;
-		return 0;
-	case 'd':
-		rq->disk = true;
-		return 0;
-	default:
-		return bench_take_output(opt, &rq->out, &r, err)
-			? r
-			: err_set(err, EINVAL, "see above");
-	}
+	return bench_numbers(option, text, 1, 19, field, err);
 }
 
-static int parse(int argc, char **argv, struct request *rq)
-{
-	static const struct option options[] = {
-		{"frame", required_argument, NULL, 'f'},
-		{"level", required_argument, NULL, 'l'},
-		{"threads", required_argument, NULL, 'T'},
-		{"make", no_argument, NULL, 'm'},
-		{"disk", no_argument, NULL, 'd'},
-		{"memory", required_argument, NULL, 'M'},
-		{"data", required_argument, NULL, 'D'},
-		{"from", required_argument, NULL, 'F'},
-		BENCH_OUTPUT_OPTIONS,
-		{NULL, 0, NULL, 0},
-	};
-	struct err err = {0};
-	int opt;
-
-	while ((opt = getopt_long(argc, argv, "n:", options, NULL)) != -1) {
-		if (take_option(opt, rq, &err) < 0)
-			return cli_usage("bench", "%s", err.text);
-	}
-	if (rq->make ? optind != argc : optind == argc)
-		return cli_usage("bench",
-			"write `bench image TEMPLATE…`, `bench image ./RAW…` or `bench image "
-			"--make`");
-	return 0;
-}
-
-int bench_image_main(int argc, char **argv)
+static int run(void *args)
 {
 	static const char *const columns[] = {"image", "frame KiB", "level", "data MiB",
 		"stored MiB", "ratio", "write ms", "expand ms", "read p50 µs", "p99 µs", "max µs"};
-	struct request rq = {.frames = {16, 64, 256, 1024},
-		.n_frames = 4,
-		.levels = {1, 3, 6},
-		.n_levels = 3,
-		.reads = 2000,
-		.memory_mib = 512,
-		.data_mib = 45,
-		.from = "/usr/lib"};
+	struct request *rq = args;
 	struct err err = {0};
-	int r = parse(argc, argv, &rq);
+	int r = 0;
 
-	if (r)
-		return r;
-	rq.run = bench_run_new("image", "image", "Stored images by frame size and zstd level");
-	bench_run_columns(rq.run, columns, sizeof(columns) / sizeof(columns[0]));
-	rq.progress = progress_new(PROGRESS_AUTO);
-	if (rq.make)
-		r = measure_made(&rq, &err);
+	if (rq->make == (rq->images.n > 0))
+		return command_usage(
+			&command_bench_image, "name templates, raw files (./RAW), or --make one");
+	rq->run = bench_run_new("image", "image", "Stored images by frame size and zstd level");
+	bench_run_columns(rq->run, columns, sizeof(columns) / sizeof(columns[0]));
+	rq->progress = progress_new(PROGRESS_AUTO);
+	if (rq->make)
+		r = measure_made(rq, &err);
 	/* a path has a slash, a template's name has none */
-	for (int i = optind; i < argc && r == 0; i++)
-		r = strchr(argv[i], '/') ? measure_file(&rq, argv[i], &err)
-					 : measure_template(&rq, argv[i], &err);
+	for (size_t i = 0; i < rq->images.n && r == 0; i++)
+		r = strchr(rq->images.items[i], '/')
+			? measure_file(rq, rq->images.items[i], &err)
+			: measure_template(rq, rq->images.items[i], &err);
 	if (r == 0)
-		r = bench_finish(&rq.out, json_incref(rq.run), &rq.text, &err);
-	json_decref(rq.run);
-	text_clear(&rq.text);
-	progress_free(rq.progress);
+		r = bench_finish(&rq->out, json_incref(rq->run), &rq->text, &err);
+	json_decref(rq->run);
+	text_clear(&rq->text);
+	progress_free(rq->progress);
 	return r < 0 ? cli_fail(&err) : CLI_OK;
 }
+
+static const struct option_entry options[] = {
+	{"frame", .kind = OPTION_CALL, .take = bench_take_kib,
+		.offset = offsetof(struct request, frames), .value = "KIB,…",
+		.help = "sizes of frames (16,64,256,1024)"},
+	{"level", .kind = OPTION_CALL, .take = take_levels,
+		.offset = offsetof(struct request, levels), .value = "N,…",
+		.help = "zstd levels (1,3,6)"},
+	{"threads", .kind = OPTION_NUMBER, .max = 64, .offset = offsetof(struct request, threads),
+		.value = "N", .help = "threads that compress (0: one for each core)"},
+	BENCH_COUNT(struct request, reads, 1000000, "frames read, one by one (2000)"),
+	{"disk", .offset = offsetof(struct request, disk),
+		.help = "the templates' disks instead of their memory"},
+	{"make", .offset = offsetof(struct request, make),
+		.help = "an image made of files of this host"},
+	{"memory", .kind = OPTION_NUMBER, .min = 1, .max = 65536,
+		.offset = offsetof(struct request, memory_mib), .value = "MIB",
+		.help = "the size of that (512)"},
+	{"data", .kind = OPTION_NUMBER, .min = 1, .max = 65536,
+		.offset = offsetof(struct request, data_mib), .value = "MIB",
+		.help = "what of it is data (45)"},
+	{"from", .kind = OPTION_TEXT, .names = NAMES_DIR, .offset = offsetof(struct request, from),
+		.value = "DIR", .help = "where the files are (/usr/lib)"},
+	BENCH_OUTPUT(struct request, out),
+	{0},
+};
+
+static const struct operand_entry operands[] = {
+	{"IMAGE", .optional = true, .many = true, .names = NAMES_TEMPLATE,
+		.offset = offsetof(struct request, images)},
+	{0},
+};
+
+const struct command command_bench_image = {
+	.name = "bench image",
+	.summary = "stored images by frame size and zstd level",
+	.notes = "An IMAGE is a template, or a raw file: a word with a slash.",
+	.options = options,
+	.operands = operands,
+	.args_bytes = sizeof(struct request),
+	.defaults =
+		&(const struct request){
+			.frames = {{16, 64, 256, 1024}, 4},
+			.levels = {{1, 3, 6}, 3},
+			.reads = 2000,
+			.memory_mib = 512,
+			.data_mib = 45,
+			.from = "/usr/lib",
+		},
+	.run = run,
+};

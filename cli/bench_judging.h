@@ -11,22 +11,17 @@ struct bench_judging {
 		request; /* limits, n_limits, detect: the verb's own until options change them */
 	struct compare_limit asked[COMPARE_LIMITS_MAX + 1];
 	bool strict; /* undecided is a failure */
-	bool json;
 };
 
-#define BENCH_JUDGING_OPTIONS                                                                      \
-	{"max-regress", required_argument, NULL, 'm'}, {"only", required_argument, NULL, 'o'},     \
-		{"strict", no_argument, NULL, 's'}, {"any-load", no_argument, NULL, 'y'},          \
-		{"across", required_argument, NULL, 'x'}, {"judge", required_argument, NULL, 'J'}, \
-		{"max-cost", required_argument, NULL, 'X'},                                        \
+/* Their options, for a verb's table: a struct bench_judging. */
+extern const struct option_entry bench_judging_options[];
+#define BENCH_JUDGING(type, field)                                                                 \
 	{                                                                                          \
-		"detect", required_argument, NULL, 'd'                                             \
+		.kind = OPTION_TABLE, .table = bench_judging_options,                              \
+		.offset = offsetof(type, field)                                                    \
 	}
-
-/* Take one of them. False: @opt is another. *@ret is 0 or -errno. */
-bool bench_take_judging(int opt, struct bench_judging *j, int *ret, struct err *err);
-/* Print @result; the exit status it means (enum compare_outcome). */
-int bench_say_verdict(const json_t *result, const struct bench_judging *j);
+/* Print @result, as JSON if @json; the exit status it means (enum compare_outcome). */
+int bench_say_verdict(const json_t *result, const struct bench_judging *j, bool json);
 /* Print an error that keeps two builds from being compared; the exit status for it. */
 int bench_fail_incomparable(const struct err *err);
 

@@ -38,7 +38,8 @@ struct request {
 	const char *template;
 	uint64_t n, concurrency;
 	double rate;
-	bool until_exec, pace;
+	bool pace;
+	int until_exec; /* 0 or 1 */
 };
 
 struct load {
@@ -392,56 +393,45 @@ static int run_load(const struct request *rq, struct err *err)
 	return r;
 }
 
-static int take_option(int opt, struct request *rq, struct err *err)
+static int run(void *args)
 {
-	int r = 0;
-
-	if (opt == 'n')
-		return cli_number("-n", optarg, 1, LIMIT_SAMPLES, &rq->n, err);
-	if (opt == 'c')
-		return cli_number(
-			"--concurrency", optarg, 1, LIMIT_BENCH_CLIENTS, &rq->concurrency, err);
-	if (opt == 'r')
-		return bench_number("--rate", optarg, 0.01, 100000, &rq->rate, err);
-	if (opt == 'p') {
-		rq->pace = true;
-		return 0;
-	}
-	if (opt == 'u') {
-		rq->until_exec = !strcmp(optarg, "exec");
-		return rq->until_exec || !strcmp(optarg, "created")
-			? 0
-			: err_set(err, EINVAL, "--until %s: created or exec", optarg);
-	}
-	if (bench_take_output(opt, &rq->out, &r, err))
-		return r;
-	return err_set(err, EINVAL, "see above");
-}
-
-int bench_pool_main(int argc, char **argv)
-{
-	static const struct option options[] = {
-		{"concurrency", required_argument, NULL, 'c'},
-		{"rate", required_argument, NULL, 'r'},
-		{"until", required_argument, NULL, 'u'},
-		{"pace", no_argument, NULL, 'p'},
-		BENCH_OUTPUT_OPTIONS,
-		{NULL, 0, NULL, 0},
-	};
-	struct request rq = {.n = 100, .concurrency = 1};
+	const struct request *rq = args;
 	struct err err = {0};
-	int opt;
 
-	while ((opt = getopt_long(argc, argv, "n:", options, NULL)) != -1) {
-		if (take_option(opt, &rq, &err) < 0)
-			return cli_usage("bench", "%s", err.text);
-	}
-	if (argc - optind != 1)
-		return cli_usage("bench", "write `bench load TEMPLATE`");
-	if (rq.rate > 0 && (rq.concurrency > 1 || rq.pace))
-		return cli_usage("bench",
-			"--rate begins creates at their times: no --concurrency, "
-			"no --pace");
-	rq.template = argv[optind];
-	return run_load(&rq, &err) < 0 ? cli_fail(&err) : CLI_OK;
+	if (rq->rate > 0 && (rq->concurrency > 1 || rq->pace))
+		return command_usage(&command_bench_load,
+			"--rate begins creates at their times: no --concurrency, no --pace");
+	return run_load(rq, &err) < 0 ? cli_fail(&err) : CLI_OK;
 }
+
+static const struct option_entry options[] = {
+	BENCH_COUNT(struct request, n, LIMIT_SAMPLES, "sandboxes (100)"),
+	{"concurrency", .kind = OPTION_NUMBER, .min = 1, .max = LIMIT_BENCH_CLIENTS,
+		.offset = offsetof(struct request, concurrency), .value = "N",
+		.help = "that many at once (1)"},
+	{"rate", .kind = OPTION_REAL, .least = 0.01, .most = 100000,
+		.offset = offsetof(struct request, rate), .value = "R",
+		.help = "open loop: R creates a second begin on time"},
+	{"until", .kind = OPTION_CHOICE, .choices = (const char *const[]){"created", "exec", NULL},
+		.offset = offsetof(struct request, until_exec),
+		.help = "exec: also to the end of a first command (created)"},
+	{"pace", .offset = offsetof(struct request, pace),
+		.help = "each create waits until the pool has refilled"},
+	BENCH_OUTPUT(struct request, out),
+	{0},
+};
+
+static const struct operand_entry operands[] = {
+	{"TEMPLATE", .names = NAMES_TEMPLATE, .offset = offsetof(struct request, template)},
+	{0},
+};
+
+const struct command command_bench_load = {
+	.name = "bench load",
+	.summary = "creates and kills through a running pool",
+	.options = options,
+	.operands = operands,
+	.args_bytes = sizeof(struct request),
+	.defaults = &(const struct request){.n = 100, .concurrency = 1},
+	.run = run,
+};

@@ -158,51 +158,43 @@ static int run(struct request *rq, struct err *err)
 	return rq->many ? run_many(rq, b, err) : 0;
 }
 
-static int take_option(int opt, struct request *rq, struct err *err)
+static int measure(void *args)
 {
-	int r = 0;
-
-	switch (opt) {
-	case 'n':
-		return cli_number("-n", optarg, 1, SAMPLES_MAX, &rq->n, err);
-	case 'm':
-		return cli_number("--many", optarg, 1, MANY_MAX, &rq->many, err);
-	default:
-		return bench_take_output(opt, &rq->out, &r, err)
-			? r
-			: err_set(err, EINVAL, "see above");
-	}
-}
-
-int bench_vm_main(int argc, char **argv)
-{
-	static const struct option options[] = {
-		{"many", required_argument, NULL, 'm'},
-		BENCH_OUTPUT_OPTIONS,
-		{NULL, 0, NULL, 0},
-	};
-	struct request rq = {.n = 200};
+	struct request *rq = args;
 	struct err err = {0};
-	int opt, r;
+	int r;
 
-	while ((opt = getopt_long(argc, argv, "n:", options, NULL)) != -1) {
-		if (take_option(opt, &rq, &err) < 0)
-			return cli_usage("bench", "%s", err.text);
-	}
-	if (optind != argc)
-		return cli_usage("bench", "vm takes no template");
-	rq.samples = calloc(rq.n, sizeof(*rq.samples));
-	if (!rq.samples)
+	rq->samples = calloc(rq->n, sizeof(*rq->samples));
+	if (!rq->samples)
 		abort();
-	rq.run = bench_run_new("vm", "vm", "A machine of parbake-vmm made, its state loaded");
-	rq.progress = progress_new(PROGRESS_AUTO);
-	r = run(&rq, &err);
+	rq->run = bench_run_new("vm", "vm", "A machine of parbake-vmm made, its state loaded");
+	rq->progress = progress_new(PROGRESS_AUTO);
+	r = run(rq, &err);
 	if (r == 0)
-		r = bench_finish(&rq.out, rq.run, &rq.text, &err);
+		r = bench_finish(&rq->out, rq->run, &rq->text, &err);
 	else
-		json_decref(rq.run);
-	text_clear(&rq.text);
-	progress_free(rq.progress);
-	free(rq.samples);
+		json_decref(rq->run);
+	text_clear(&rq->text);
+	progress_free(rq->progress);
+	free(rq->samples);
 	return r < 0 ? cli_fail(&err) : CLI_OK;
 }
+
+static const struct option_entry options[] = {
+	BENCH_COUNT(struct request, n, SAMPLES_MAX, "machines (200)"),
+	{"many", .kind = OPTION_NUMBER, .min = 1, .max = MANY_MAX,
+		.offset = offsetof(struct request, many), .value = "N",
+		.help = "that many at once, beside it"},
+	BENCH_OUTPUT(struct request, out),
+	{0},
+};
+
+const struct command command_bench_vm = {
+	.name = "bench vm",
+	.summary = "a machine of parbake-vmm made, and its state loaded",
+	.notes = "It needs a /dev/kvm that makes machines.",
+	.options = options,
+	.args_bytes = sizeof(struct request),
+	.defaults = &(const struct request){.n = 200},
+	.run = measure,
+};

@@ -14,6 +14,7 @@
 
 /* The commands, each a table in its own file. */
 extern const struct command command_bake;
+extern const struct command command_bench;
 extern const struct command command_code;
 extern const struct command command_completion;
 extern const struct command command_cp;
@@ -44,18 +45,13 @@ extern const struct command command_verify;
 extern const struct command command_pool_status;
 
 /* All of them, ended by NULL. */
-const struct command *const *cli_commands(void);
-
-/* It is no table yet: it gets its own name as argv[0] and returns an exit status. */
-int cmd_bench(int argc, char **argv);
+extern const struct command *const cli_commands[];
 
 /* The umask that we were started with, for files that are the user's; our own are private. */
 extern mode_t cli_umask;
 
 /* Print "parbake: TEXT" to standard error; the value is CLI_FAILED. */
 int cli_fail(const struct err *err);
-/* Print "parbake NAME: TEXT" and where the usage stands; the value is CLI_USAGE. */
-int cli_usage(const char *name, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Open the store (--store or the default place) and resolve @ref in it. */
 int cli_resolve(const char *store_dir, const char *ref, struct store **ret_store,
 	struct store_manifest *ret, struct err *err);

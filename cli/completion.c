@@ -234,7 +234,7 @@ static void complete_words(const struct command *c, const char *const *words, si
 static int complete(void *user)
 {
 	const struct args *a = user;
-	const struct command *const *list = cli_commands();
+	const struct command *const *list = cli_commands;
 	const char *const *words = a->words.items;
 	size_t n = a->words.n;
 	const struct command *c;

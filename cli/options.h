@@ -161,7 +161,9 @@ int command_usage(const struct command *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Print the help page, lines of at most @width columns. */
 void command_help(const struct command *c, FILE *to, size_t width);
-/* The width for it: the terminal's at standard output; 80 where that is none. */
+/* Print a line or more for each command of @list (ended by NULL) but internal ones: its last word and what it is for. */
+void command_list(const struct command *const *list, FILE *to, size_t width);
+/* The width for these: the terminal's at standard output; 80 where that is none. */
 size_t command_help_width(void);
 
 /* An option of a command with its place in that command's arguments. */

@@ -219,10 +219,23 @@ static void print_options(const struct command *c, FILE *to, size_t width)
 	}
 }
 
+void command_list(const struct command *const *list, FILE *to, size_t width)
+{
+	size_t at = 0;
+
+	for (const struct command *const *c = list; *c; c++) {
+		if ((*c)->summary && strlen(command_word(*c)) > at)
+			at = strlen(command_word(*c));
+	}
+	for (const struct command *const *c = list; *c; c++) {
+		if ((*c)->summary)
+			print_entry(to, command_word(*c), (*c)->summary, at + 4, width);
+	}
+}
+
 void command_help(const struct command *c, FILE *to, size_t width)
 {
 	cleanup_free char *summary = str_printf("%s.", c->summary ? c->summary : "internal");
-	size_t at = 0;
 
 	print_usage(c, to, width);
 	fputc('\n', to);
@@ -231,14 +244,7 @@ void command_help(const struct command *c, FILE *to, size_t width)
 		print_options(c, to, width);
 	} else {
 		fputs("\ncommands:\n", to);
-		for (const struct command *const *one = c->commands; *one; one++) {
-			if ((*one)->summary && strlen(command_word(*one)) > at)
-				at = strlen(command_word(*one));
-		}
-		for (const struct command *const *one = c->commands; *one; one++) {
-			if ((*one)->summary)
-				print_entry(to, command_word(*one), (*one)->summary, at + 4, width);
-		}
+		command_list(c->commands, to, width);
 		fprintf(to, "\n`parbake help %s COMMAND` tells its options.\n", c->name);
 	}
 	if (c->notes) {

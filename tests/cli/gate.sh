@@ -61,6 +61,9 @@ ab 1 "a new build that makes nothing is slower" "$fake" "$fake FAKE_BROKEN=1"
 like "$(cat "$scratch/err")" 'the new build: .*it is broken' "what it said is told"
 ab 2 "a program that is not there" "$fake" ./no/such/program
 ab 2 "two programs on one side" "$fake $fake" "$fake"
+ab 2 "an option that there is not" --detekt 5% "$fake" "$fake"
+like "$(cat "$scratch/err")" 'did you mean --detect' "gets the nearest name"
+ab 2 "a limit that is none" --max-regress p50=often "$fake" "$fake"
 ab 3 "time that is up ends it" --time-limit 2s --rounds 1000 "$fake FAKE_SLEEP=0.3" "$fake FAKE_SLEEP=0.3"
 like "$(cat "$scratch/out")" 'until time was up' "and is told"
 
