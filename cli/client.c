@@ -14,6 +14,7 @@
 #include <strings.h>
 #include <sys/queue.h>
 
+#include "common/buffer.h"
 #include "common/clock.h"
 #include "common/limits.h"
 #include "common/paths.h"
@@ -42,8 +43,7 @@ struct client_call {
 	void *user;
 	int upload_fd;
 	uint64_t upload_left; /* bytes of it that were announced and not read yet */
-	char *body;
-	size_t len, room;
+	struct buffer body; /* with a NUL behind it, where there is one */
 	int stopped; /* a negative errno of data(), or of the body's bound */
 	char next_token[MAX_NEXT];
 	char error[CURL_ERROR_SIZE];
@@ -122,7 +122,7 @@ void client_drop(struct client_call *call)
 		curl_easy_cleanup(call->easy);
 	}
 	curl_slist_free_all(call->headers);
-	free(call->body);
+	buffer_free(&call->body);
 	free(call->what);
 	free(call);
 }
@@ -155,20 +155,10 @@ static unsigned status_of(const struct client_call *call)
 
 static int collect(struct client_call *call, const char *bytes, size_t len)
 {
-	if (len > LIMIT_JSON_BYTES - call->len)
+	if (len > LIMIT_JSON_BYTES - call->body.len)
 		return -EFBIG;
-	if (call->len + len + 1 > call->room) {
-		size_t room = 2 * (call->len + len + 1);
-		char *more = realloc(call->body, room);
-
-		if (!more)
-			abort();
-		call->body = more;
-		call->room = room;
-	}
-	memcpy(call->body + call->len, bytes, len);
-	call->len += len;
-	call->body[call->len] = '\0';
+	buffer_append(&call->body, bytes, len);
+	*buffer_reserve(&call->body, 1) = '\0';
 	return 0;
 }
 
@@ -365,7 +355,8 @@ static int refused(const struct client_call *call, unsigned status, struct err *
 	cleanup_json json_t *obj = NULL;
 	const char *message;
 
-	if (call->body && json_parse("answer", call->body, call->len, &obj, NULL) == 0 &&
+	if (call->body.len &&
+		json_parse("answer", buffer_text(&call->body), call->body.len, &obj, NULL) == 0 &&
 		json_is_object(obj) && json_get_string(obj, "message", &message, NULL) == 0)
 		err_set(err, errno_of(status), "%s", message);
 	else
@@ -440,9 +431,9 @@ static void ended(struct client_call *call, CURLcode rc)
 		a.error = failed(call, rc, &err);
 	else if (a.status >= 300 || a.status < 200)
 		a.error = refused(call, a.status, &err);
-	if (call->body) {
-		a.body = call->body;
-		a.len = call->len;
+	if (call->body.len) {
+		a.body = buffer_text(&call->body);
+		a.len = call->body.len;
 	}
 	a.text = err.text;
 	if (call->done)

@@ -65,25 +65,12 @@ static ssize_t whole(struct client_parts *p, const char *at, size_t left)
 
 int client_parts_feed(struct client_parts *p, const char *bytes, size_t len)
 {
-	size_t at = 0;
-	ssize_t n;
+	ssize_t n = 0;
 
-	if (p->len + len > p->room) {
-		size_t room = 2 * (p->len + len);
-		char *more = realloc(p->buf, room);
-
-		if (!more)
-			abort();
-		p->buf = more;
-		p->room = room;
-	}
-	memcpy(p->buf + p->len, bytes, len);
-	p->len += len;
-	while ((n = whole(p, p->buf + at, p->len - at)) > 0)
-		at += (size_t)n;
-	memmove(p->buf, p->buf + at, p->len - at);
-	p->len -= at;
-	if (n == 0 && p->len > LIMIT_CLIENT_PART + FRAME_HEAD)
+	buffer_append(&p->buf, bytes, len);
+	while (p->buf.len && (n = whole(p, buffer_text(&p->buf), p->buf.len)) > 0)
+		buffer_consume(&p->buf, (size_t)n);
+	if (n == 0 && p->buf.len > LIMIT_CLIENT_PART + FRAME_HEAD)
 		n = err_set(&p->err, EFBIG, "the answer has a line longer than %lu bytes",
 			LIMIT_CLIENT_PART);
 	return n < 0 ? (int)n : 0;
@@ -92,15 +79,13 @@ int client_parts_feed(struct client_parts *p, const char *bytes, size_t len)
 int client_parts_end(struct client_parts *p)
 {
 	if (p->framed)
-		return p->len ? err_set(&p->err, EPROTO, "the answer was cut short") : 0;
-	return take(p, p->buf, p->len, 0);
+		return p->buf.len ? err_set(&p->err, EPROTO, "the answer was cut short") : 0;
+	return take(p, buffer_text(&p->buf), p->buf.len, 0);
 }
 
 void client_parts_clear(struct client_parts *p)
 {
-	free(p->buf);
-	p->buf = NULL;
-	p->len = p->room = 0;
+	buffer_free(&p->buf);
 }
 
 void client_frame(const json_t *obj, void **ret, size_t *ret_len)

@@ -3,6 +3,7 @@
 #define PARBAKE_CLI_CLIENT_STREAM_H
 
 #include "cli/client.h"
+#include "common/buffer.h"
 #include "common/json.h"
 #include "cli/limits.h"
 
@@ -14,8 +15,7 @@ struct client_parts {
 	void *user;
 	bool framed;
 	/* kept between calls */
-	char *buf;
-	size_t len, room;
+	struct buffer buf;
 	struct err err; /* why client_parts_feed() gave up */
 };
 

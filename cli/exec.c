@@ -11,6 +11,7 @@
 
 #include "cli/client_stream.h"
 #include "cli/terminal.h"
+#include "common/buffer.h"
 #include "common/limits.h"
 
 struct args {
@@ -22,8 +23,7 @@ struct args {
 
 /* With --json: what came of each stream. */
 struct kept {
-	char *bytes[2];
-	size_t len[2];
+	struct buffer bytes[2];
 	bool cut[2];
 };
 
@@ -49,18 +49,12 @@ static int keep_output(void *user, int fd, const void *bytes, size_t len)
 {
 	struct kept *kept = user;
 	unsigned i = fd == STDERR_FILENO;
-	char *more;
 
-	if (len > LIMIT_OUTPUT_BYTES - kept->len[i]) {
-		len = LIMIT_OUTPUT_BYTES - kept->len[i];
+	if (len > LIMIT_OUTPUT_BYTES - kept->bytes[i].len) {
+		len = LIMIT_OUTPUT_BYTES - kept->bytes[i].len;
 		kept->cut[i] = true;
 	}
-	more = realloc(kept->bytes[i], kept->len[i] + len + 1);
-	if (!more)
-		abort();
-	memcpy(more + kept->len[i], bytes, len);
-	kept->bytes[i] = more;
-	kept->len[i] += len;
+	buffer_append(&kept->bytes[i], bytes, len);
 	return 0;
 }
 
@@ -77,10 +71,12 @@ static void print_json(const struct client_exit *e, const struct kept *kept)
 	json_object_set_new(obj, "signal", e->signal ? json_integer(e->signal) : json_null());
 	json_object_set_new(obj, "timed_out", json_boolean(e->timed_out));
 	json_object_set_new(obj, "out_of_memory", json_boolean(e->oom));
-	json_object_set_new(obj, "stdout", json_lossy(kept->bytes[0] ?: "", kept->len[0]));
-	json_object_set_new(obj, "stderr", json_lossy(kept->bytes[1] ?: "", kept->len[1]));
-	json_object_set_new(obj, "stdout_bytes", total(e->total_out, kept->len[0]));
-	json_object_set_new(obj, "stderr_bytes", total(e->total_err, kept->len[1]));
+	json_object_set_new(
+		obj, "stdout", json_lossy(buffer_text(&kept->bytes[0]) ?: "", kept->bytes[0].len));
+	json_object_set_new(
+		obj, "stderr", json_lossy(buffer_text(&kept->bytes[1]) ?: "", kept->bytes[1].len));
+	json_object_set_new(obj, "stdout_bytes", total(e->total_out, kept->bytes[0].len));
+	json_object_set_new(obj, "stderr_bytes", total(e->total_err, kept->bytes[1].len));
 	json_object_set_new(obj, "stdout_cut", json_boolean(e->cut_out || kept->cut[0]));
 	json_object_set_new(obj, "stderr_cut", json_boolean(e->cut_err || kept->cut[1]));
 	json_print_line(obj);
@@ -148,8 +144,8 @@ static int run_command(struct args *rq)
 	if (r < 0)
 		cli_fail(&err);
 	status = r < 0 ? not_run(r) : conclude(rq, &e, &kept);
-	free(kept.bytes[0]);
-	free(kept.bytes[1]);
+	buffer_free(&kept.bytes[0]);
+	buffer_free(&kept.bytes[1]);
 	return status;
 }
 

@@ -40,6 +40,11 @@ void buffer_append(struct buffer *b, const void *bytes, size_t n)
 	b->len += n;
 }
 
+char *buffer_text(const struct buffer *b)
+{
+	return b->bytes ? (char *)b->bytes + b->head : NULL;
+}
+
 void buffer_consume(struct buffer *b, size_t n)
 {
 	b->head += n;

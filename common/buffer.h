@@ -20,6 +20,8 @@ struct buffer {
 /* Room for @n more bytes behind, where they may be written before @b->len is raised by as many. */
 uint8_t *buffer_reserve(struct buffer *b, size_t n);
 void buffer_append(struct buffer *b, const void *bytes, size_t n);
+/* The bytes that are held, as text without a NUL behind it; until the next call that changes @b. */
+char *buffer_text(const struct buffer *b);
 /* Take @n bytes, at most b->len, away in front. Large memory of a queue that becomes empty is given back. */
 void buffer_consume(struct buffer *b, size_t n);
 /* Free the memory; what is left is an empty queue. */

@@ -12,37 +12,6 @@
 
 #define LINE_MAX_BYTES 4096u /* of a chunk's size with its extensions, and of a trailer */
 
-void relay_bytes_add(struct relay_bytes *b, const void *bytes, size_t len)
-{
-	if (b->at && b->at + b->len + len > b->size) {
-		memmove(b->bytes, b->bytes + b->at, b->len);
-		b->at = 0;
-	}
-	if (b->len + len > b->size) {
-		b->size = 2 * (b->len + len);
-		b->bytes = realloc(b->bytes, b->size);
-		if (!b->bytes)
-			abort();
-	}
-	if (len)
-		memcpy(b->bytes + b->at + b->len, bytes, len);
-	b->len += len;
-}
-
-void relay_bytes_drop(struct relay_bytes *b, size_t len)
-{
-	b->at += len;
-	b->len -= len;
-	if (!b->len)
-		b->at = 0;
-}
-
-void relay_bytes_free(struct relay_bytes *b)
-{
-	free(b->bytes);
-	*b = (struct relay_bytes){0};
-}
-
 static int digit(char c)
 {
 	return isdigit((unsigned char)c) ? c - '0' : tolower((unsigned char)c) - 'a' + 10;

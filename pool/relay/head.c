@@ -56,15 +56,15 @@ bool relay_upgrades(const struct http_request *rq)
 struct writing {
 	const struct relays *all;
 	const char *connection;
-	struct relay_bytes *out;
+	struct buffer *out;
 };
 
-static void add(struct relay_bytes *out, const char *text)
+static void add(struct buffer *out, const char *text)
 {
-	relay_bytes_add(out, text, strlen(text));
+	buffer_append(out, text, strlen(text));
 }
 
-static void add_header(struct relay_bytes *out, const char *name, const char *value)
+static void add_header(struct buffer *out, const char *name, const char *value)
 {
 	add(out, name);
 	add(out, ": ");
@@ -96,7 +96,7 @@ static char *masked(const struct relay_target *to)
 }
 
 void relay_head_write(const struct relays *all, const struct http_request *rq,
-	const struct relay_target *to, bool upgrade, struct relay_bytes *out)
+	const struct relay_target *to, bool upgrade, struct buffer *out)
 {
 	struct writing w = {
 		.all = all, .connection = http_header(rq, "Connection"), .out = out};

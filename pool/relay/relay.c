@@ -34,10 +34,10 @@ struct relay {
 	struct guest_stream *stream; /* NULL: likewise */
 	bool chunked, upgrade, is_head; /* the request's */
 
-	struct relay_bytes out; /* to the server, before anything else */
+	struct buffer out; /* to the server, before anything else */
 	bool sent_all; /* of the request, but for what waits in out */
 
-	struct relay_bytes head; /* of the server's answer, as far as it has come */
+	struct buffer head; /* of the server's answer, as far as it has come */
 	bool begun, finished; /* the answer to the client */
 	enum relay_framing framing;
 	uint64_t left; /* RELAY_LENGTH */
@@ -47,7 +47,7 @@ struct relay {
 	bool upgraded;
 	int fd; /* HTTP's; -1: not there yet, or let go of */
 	struct loop_watch *watch;
-	struct relay_bytes back; /* to the client */
+	struct buffer back; /* to the client */
 	bool client_eof, server_eof;
 };
 
@@ -65,9 +65,9 @@ static void relay_free(struct relay *r)
 {
 	LIST_REMOVE(r, link);
 	loop_remove(r->watch);
-	relay_bytes_free(&r->out);
-	relay_bytes_free(&r->head);
-	relay_bytes_free(&r->back);
+	buffer_free(&r->out);
+	buffer_free(&r->head);
+	buffer_free(&r->back);
 	free(r);
 }
 
@@ -129,8 +129,8 @@ static bool flush(struct relay *r)
 
 	if (!r->stream)
 		return false;
-	n = guest_stream_send(r->stream, PROTO_IN, r->out.bytes + r->out.at, r->out.len);
-	relay_bytes_drop(&r->out, n);
+	n = guest_stream_send(r->stream, PROTO_IN, buffer_text(&r->out), r->out.len);
+	buffer_consume(&r->out, n);
 	kick(r);
 	return !r->out.len;
 }
@@ -150,9 +150,9 @@ static size_t body_data(void *user, const char *bytes, size_t len)
 		return len;
 	}
 	/* one chunk, of which what has no credit waits: no more than HTTP's own buffer */
-	relay_bytes_add(&r->out, size, (size_t)snprintf(size, sizeof(size), "%zx\r\n", len));
-	relay_bytes_add(&r->out, bytes, len);
-	relay_bytes_add(&r->out, "\r\n", 2);
+	buffer_append(&r->out, size, (size_t)snprintf(size, sizeof(size), "%zx\r\n", len));
+	buffer_append(&r->out, bytes, len);
+	buffer_append(&r->out, "\r\n", 2);
 	flush(r);
 	return len;
 }
@@ -165,7 +165,7 @@ static void body_end(void *user)
 	if (!r->stream)
 		return;
 	if (r->chunked)
-		relay_bytes_add(&r->out, "0\r\n\r\n", 5);
+		buffer_append(&r->out, "0\r\n\r\n", 5);
 	flush(r);
 }
 
@@ -215,7 +215,7 @@ static void pump_in(struct relay *r)
 			guest_stream_eof(r->stream, PROTO_IN);
 			kick(r);
 		} else {
-			relay_bytes_add(&r->out, buf, (size_t)n);
+			buffer_append(&r->out, buf, (size_t)n);
 		}
 	}
 }
@@ -223,19 +223,19 @@ static void pump_in(struct relay *r)
 static void pump_back(struct relay *r)
 {
 	while (r->back.len) {
-		ssize_t n = send(r->fd, r->back.bytes + r->back.at, r->back.len,
-			MSG_DONTWAIT | MSG_NOSIGNAL);
+		ssize_t n = send(
+			r->fd, buffer_text(&r->back), r->back.len, MSG_DONTWAIT | MSG_NOSIGNAL);
 
 		if (n < 0 && errno == EAGAIN)
 			return;
 		if (n < 0) {
 			r->client_eof = true;
-			relay_bytes_drop(&r->back, r->back.len);
+			buffer_consume(&r->back, r->back.len);
 			if (r->stream)
 				guest_stream_cancel(r->stream);
 			return;
 		}
-		relay_bytes_drop(&r->back, (size_t)n);
+		buffer_consume(&r->back, (size_t)n);
 	}
 	if (r->stream && !r->server_eof)
 		guest_stream_resume(r->stream);
@@ -267,7 +267,7 @@ static void upgraded(void *user, int fd, const char *bytes, size_t len)
 	struct relay *r = user;
 
 	r->fd = fd;
-	relay_bytes_add(&r->out, bytes, len);
+	buffer_append(&r->out, bytes, len);
 	r->watch = loop_add(r->all->loop, fd, POLLIN, client_ready, r, NULL);
 	if (!r->watch) {
 		if (r->stream)
@@ -335,12 +335,12 @@ static size_t head_came(struct relay *r, const char *bytes, size_t len)
 	struct relay_head h;
 	const char *why;
 
-	relay_bytes_add(&r->head, bytes, len);
-	whole = relay_head_length(r->head.bytes + r->head.at, r->head.len);
+	buffer_append(&r->head, bytes, len);
+	whole = relay_head_length(buffer_text(&r->head), r->head.len);
 	if (!whole && r->head.len <= LIMIT_RELAY_HEAD)
 		return len;
 	why = whole && whole <= LIMIT_RELAY_HEAD
-		? relay_head_parse(r->head.bytes + r->head.at, whole, r->is_head, &h)
+		? relay_head_parse(buffer_text(&r->head), whole, r->is_head, &h)
 		: "its head is too long";
 	if (!why && h.status == 101 && !r->upgrade)
 		why = "it goes over to another protocol, which nobody asked for";
@@ -353,7 +353,7 @@ static size_t head_came(struct relay *r, const char *bytes, size_t len)
 	}
 	if (h.status >= 200 || h.status == 101)
 		begin(r, &h);
-	relay_bytes_free(&r->head); /* 1xx: another follows */
+	buffer_free(&r->head); /* 1xx: another follows */
 	return whole - before;
 }
 
@@ -412,7 +412,7 @@ static size_t data_came(void *user, enum proto_channel channel, const uint8_t *b
 		size_t room = r->back.len < LIMIT_HTTP_BUFFER ? LIMIT_HTTP_BUFFER - r->back.len : 0;
 		size_t n = len - done < room ? len - done : room;
 
-		relay_bytes_add(&r->back, bytes + done, n);
+		buffer_append(&r->back, bytes + done, n);
 		if (r->watch)
 			loop_set(r->watch, POLLIN | POLLOUT);
 		return done + n;

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#include "common/buffer.h"
 #include "pool/relay/limits.h"
 #include "pool/relay/relay.h"
 
@@ -21,20 +22,11 @@ struct relays {
 	LIST_HEAD(, relay) open;
 };
 
-/* Bytes in a queue. */
-struct relay_bytes {
-	char *bytes;
-	size_t at, len, size; /* bytes[at … at + len) wait */
-};
-void relay_bytes_add(struct relay_bytes *b, const void *bytes, size_t len);
-void relay_bytes_drop(struct relay_bytes *b, size_t len);
-void relay_bytes_free(struct relay_bytes *b);
-
 /* ---- heads (head.c) -------------------------------------------------------------------------- */
 
 /* The head of @rq as the server gets it, appended to @out. @upgrade: it asks for another protocol. */
 void relay_head_write(const struct relays *all, const struct http_request *rq,
-	const struct relay_target *to, bool upgrade, struct relay_bytes *out);
+	const struct relay_target *to, bool upgrade, struct buffer *out);
 /* Does it ask for another protocol than HTTP? */
 bool relay_upgrades(const struct http_request *rq);
 

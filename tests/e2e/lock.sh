@@ -75,7 +75,21 @@ printf '#!/bin/sh\necho "E: no mirror" >&2; exit 100\n' | tee "$scratch/bin/mmde
 chmod 755 "$scratch/bin/"*
 away() { env PARBAKE_HOME="$scratch/away" PATH="$scratch/bin:$PATH" timeout 900 "$parbake" "$@"; }
 not_ok "without them it cannot be baked there" away bake --locked ./locked.ini
-ok "with them it can, to what the lock says" away bake --locked --sources "$scratch/saved" ./locked.ini
+# another user, who is not root, with another umask, time zone, locale and home, on one processor, in another directory,
+# with nothing cached: what is made has the same digests, so the lock has the same bytes
+elsewhere=$scratch/away/else\ where
+mkdir "$elsewhere"
+cp ./*.ini ./*.txt "$elsewhere"
+as_another() { (
+	cd "$elsewhere" && umask 077 &&
+		env PARBAKE_HOME="$scratch/away" PATH="$scratch/bin:$PATH" TZ=Asia/Kathmandu LC_ALL=C LANG=tr_TR.UTF-8 HOME=/nonexistent USER=somebody \
+			taskset -c 0 unshare --user --map-user=1234 --map-group=1234 timeout 900 "$@"
+); }
+is "$(as_another sh -c 'id -u; umask; nproc')" "1234
+0077
+1" "another user"
+ok "bakes it" as_another "$parbake" bake --lock --sources "$scratch/saved" ./locked.ini
+ok "to the very same lock" cmp "$elsewhere/locked.lock" "$lock"
 rm -rf "$scratch/away" && mkdir "$scratch/away"
 mkdir -p "$scratch/x/etc" && echo added >"$scratch/x/etc/added"
 tar -C "$scratch/x" -rf "$scratch"/saved/*.tar ./etc/added

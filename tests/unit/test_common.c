@@ -591,12 +591,13 @@ static void test_buffer(void)
 	uint8_t byte = 0, next = 0;
 	bool same = true;
 
+	ok(!buffer_text(&b), "an empty queue has no text");
 	/* appended in steps of 7, consumed in steps of 5: what comes out is what went in, in order */
 	for (int i = 0; i < 10000; i++) {
 		for (int j = 0; j < 7; j++, byte++)
 			buffer_append(&b, &byte, 1);
 		for (int j = 0; j < 5; j++)
-			same = same && b.bytes[b.head + (size_t)j] == next++;
+			same = same && (uint8_t)buffer_text(&b)[j] == next++;
 		buffer_consume(&b, 5);
 	}
 	ok(same, "a queue of bytes keeps their order");

@@ -174,6 +174,7 @@ static void test_slow_names(void)
 /* With an upstream proxy the names of a sandbox are looked up here, and it is asked for the checked address. */
 static void test_upstream_checked(struct server *up)
 {
+	static const char both[] = "CONNECT both.example:443 HTTP/1.1\r\n\r\n";
 	char url[100], *a;
 	struct proxy *p;
 	struct guest *g;
@@ -193,7 +194,7 @@ static void test_upstream_checked(struct server *up)
 	has_str(a, "HTTP/1.1 403 ", "a plain request for it, too");
 	free(a);
 	is_str(up->head, "", "the upstream has heard of neither");
-	a = ask_bytes(g, fd, "CONNECT both.example:443 HTTP/1.1\r\n\r\n", 40, true, NULL);
+	a = ask_bytes(g, fd, both, sizeof(both) - 1, true, NULL);
 	has_str(a, "HTTP/1.1 200 Connection established\r\n\r\nfirst!",
 		"one with a public address is reached");
 	has_str(up->head, "CONNECT 203.0.114.9:443 HTTP/1.1\r\n", "by that address");

@@ -405,6 +405,66 @@ static void test_other_memory(struct store *s)
 	has_str(err.text, "memory image", "which the error says");
 }
 
+/* Can a machine be made of "tiny", with nothing of it in the cache or in another pager? */
+static bool restores(struct store *s)
+{
+	struct template_options opt = {.no_uffd = true, .own_pager = true};
+	cleanup_manifest struct store_manifest m = {0};
+	cleanup_template struct template *t = NULL;
+	cleanup_free char *disks = str_printf("%s/cache/disks", home);
+	struct err why;
+
+	file_remove_tree(AT_FDCWD, disks, NULL);
+	return store_resolve(s, "tiny", &m, &why) == 0 && template_open(s, &m, &opt, &t, &why) == 0;
+}
+
+static void flip(const char *path, off_t at)
+{
+	cleanup_fd int fd = open(path, O_RDWR | O_CLOEXEC);
+	uint8_t c;
+
+	if (fd < 0 || file_pread_full(fd, &c, 1, at) < 0)
+		abort();
+	c ^= 0x20;
+	if (file_pwrite_full(fd, &c, 1, at) < 0)
+		abort();
+}
+
+/* One changed byte of what a restore reads is found by it, wherever it is: some places of each part are tried. */
+static void test_changed_bytes(struct store *s)
+{
+	enum { PLACES = 5 };
+	cleanup_manifest struct store_manifest m = {0};
+	unsigned missed = 0, tried = 0;
+
+	MUST(store_resolve(s, "tiny", &m, &err));
+	m.layers[m.n_layers++] = m.config_blob;
+	memcpy(m.layers[m.n_layers].digest, m.digest, sizeof(m.digest));
+	m.n_layers++;
+	ok(restores(s), "as it was baked it is restored");
+	for (unsigned i = 0; i < m.n_layers; i++) {
+		cleanup_free char *path =
+			str_printf("%s/blobs/sha256/%s", store_dir(s), m.layers[i].digest + 7);
+		struct stat st;
+
+		MUST(stat(path, &st));
+		for (unsigned j = 0; j < PLACES; j++) {
+			off_t at = (st.st_size - 1) * j / (PLACES - 1);
+
+			flip(path, at);
+			tried++;
+			if (restores(s)) {
+				printf("# byte %lld of %lld of %s\n", (long long)at,
+					(long long)st.st_size, m.layers[i].media);
+				missed++;
+			}
+			flip(path, at);
+		}
+	}
+	is_int(missed, 0, "one changed byte, at each of %u places, is found by a restore", tried);
+	ok(restores(s), "and as it was it is restored");
+}
+
 static void test_refused(struct store *s)
 {
 	static const struct {
@@ -486,6 +546,7 @@ static void test_monitor(struct store *s)
 	bake(s);
 	test_refused(s);
 	test_other_memory(s);
+	test_changed_bytes(s);
 	t = open_template(s, &private);
 	ok(template_monitor(t) == monitor, "the template's monitor is the one that made it");
 	is_int(pager_client_way(template_pager(t)), PAGER_PRIVATE, "without userfaultfd");

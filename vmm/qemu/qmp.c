@@ -8,7 +8,7 @@
  * A refused command that nobody waited for yet is remembered too, the first one: a caller that
  * waits for that command or for a later one gets the reason. That is what makes a pipeline safe.
  *
- * Lines end with a newline. The buffer grows up to LIMIT_QMP_LINE and shrinks back.
+ * Lines end with a newline. The buffer grows up to LIMIT_QMP_LINE, and is freed when it is empty.
  */
 #include "vmm/qemu/qmp.h"
 
@@ -18,11 +18,12 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "common/buffer.h"
 #include "common/clock.h"
 #include "common/limits.h"
 #include "common/sock.h"
 
-#define BUF_SIZE (16 * KIB)
+#define READ_SIZE (16 * KIB)
 /* a monitor whose socket has closed ends at once; it gets this long to do so */
 #define END_WAIT_MS 1000
 #define READS_MAX 64 /* of one qmp_poll() */
@@ -39,8 +40,8 @@ struct qmp {
 	struct err failed_why;
 	int broken; /* negative errno: the connection is over */
 	struct err broken_why;
-	char *buf;
-	size_t len, size, scanned; /* no newline in the first `scanned` bytes */
+	struct buffer in;
+	size_t scanned; /* no newline in its first `scanned` bytes */
 	struct {
 		uint64_t id;
 		char name[40];
@@ -52,19 +53,13 @@ struct qmp {
 int qmp_new(int fd, int pidfd, qmp_event_fn *fn, void *user, struct qmp **ret, struct err *err)
 {
 	struct qmp *q = calloc(1, sizeof(*q));
-	char *buf = malloc(BUF_SIZE);
 
-	if (!q || !buf) {
-		free(q);
-		free(buf);
+	if (!q)
 		return err_set(err, ENOMEM, "out of memory");
-	}
 	q->fd = fd;
 	q->pidfd = pidfd;
 	q->fn = fn;
 	q->user = user;
-	q->buf = buf;
-	q->size = BUF_SIZE;
 	*ret = q;
 	return 0;
 }
@@ -75,7 +70,7 @@ void qmp_free(struct qmp *q)
 		return;
 	close(q->fd);
 	json_decref(q->value);
-	free(q->buf);
+	buffer_free(&q->in);
 	free(q);
 }
 
@@ -157,28 +152,19 @@ static int handle_line(struct qmp *q, const char *line, size_t len, struct err *
 /* Handle the whole lines of the buffer, keep the rest. */
 static int handle_lines(struct qmp *q, struct err *err)
 {
-	size_t done = 0;
 	int r = 0;
 
-	while (r == 0) {
-		size_t from = done > q->scanned ? done : q->scanned;
-		char *end = memchr(q->buf + from, '\n', q->len - from);
+	while (r == 0 && q->in.len > q->scanned) {
+		char *line = buffer_text(&q->in);
+		char *end = memchr(line + q->scanned, '\n', q->in.len - q->scanned);
 
-		if (!end)
+		if (!end) {
+			q->scanned = q->in.len;
 			break;
-		r = handle_line(q, q->buf + done, (size_t)(end - q->buf) - done, err);
-		done = (size_t)(end - q->buf) + 1;
-	}
-	memmove(q->buf, q->buf + done, q->len - done);
-	q->len -= done;
-	q->scanned = q->len;
-	if (!q->len && q->size > BUF_SIZE) {
-		char *less = realloc(q->buf, BUF_SIZE);
-
-		if (less) {
-			q->buf = less;
-			q->size = BUF_SIZE;
 		}
+		r = handle_line(q, line, (size_t)(end - line), err);
+		buffer_consume(&q->in, (size_t)(end - line) + 1);
+		q->scanned = 0;
 	}
 	return r;
 }
@@ -203,25 +189,19 @@ int qmp_poll(struct qmp *q, struct err *err)
 		ssize_t n;
 		int r;
 
-		if (q->len == q->size) {
-			char *more;
-
-			if (q->size >= LIMIT_QMP_LINE)
-				return breach(q, "a line longer than 4 MiB", err);
-			more = realloc(q->buf, q->size * 2);
-			if (!more)
-				return err_set(err, ENOMEM, "out of memory");
-			q->buf = more;
-			q->size *= 2;
-		}
-		n = recv(q->fd, q->buf + q->len, q->size - q->len, MSG_DONTWAIT);
+		if (q->in.len >= LIMIT_QMP_LINE)
+			return breach(q, "a line longer than 4 MiB", err);
+		n = recv(q->fd, buffer_reserve(&q->in, READ_SIZE), READ_SIZE, MSG_DONTWAIT);
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n < 0 && errno == EAGAIN)
+		if (n < 0 && errno == EAGAIN) {
+			if (!q->in.len)
+				buffer_free(&q->in);
 			return 0;
+		}
 		if (n <= 0)
 			return gone(q, err);
-		q->len += (size_t)n;
+		q->in.len += (size_t)n;
 		r = handle_lines(q, err);
 		if (r < 0)
 			return r;
