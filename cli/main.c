@@ -63,6 +63,7 @@ static int help(FILE *to)
 		"parbake %s: bake microVM templates, make sandboxes from them in milliseconds\n\n",
 		PARBAKE_VERSION);
 	command_list(cli_commands, to, command_help_width());
+	fprintf(to, "  %-10s  %s\n", "version", "say which parbake this is");
 	fprintf(to,
 		"\n`parbake help COMMAND` tells more; so do parbake(1), parbake-recipe(5) and "
 		"parbake-pool(5).\n");

@@ -183,9 +183,7 @@ bool option_has_value(const struct option_entry *o);
 /* A number of an option: within [@min, @max] or an error that names the option. */
 int cli_number(const char *option, const char *text, uint64_t min, uint64_t max, uint64_t *ret,
 	struct err *err);
-/* A duration ("500ms", "30s", "5m") in milliseconds, at least 1. */
-int cli_duration(const char *option, const char *text, uint64_t *ret, struct err *err);
-/* A lease of an option in whole seconds, as the API has it: rounded up. */
+/* A lease ("500ms", "30s", "5m") of an option in whole seconds, as the API has it: rounded up. */
 int cli_lease(const char *option, const char *text, uint64_t *ret_s, struct err *err);
 
 #endif

@@ -140,7 +140,7 @@ static char *usage_line(const struct command *c, size_t width, bool all)
 
 		append(&line, one);
 	}
-	if (!all || columns(line, strlen(line)) <= 2 * width - 20)
+	if (!all || columns(line, strlen(line)) <= (c->commands ? width : 2 * width - 20))
 		return line;
 	free(line);
 	return usage_line(c, width, false);
@@ -235,7 +235,9 @@ void command_list(const struct command *const *list, FILE *to, size_t width)
 
 void command_help(const struct command *c, FILE *to, size_t width)
 {
-	cleanup_free char *summary = str_printf("%s.", c->summary ? c->summary : "internal");
+	const char *text = c->summary ? c->summary : "internal";
+	cleanup_free char *summary =
+		str_printf("%s%s", text, text[strlen(text) - 1] == '?' ? "" : ".");
 
 	print_usage(c, to, width);
 	fputc('\n', to);
