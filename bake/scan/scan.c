@@ -14,7 +14,7 @@
 #include "common/limits.h"
 #include "common/str.h"
 
-#define HITS_TOLD 16
+#define HITS_TOLD 32
 #define COPY_BYTES (256 * KIB)
 /* Guest memory from LOW_END on lies from HIGH on in the guest's addresses, with every monitor. */
 #define LOW_END (3 * GIB)

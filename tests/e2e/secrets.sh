@@ -49,6 +49,7 @@ ok "no file of it is left" timeout 60 "$parbake" run lent --shell '! ls /run/par
 
 # Canaries: each secret is kept in another way, and the one bake that keeps them all names each of them. A line is
 # WAY|what is said of the place|a step. Those without a place are gone by themselves: processes of a step end with it.
+# The kernel has no swap, so what a tmpfs holds never gets to a disk; a file that was made for swap is one like others.
 # The removed file is the last: no later one is given its block.
 canaries() {
 	cat <<'EOF'
@@ -57,6 +58,10 @@ ARGUMENT||env -i setsid sh -c 'sleep 1000; :' "$ARGUMENT" >/dev/null 2>&1 </dev/
 TMPFS|in memory|echo "$TMPFS" >/run/kept
 ENDED||grep -q canary <<<"$ENDED"; (echo "$ENDED" >/run/ended; cat /run/ended >/dev/null; rm /run/ended)
 NAME_IN_MEMORY|in memory|touch "/run/$NAME_IN_MEMORY"
+SLAB|in memory|echo "$SLAB" >/sys/class/net/lo/ifalias
+PAGE_CACHE|in memory|echo "$PAGE_CACHE" >/run/held
+SWAP|: /var/swap$|test ! -e /proc/swaps; { head -c 100000 /dev/zero; echo "$SWAP"; } >/var/swap
+JOURNAL|: /var/log/journal/m/system.journal$|mkdir -p /var/log/journal/m; { printf LPKSHHRH; head -c 5000 /dev/urandom; echo "MESSAGE=$JOURNAL"; } >/var/log/journal/m/system.journal
 FILE|: /etc/kept-file$|echo "$FILE" >/etc/kept-file
 HISTORY|: /root/.bash_history$|echo "curl -H 'Authorization: $HISTORY'" >>/root/.bash_history
 PIP_CACHE|: /root/.cache/pip/http/a/b$|mkdir -p /root/.cache/pip/http/a; echo "$PIP_CACHE" >/root/.cache/pip/http/a/b
@@ -70,6 +75,8 @@ EOF
 	canaries | while IFS='|' read -r way _; do echo "$way = env:PARBAKE_CANARY_$way"; done
 	echo '[install]'
 	canaries | cat -n | while IFS='|' read -r head _ step; do echo "${head%%[A-Z]*} = $step"; done | sed 's/^ *//; s/\t//'
+	# a removed file that a process holds open: nothing but the page cache has it
+	printf '[start]\ncommand = exec 9</run/held; rm /run/held; echo started >/run/tiny-started; exec sleep infinity\n'
 } >"$scratch/r/canary.ini"
 while IFS='|' read -r way _; do
 	export "PARBAKE_CANARY_$way=canary-$(head -c 12 /dev/urandom | od -An -tx1 | tr -d ' \n')"
