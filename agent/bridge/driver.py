@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between the agent and an interpreter that cannot speak its messages (agent/python/driver.py has them): Bash, R and Java.
+"""Between the agent and an interpreter that cannot speak its messages (agent/python/messages.py has them): Bash, R and Java.
 
 The interpreter runs a loop of ours (descriptor 6) as this program's child. Its output goes to the agent by the descriptors that
 both have; cells come to it by a pipe (7), how each ended by another (8), in fields: for Bash each ends with NUL, for the others
@@ -19,8 +19,7 @@ import socket
 import struct
 import sys
 
-CONTROL, RESULTS, LOOP = 3, 4, 6
-NAME_MAX, VALUE_MAX, TRACEBACK_MAX = 256, 16 << 10, 128 << 10
+LOOP = 6
 AGAIN_S = 0.25  # an interrupt that its loop has missed is sent anew
 
 LOOP_PATH = "/proc/self/fd/%d" % LOOP
@@ -34,61 +33,11 @@ COMMANDS = {
 # what makes the generator of a clone another than its siblings'
 SEEDS = {"bash": b"RANDOM=%d", "r": b"set.seed(%d)"}
 
-os.close(5)  # this text, which has been read
-os.set_inheritable(CONTROL, False)
-control = socket.socket(fileno=CONTROL)
+os.close(DRIVER)  # this text, which has been read
 
 
 def ignore_interrupt(_signal, _frame):
     """It is the interpreter's."""
-
-
-def send(kind, body=b""):
-    control.sendall(struct.pack("<IB", len(body), ord(kind)) + body)
-
-
-def receive_exactly(length):
-    data = bytearray()
-    while len(data) < length:
-        part = control.recv(length - len(data))
-        if not part:
-            os._exit(0)  # the agent has hung up
-        data += part
-    return bytes(data)
-
-
-def interrupt_waits():
-    try:
-        heads = control.recv(64, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return False
-    return any(heads[at : at + 1] == b"I" for at in range(4, len(heads), 5))
-
-
-def strings(body):
-    """The code and the two lists of a C message, as bytes."""
-    at = 0
-
-    def number():
-        nonlocal at
-        at += 4
-        return struct.unpack_from("<I", body, at - 4)[0]
-
-    def string():
-        nonlocal at
-        length = number()
-        at += length
-        return body[at - length : at]
-
-    code = string()
-    return code, [string() for _ in range(number())], [string() for _ in range(number())]
-
-
-def packed(text, limit):
-    data = text.decode("utf-8", "replace").replace("\0", "\\x00").encode()
-    if len(data) > limit:
-        data = data[: limit - 32].decode("utf-8", "ignore").encode() + " … cut".encode()
-    return struct.pack("<I", len(data)) + data
 
 
 def high_pipe():
@@ -214,8 +163,7 @@ def main():
     count = 0
     send("H")
     while True:
-        length, kind = struct.unpack("<IB", receive_exactly(5))
-        kind, body = chr(kind), receive_exactly(length)
+        kind, body = receive()
         if kind == "I":
             continue
         if kind != "C":
@@ -227,19 +175,12 @@ def main():
             send(kind)
             continue
         count += 1
-        code, sandbox, own = strings(body)
+        code, sandbox, own = unpacked(body)
         if interrupt_waits():
             raised = [b"KeyboardInterrupt", b"", b"KeyboardInterrupt"]
         else:
             raised = interpreter.run(code, sandbox, own)
-        name, value, trace = raised or (b"", b"", b"")
-        send(
-            "D",
-            struct.pack("<IB", count, raised is not None)
-            + packed(name, NAME_MAX)
-            + packed(value, VALUE_MAX)
-            + packed(trace, TRACEBACK_MAX),
-        )
+        done(count, raised and [text.decode("utf-8", "replace") for text in raised])
 
 
 main()

@@ -3,106 +3,26 @@
 
 The agent starts one of these per context. Descriptor 0 is /dev/null, 1 and 2 are
 pipes that the agent reads (so what child processes print is captured too), 3 is a
-socket for messages, 4 a pipe for results (results.py), 5 is this text, from 6 on the modules
-of MODULES. A message is u32 length, u8 kind, bytes; a string is u32 length, bytes:
-
-    agent: I interrupt: the cell before it is to stop, a SIGINT comes, too; not answered
-           C string code; two lists of variables ("K=V": u32 count, then strings): the sandbox's,
-             and those of this cell alone
-           S reseed     G collect garbage     E exercise     P prepare
-    here:  H ready       F cannot start: text
-           D done: u32 execution count, u8 raised, then three strings (UTF-8): class, text and
-             traceback of what was raised
-           S, G, E, P the same thing has been done
-
-Messages are handled one after the other, each answered once, in order. A SIGINT that comes before its
-cell has begun is told by its I.
+socket for messages (messages.py), 4 a pipe for results (results.py), 5 is this text, from 6 on the
+modules of MODULES.
 """
 
 import os
 import re
 import signal
-import socket
 import struct
 import sys
 import types
 
-CONTROL, RESULTS, DRIVER = 3, 4, 5
 MODULES = ("results", "loop", "rich", "chart")  # at the descriptors after DRIVER
-NAME_MAX, VALUE_MAX, TRACEBACK_MAX = 256, 16 << 10, 128 << 10
 
-for _fd in (CONTROL, RESULTS):
-    os.set_inheritable(_fd, False)
-
-control = socket.socket(fileno=CONTROL)
+os.set_inheritable(RESULTS, False)
 home_pid = os.getpid()
 
 
-def send(kind, body=b""):
-    control.sendall(struct.pack("<IB", len(body), ord(kind)) + body)
-
-
-def receive_exactly(length):
-    data = bytearray()
-    while len(data) < length:
-        part = control.recv(length - len(data))
-        if not part:
-            os._exit(0)  # the agent has hung up
-        data += part
-    return bytes(data)
-
-
-def receive():
-    length, kind = struct.unpack("<IB", receive_exactly(5))
-    return chr(kind), receive_exactly(length)
-
-
-def clip(text, limit):
-    """UTF-8 of at most limit bytes: beginning and end, what is cut out is said."""
-    data = text.encode("utf-8", "backslashreplace").replace(b"\0", b"\\x00")
-    if len(data) <= limit:
-        return data
-    half = limit // 2 - 32
-    note = "\n… %d bytes cut …\n" % (len(data) - 2 * half)
-    head = data[:half].decode("utf-8", "ignore").encode()
-    return head + note.encode() + data[-half:].decode("utf-8", "ignore").encode()
-
-
-def packed(text, limit):
-    data = clip(text, limit)
-    return struct.pack("<I", len(data)) + data
-
-
-def interrupt_waits():
-    """Has an I come already, for the cell that is about to begin?"""
-    try:
-        heads = control.recv(64, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return False
-    return any(heads[at : at + 1] == b"I" for at in range(4, len(heads), 5))
-
-
-def unpacked(body):
-    """Of a C message: the code, the sandbox's variables and the cell's."""
-    at = 0
-
-    def number():
-        nonlocal at
-        at += 4
-        return struct.unpack_from("<I", body, at - 4)[0]
-
-    def string():
-        nonlocal at
-        length = number()
-        at += length
-        return body[at - length : at]
-
-    code = string().decode("utf-8", "replace")
-    lists = []
-    for _ in range(2):
-        pairs = [os.fsdecode(string()).partition("=") for _ in range(number())]
-        lists.append({name: value for name, _equals, value in pairs if name})
-    return code, lists[0], lists[1]
+def variables(pairs):
+    found = (os.fsdecode(pair).partition("=") for pair in pairs)
+    return {name: value for name, _equals, value in found if name}
 
 
 def load(name, fd):
@@ -492,16 +412,8 @@ def main():
         if kind == "I":
             continue  # its cell has ended
         if kind == "C":
-            code, sandbox, own = unpacked(body)
-            count, raised = run(shell, code, Environment(sandbox, own))
-            name, value, trace = raised or ("", "", "")
-            send(
-                "D",
-                struct.pack("<IB", count, raised is not None)
-                + packed(name, NAME_MAX)
-                + packed(value, VALUE_MAX)
-                + packed(trace, TRACEBACK_MAX),
-            )
+            code, *lists = unpacked(body)
+            done(*run(shell, code.decode("utf-8", "replace"), Environment(*map(variables, lists))))
             continue
         if kind == "S":
             reseed()

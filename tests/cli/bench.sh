@@ -26,8 +26,8 @@ is "$(json 'sum(1 for e in d["traceEvents"] if e.get("cat") == "create")' "$scra
 is "$(json 'all(e["dur"] >= 0 and e["ts"] >= 0 for e in d["traceEvents"] if e["ph"] == "X" and e["cat"] != "pager")' "$scratch/p.json")" \
 	True "in the format's terms"
 if [ "$uffd" = 1 ]; then
-	ok "without premap" bench create tiny -n 3 --mode cold --boots 0 --no-premap --trace --save "$scratch/b.json"
-	ok "its faults are traced" test "$(json 'len(r["traces"][0]["faults"])' "$scratch/b.json")" -gt 20
+	ok "creates are measured without a working set" bench create tiny -n 3 --mode cold --boots 0 --no-premap --trace --save "$scratch/b.json"
+	ok "faults are traced without a working set" test "$(json 'len(r["traces"][0]["faults"])' "$scratch/b.json")" -gt 20
 	is "$(json '[len(t["faults"]) for t in r["traces"]] == [r["series"][1]["faults"][t["sample"]] for t in r["traces"]]' "$scratch/b.json")" True \
 		"as many as its sample has"
 	like "$(json '" ".join(f["meaning"] for f in r["traces"][0]["faults"])' "$scratch/b.json")" 'kernel text: [a-z]' \
@@ -36,7 +36,7 @@ else
 	skip "faults" "userfaultfd may not be used here"
 fi
 ok "ten at once" bench create tiny -n 20 --mode cold --boots 0 --concurrency 10 --save "$scratch/c.json"
-is "$(series cold '["n"]' "$scratch/c.json") $(series cold '["failed"]' "$scratch/c.json")" "20 0" "all are made"
+is "$(series cold '["n"]' "$scratch/c.json") $(series cold '["failed"]' "$scratch/c.json")" "20 0" "all creates of an open loop are made"
 ok "an open loop" bench create tiny -n 10 --mode spare --boots 0 --rate 20 --save "$scratch/o.json"
 is "$(json '[round(a / 1e6) for a in sorted(r["series"][1]["at_ns"])]' "$scratch/o.json")" \
 	"[0, 50, 100, 150, 200, 250, 300, 350, 400, 450]" "begins on time"
@@ -52,7 +52,7 @@ ok "exec" bench exec tiny -n 5 --mib 1
 ok "density" bench density tiny --clones 1,3 --save "$scratch/e.json"
 is "$(json '[row[0:2] for row in r["table"]["rows"]]' "$scratch/e.json")" "[[1, 'idle'], [3, 'idle'], [1, 'busy'], [3, 'busy']]" \
 	"by number of clones, idle and busy"
-is "$(json 'all(row[2] > 0 and row[4] > 0 and row[7] > row[5] for row in r["table"]["rows"])' "$scratch/e.json")" True "in numbers"
+is "$(json 'all(row[2] > 0 and row[4] > 0 and row[7] > row[5] for row in r["table"]["rows"])' "$scratch/e.json")" True "a density's table has its numbers"
 ok "fault" bench fault -n 1 --memory 2 --window 4,64 --frame 64 --save "$scratch/f.json"
 ok "image" bench image tiny --frame 64 --level 1 -n 50 --save "$scratch/g.json"
 not_ok "no such verb" bench crate tiny
@@ -72,12 +72,12 @@ result=$? # 3, undecided, where the host was so busy that the runs differ widely
 like "$result" '^[03]$' "runs compared with themselves are not called slower"
 bench compare "$scratch/old.json" "$scratch/slow.json" --max-regress p50=60% >"$scratch/gate"
 is $? 1 "20 ms more in each create are noticed"
-like "$(cat "$scratch/gate")" '^verdict: slower' "and said"
+like "$(cat "$scratch/gate")" '^verdict: slower' "the gate says that it is slower"
 is "$(series spare '["parts_ns"]["ask"]' "$scratch/slow.json" | tr -d '[],' | awk '{print ($1 >= 2e7)}')" 1 "the trace shows where"
 is "$(bench compare "$scratch/old.json" "$scratch/slow.json" --max-regress p50=60% --json | python3 -c 'import json,sys; print(json.load(sys.stdin)["verdict"])')" \
 	slower "as JSON too"
 bench compare "$scratch/x1.json" "$scratch/y1.json" >"$scratch/gate"
-is $? 3 "one run each is undecided"
+is $? 3 "one run of each side is undecided"
 bench compare "$scratch/x1.json" "$scratch/y1.json" --strict >"$scratch/gate"
 is $? 1 "which --strict makes a failure"
 bench compare "$scratch/x1.json" "$scratch/f.json" >"$scratch/gate"
@@ -88,7 +88,7 @@ is $? 2 "documents that cannot be compared"
 # the page
 ok "a page of all" bench report --save "$scratch/all.json" --report "$scratch/page.html" --against "$scratch/a.json" \
 	"$scratch"/[a-g].json
-ok "is well-formed" python3 -c 'import sys, xml.etree.ElementTree as E; E.parse(sys.argv[1])' "$scratch/page.html"
+ok "a report's page is well-formed" python3 -c 'import sys, xml.etree.ElementTree as E; E.parse(sys.argv[1])' "$scratch/page.html"
 ok "joined, it is one document" test "$(json 'len(d["runs"])' "$scratch/all.json")" -ge 5
 browser=$(command -v chromium-headless-shell || command -v chromium || command -v google-chrome)
 if [ -n "$browser" ]; then
@@ -99,7 +99,7 @@ if [ -n "$browser" ]; then
 		[ -s "$scratch/$1.png" ]
 	}
 	ok "a browser draws it, light" look light 1
-	ok "and dark" look dark 0
+	ok "a report's page has a dark form" look dark 0
 	read -r width height used background colours < <(python3 "$top/tests/cli/picture.py" "$scratch/light.png")
 	is "$width $height $background" "1000 2400 #ffffff" "light: the page's own background"
 	ok "drawn all over ($used rows, $colours colours)" test "$used" -gt 2000 -a "$colours" -gt 60

@@ -29,15 +29,15 @@ ok "a daemon with a key serves TCP" await 20 grep -q "the pool answers" "$log"
 
 # its log
 is "$(status "127.0.0.1:$port" GET '/a%0aparbake:%20error:%20forged%0d%1b%5b2J')" 401 "a path may hold a line's end, percent-encoded"
-is "$(status -H "X-API-Key: $key" "127.0.0.1:$port" GET '/a%0aparbake:%20error:%20forged%0d%1b%5b2J')" 404 "with a key, too"
+is "$(status -H "X-API-Key: $key" "127.0.0.1:$port" GET '/a%0aparbake:%20error:%20forged%0d%1b%5b2J')" 404 "a forged path is 404 with a key, too"
 like "$(cat "$log")" '/a\\x0aparbake: error: forged\\x0d\\x1b\[2J' "the log shows it as text"
-is "$(grep -c '^parbake: error: forged' "$log")" 0 "and no line of the log is a client's"
+is "$(grep -c '^parbake: error: forged' "$log")" 0 "no line of the log is a client's"
 not_ok "no control character is in the log" grep -qP '[\x00-\x08\x0b-\x1f\x7f]' "$log"
 
 # what errors tell of the host
 is "$(status -H "X-API-Key: $key" "127.0.0.1:$port" POST /sandboxes '{"templateID":"nothing"}')" 404 "a template that is not there is not found"
 like "$(cat "$scratch/body")" 'nothing' "the answer names it"
-unlike "$(cat "$scratch/body")" "$scratch" "and not where the store lies"
+unlike "$(cat "$scratch/body")" "$scratch" "an error does not tell where the store lies"
 like "$(cat "$log")" "no template .*$scratch/home" "which is in the log"
 
 # parts of requests
@@ -46,7 +46,7 @@ python3 "$top/tests/cli/hold.py" "127.0.0.1:$port" 300 "$key" <"$scratch/hold" >
 holder=$!
 exec 7>"$scratch/hold"
 ok "300 clients hang up in the middle of a request, and 300 stay there" await 60 grep -q held "$scratch/held"
-is "$(status -H "X-API-Key: $key" "127.0.0.1:$port" GET /sandboxes)" 200 "another client is answered"
+is "$(status -H "X-API-Key: $key" "127.0.0.1:$port" GET /sandboxes)" 200 "a second client is answered beside a flood"
 ok "no descriptor of those who hung up is left" await 30 sh -c "[ \$(ls /proc/$daemon/fd | wc -l) -lt 340 ]"
 kill "$daemon"
 { wait "$daemon"; ended=$?; } 2>/dev/null
@@ -54,6 +54,6 @@ daemon=
 exec 7>&-
 { wait "$holder"; } 2>/dev/null
 is "$ended" 0 "the daemon ends when told to"
-like "$(cat "$log")" "SIGTERM: [0-9]+ requests are open" "it says that it does"
-unlike "$(cat "$log")" "not answered in time" "and waits for none of those that stay in the middle of a request"
+like "$(cat "$log")" "SIGTERM: [0-9]+ requests are open" "a daemon that ends says how many requests are open"
+unlike "$(cat "$log")" "not answered in time" "a daemon that ends waits for no client in the middle of a request"
 finish

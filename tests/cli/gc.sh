@@ -25,11 +25,11 @@ files() { (cd "$cache" && find . -mindepth 1 | sort); }
 
 before=$(files)
 like "$("$parbake" gc --dry-run)" "would remove 0 blobs, 0 B; 6 files of the cache" "gc --dry-run tells"
-is "$(files)" "$before" "and removes nothing"
+is "$(files)" "$before" "a dry run removes nothing"
 ok "gc" "$parbake" gc
 is "$(files)" "$(grep -v "[/-]$old" <<<"$before")" "what is old and not needed is gone, all else is there"
 like "$("$parbake" gc --keep-cache 0 --json)" '"cache_files":6' "--keep-cache 0 takes what is new, too"
-is "$(files | grep -c "$new")" 0 "that is gone"
+is "$(files | grep -c "$new")" 0 "a file that nobody needs is gone"
 ok "--keep-versions" "$parbake" gc --keep-versions 3
 not_ok "--keep-versions and no number" "$parbake" gc --keep-versions some
 not_ok "--keep-cache and no duration" "$parbake" gc --keep-cache soon

@@ -30,21 +30,21 @@ for i in $(seq 1 12); do
 	history add "$scratch/h" "$scratch/m$i.json" --commit "c$i" --branch main --time "2026-01-$(printf %02d "$i")T00:00:00Z" \
 		--note "$([ "$i" = 9 ] && echo 'a sleep came in')" >>"$scratch/added"
 done
-is "$(ls "$scratch/h" | wc -l)" 12 "one file each"
+is "$(ls "$scratch/h" | wc -l)" 12 "a history has a file for each commit"
 like "$(cat "$scratch/added")" '/h/20260105T000000Z-c5.json$' "named by time and commit"
 ok "shown" history show "$scratch/h"
 cp "$scratch/out" "$scratch/shown"
-is "$(grep -c '^\*' "$scratch/shown")" 1 "one step is marked"
+is "$(grep -c '^\*' "$scratch/shown")" 1 "a history marks its one step"
 like "$(cat "$scratch/shown")" '^\* 2026-01-09.* c9 .*a sleep came in' "where it happened, with its note"
-ok "as a page" history trend "$scratch/h" --report "$scratch/page.html"
-ok "that is well-formed" python3 -c 'import sys, xml.etree.ElementTree as E; E.parse(sys.argv[1])' "$scratch/page.html"
+ok "a history is written as a page" history trend "$scratch/h" --report "$scratch/page.html"
+ok "the page of a history is well-formed" python3 -c 'import sys, xml.etree.ElementTree as E; E.parse(sys.argv[1])' "$scratch/page.html"
 like "$(tr '\n' ' ' <"$scratch/page.html")" '<code>c9</code>.*class="bad">p50 [0-9.]+ → [0-9.]+ ms \(\+(4[0-9]|5[0-9]) %\)' "the step and its size stand on it"
-is "$(grep -c 'class="step"' "$scratch/page.html")" 1 "and in its picture"
+is "$(grep -c 'class="step"' "$scratch/page.html")" 1 "the page of a history has the step in its picture"
 history gate "$scratch/h" >"$scratch/out"
 is "$? $(tail -n 1 "$scratch/out")" "1 verdict: slower" "the gate: the newest is slower than what was before"
 rm "$scratch"/h/*-c9.json "$scratch"/h/*-c1[012].json
 history gate "$scratch/h" >"$scratch/out"
-is $? 0 "without the slow ones it is not"
+is $? 0 "a history without the slow commits passes the gate"
 mkdir "$scratch/few"
 cp "$scratch"/h/*-c[123].json "$scratch/few"
 history gate "$scratch/few" >"$scratch/out"
@@ -63,7 +63,7 @@ history add "$scratch/h" "$scratch/m1.json" >"$scratch/out"
 like "$(cat "$scratch/out")" "$(git rev-parse --short=12 HEAD)" "commit, branch and time are git's own where not said"
 echo '{"format":1,"host":{},"runs":[]}' >"$scratch/h/alien.json"
 not_ok "a file that is no entry" history show "$scratch/h"
-like "$(cat "$scratch/err")" 'alien.json: not an entry' "is named"
+like "$(cat "$scratch/err")" 'alien.json: not an entry' "an entry that is none is named"
 
 # bisect: commit 3 does not build, 4 makes nothing, 5 is slower
 git init -q "$scratch/code"
@@ -85,11 +85,11 @@ cat "$scratch/out" "$scratch/err" >"$scratch/said"
 for i in 3 4 5; do
 	like "$(cat "$scratch/said")" "$(git rev-parse "HEAD~$((7 - i))")" "commit $i may be the one: what cannot be told is not called bad"
 done
-unlike "$(sed -n '/There are only/,$p' "$scratch/said")" "$(git rev-parse HEAD~5)|$(git rev-parse HEAD~1)" "and no other"
+unlike "$(sed -n '/There are only/,$p' "$scratch/said")" "$(git rev-parse HEAD~5)|$(git rev-parse HEAD~1)" "a bisection asks for no other commit"
 is "$(git worktree list | wc -l)" 1 "no work tree is left"
 timeout 300 "$parbake" bench bisect --template quick --build 'sh build.sh' --program program HEAD~4 HEAD >"$scratch/out" 2>"$scratch/err"
 is $? 1 "a good commit that does not build: no answer"
-like "$(cat "$scratch/err")" 'build HEAD~4' "and why"
+like "$(cat "$scratch/err")" 'build HEAD~4' "a bisection says which build failed"
 # with a commit 4 that works there is one answer
 git checkout -q --detach HEAD~3
 cp program broken

@@ -38,15 +38,15 @@ make_store() {
 
 digest=$(make_store "one of another tool")
 ok "inspect --manifest" "$parbake" inspect foreign --manifest --store "$store"
-is "$(sha256sum <"$scratch/out" | cut -d' ' -f1)" "$digest" "it is printed byte for byte"
+is "$(sha256sum <"$scratch/out" | cut -d' ' -f1)" "$digest" "a manifest is printed byte for byte"
 is "$("$parbake" inspect foreign --recipe --store "$store")" "[template]
 name = foreign" "inspect --recipe"
 like "$("$parbake" ls --json --store "$store")" '"description":"one of another tool"' "ls --json"
 
 make_store $'clear \e[2J your screen' >/dev/null
 not_ok "a config with an escape sequence is refused" "$parbake" inspect foreign --recipe --store "$store"
-like "$(cat "$scratch/err")" 'description.*control characters' "and why"
-is "$(tr -d '\n\t -~' <"$scratch/err" | wc -c)" 0 "none of it reaches the terminal"
+like "$(cat "$scratch/err")" 'description.*control characters' "the error says that a description has control characters"
+is "$(tr -d '\n\t -~' <"$scratch/err" | wc -c)" 0 "no control character reaches the terminal"
 
 not_ok "verify refuses what run refuses" "$parbake" verify foreign --store "$store"
 
@@ -65,10 +65,10 @@ like "$(grep ' monitor ' "$scratch/out")" "exit status 3|status 3" "a child's st
 
 # what would fail at the end of a bake fails at its beginning
 not_ok "a tag that is none" timeout 20 "$parbake" bake base --tag 'a b'
-like "$(cat "$scratch/err")" '"a b" is not a tag' "is refused before anything is made"
+like "$(cat "$scratch/err")" '"a b" is not a tag' "a tag that is none is refused before anything is made"
 not_ok "a name that the store would refuse" timeout 20 "$parbake" bake \
 	"$top/tests/hostile/recipes/name-end.ini"
-like "$(cat "$scratch/err")" "not a template name" "is refused before anything is made"
+like "$(cat "$scratch/err")" "not a template name" "a name that is none is refused before anything is made"
 not_ok "a timeout that no clock can hold" "$parbake" run foreign --timeout 9999999999999h -- true
-like "$(cat "$scratch/err")" "not a duration up to a year" "is refused"
+like "$(cat "$scratch/err")" "not a duration up to a year" "a duration that is none is refused"
 finish

@@ -30,7 +30,7 @@ ok "gc of all that is not needed" "$parbake" gc --keep 0 --keep-cache 0
 before=$(disks)
 ok "the template's disk is needed" test -n "$before"
 ok "a sandbox after it" timeout 60 "$parbake" run tiny -- true
-is "$(disks)" "$before" "has its disk still"
+is "$(disks)" "$before" "a template keeps its disk when its memory is baked anew"
 
 # every line of a step reaches its shell as it stands: comments, blank lines, the ends of cases
 mkdir "$scratch/lines"
@@ -75,7 +75,7 @@ mkdir "$scratch/other"
 cp -r "$recipes/." "$scratch/other/"
 ok "bake it elsewhere" env -C "$scratch/other" PARBAKE_HOME="$scratch/home" TZ=Asia/Tokyo LC_ALL=C \
 	bash -c 'umask 077; timeout 900 "$0" bake ./tiny.ini' "$parbake"
-is "$(PARBAKE_HOME=$scratch/home config tiny | field disk_raw_digest)" "$first" "its root disk has the same digest"
+is "$(PARBAKE_HOME=$scratch/home config tiny | field disk_raw_digest)" "$first" "a bake in another home has the same root disk"
 rm -rf "$scratch/home"
 
 # failures: a clear error, a status, the old version intact, no litter
@@ -98,18 +98,18 @@ EOF
 sed -i 's/^name = .*/name = json/' "$scratch/json.ini"
 not_ok "bake --json of a step that fails" timeout 600 "$parbake" bake "$scratch/json.ini" --json
 cp "$scratch/out" "$scratch/events"
-like "$(tail -n 1 "$scratch/events")" '"event":"error".*exit status 3' "its last event is the error"
+like "$(tail -n 1 "$scratch/events")" '"event":"error".*exit status 3' "the last event of a bake that fails is the error"
 is "$(python3 -c 'import json, sys
 for line in sys.stdin:
     text = json.loads(line).get("text", "")
     if "70: " in text and "error" not in line: print(text.split("70: ")[1])' <"$scratch/events" | tr '\n' '|')" \
 	'crlf|bar 2é|' "lines come as a terminal would show them"
-is "$(LC_ALL=C tr -d '\n\t -~\303\251' <"$scratch/err" | wc -c)" 0 "without control characters"
+is "$(LC_ALL=C tr -d '\n\t -~\303\251' <"$scratch/err" | wc -c)" 0 "an error's text has no control characters"
 recipe=$(cat "$tiny")
 fails "a failing install step" "exit status 1" "$recipe
 [install]
 50 = false | cat; echo said-so; sh -c 'exit 3'; true"
-like "$(cat "$scratch/err")" "tiny.ini:[0-9]+" "it names file and line"
+like "$(cat "$scratch/err")" "tiny.ini:[0-9]+" "the error names file and line"
 fails "a service that dies" "go on running has ended: exit status 3" "${recipe/exec sleep infinity/exit 3}"
 fails "a typo in a key" "memroy.*memory" "$(sed 's/^memory/memroy/' <<<"$recipe")"
 fails "a bad size" "tiny.ini:[0-9]+.*4X" "$(sed 's/^memory *=.*/memory = 4X/' <<<"$recipe")"
@@ -146,5 +146,5 @@ kill -9 $pid
 wait $pid 2>/dev/null
 ok "kill -9 of a bake takes its machine along" await 2 gone "${qemu:-1}"
 ok "the old version is whole" "$parbake" verify tiny
-ok "and the next bake works" timeout 900 "$parbake" bake "$tiny" --force --from-stage guest
+ok "the bake after a killed one works" timeout 900 "$parbake" bake "$tiny" --force --from-stage guest
 finish

@@ -58,10 +58,10 @@ number() { echo "$got" | cut -d ' ' -f "$1"; }
 # Something in every place: tmpfs, disk, a process that counts; deleted and overwritten files.
 prepare() { # N
 	yes "sandbox $1 has files in memory" exec "$1" "mkdir -p /run/x && head -c 6000000 /dev/urandom >/run/x/data && sync"
-	yes "and on its disk" exec "$1" "head -c 3000000 /dev/urandom >/root/data && rm -f /etc/tiny/copy && echo new >>/etc/tiny/words && sync"
-	yes "and memory that it used and freed" exec "$1" "dd if=/dev/urandom of=/run/x/gone bs=1M count=8 2>/dev/null && rm /run/x/gone && dd if=/dev/zero of=/run/x/zeros bs=1M count=8 2>/dev/null"
-	yes "and a process" spawn "$1" 'echo $$ >/run/x/pid; i=0; while :; do i=$((i+1)); echo $i >/run/x/new; mv /run/x/new /run/x/count; sleep 0.02; done'
-	yes "that counts" exec "$1" 'i=0; until [ -s /run/x/count ]; do sleep 0.02; i=$((i+1)); [ $i -lt 500 ]; done'
+	yes "the sandbox changes its disk" exec "$1" "head -c 3000000 /dev/urandom >/root/data && rm -f /etc/tiny/copy && echo new >>/etc/tiny/words && sync"
+	yes "the sandbox has memory that it used and freed" exec "$1" "dd if=/dev/urandom of=/run/x/gone bs=1M count=8 2>/dev/null && rm /run/x/gone && dd if=/dev/zero of=/run/x/zeros bs=1M count=8 2>/dev/null"
+	yes "the sandbox runs a process" spawn "$1" 'echo $$ >/run/x/pid; i=0; while :; do i=$((i+1)); echo $i >/run/x/new; mv /run/x/new /run/x/count; sleep 0.02; done'
+	yes "the sandbox's process counts" exec "$1" 'i=0; until [ -s /run/x/count ]; do sleep 0.02; i=$((i+1)); [ $i -lt 500 ]; done'
 }
 facts() { guest "$1" "cat /run/x/data /root/data /run/x/zeros /run/x/pid | sha256sum; "; }
 disk() { guest "$1" "cat /root/gen* /etc/tiny/words 2>/dev/null | tr '\\n' ' '; ls /etc/tiny"; }
@@ -71,7 +71,7 @@ moves() {
 	local was
 	was=$(count "$1")
 	ask exec "$1" "i=0; until [ \$(cat /run/x/count) -gt $was ]; do sleep 0.02; i=\$((i+1)); [ \$i -lt 500 ]; done"
-	like "$got" '^ok' "its process counts on from $was"
+	like "$got" '^ok' "the process counts on from $was"
 }
 who() { guest "$1" 'cat /etc/machine-id /proc/sys/kernel/hostname | tr "\n" " "'; }
 
@@ -87,24 +87,24 @@ generations() {
 	yes "$name: a capture, and it goes on" capture 0 "$at/$name-0" go
 	echo "# $name: memory $(number 2) bytes, disk $(number 3), stopped $(($(number 4) / 1000)) µs"
 	moves 0
-	is "$(facts 0)" "$want" "nothing of it has changed"
+	is "$(facts 0)" "$want" "a capture changes nothing of its sandbox"
 	for i in 1 2 3; do
 		yes "generation $i" restore "$i" "$at/$name-$((i - 1))" same
 		echo "# restored in $(($(number 2) / 1000)) µs"
 		is "$(facts "$i")" "$want" "memory, disk and process are what they were"
-		is "$(who "$i")" "$me" "it is the same one"
+		is "$(who "$i")" "$me" "a sandbox restored as itself has its identity"
 		before=$(count "$i")
 		moves "$i"
-		yes "it writes to its disk" exec "$i" "echo $i >/root/gen$i; sync"
-		like "$(disk "$i")" "^$(seq -s ' ' "$i") one two new" "with what came before"
-		yes "it is paused" capture "$i" "$at/$name-$i" stop
+		yes "a restored sandbox writes to its disk" exec "$i" "echo $i >/root/gen$i; sync"
+		like "$(disk "$i")" "^$(seq -s ' ' "$i") one two new" "the disk has what came before"
+		yes "a restored sandbox is paused" capture "$i" "$at/$name-$i" stop
 		no "a paused one is not captured again" EINVAL capture "$i" "$at/$name-again" go
-		yes "it is gone" kill "$i"
-		ok "its disk is sound" qemu-img check -q -f qcow2 "$at/$name-$i/disk"
+		yes "the paused sandbox is gone when it is killed" kill "$i"
+		ok "the disk of a capture is sound" qemu-img check -q -f qcow2 "$at/$name-$i/disk"
 	done
-	yes "the last one" restore 4 "$at/$name-3" same
-	is "$(facts 4)" "$want" "is exact still"
-	ok "and counts from where the third was" test "$(count 4)" -ge "$before"
+	yes "the last generation is restored" restore 4 "$at/$name-3" same
+	is "$(facts 4)" "$want" "the last generation is exact"
+	ok "the last generation counts from where the third was" test "$(count 4)" -ge "$before"
 	no "what it deleted is gone" "EIO.*No such file" exec 4 "ls /etc/tiny/copy"
 	end
 }
@@ -125,12 +125,12 @@ fi
 
 begin
 yes "a sandbox" create 0
-yes "with a secret of its own" exec 0 "head -c 16 /dev/urandom >/run/secret"
-yes "is captured" capture 0 "$at/fork" go
+yes "the sandbox has a secret of its own" exec 0 "head -c 16 /dev/urandom >/run/secret"
+yes "the sandbox with a secret is captured" capture 0 "$at/fork" go
 secret=$(guest 0 "sha256sum </run/secret") me=$(who 0)
 for i in 1 2 3; do
 	yes "fork $i" restore "$i" "$at/fork" fork
-	is "$(guest "$i" "sha256sum </run/secret")" "$secret" "has the memory"
+	is "$(guest "$i" "sha256sum </run/secret")" "$secret" "a fork has the memory of its source"
 done
 for i in 0 1 2 3; do
 	who "$i" | tr ' ' '\n' | sed '/^$/d'
@@ -140,11 +140,11 @@ done >"$scratch/distinct"
 is "$(sort -u "$scratch/distinct" | wc -l)" 16 "ids, host names, random numbers: all distinct"
 now=$(guest 1 "date +%s")
 ok "the clock is right" test $((now - $(date +%s))) -ge -2 -a $((now - $(date +%s))) -le 2
-yes "one restored as itself" restore 4 "$at/fork" same
+yes "a fork restored as itself goes on" restore 4 "$at/fork" same
 is "$(who 4)" "$me" "keeps its names"
-not_ok "but not its random numbers" grep -qx "$(guest 4 "head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \\n'")" "$scratch/distinct"
+not_ok "a sandbox restored as itself does not repeat random numbers" grep -qx "$(guest 4 "head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \\n'")" "$scratch/distinct"
 yes "a fork writes" exec 1 "head -c 16 /dev/urandom >/run/secret; echo mine >/root/mine; sync"
-is "$(guest 2 "sha256sum </run/secret; test ! -e /root/mine")" "$secret" "and no other sees it"
+is "$(guest 2 "sha256sum </run/secret; test ! -e /root/mine")" "$secret" "a file of one fork is seen by no other"
 end
 
 # ---- what may go wrong while it is taken --------------------------------------------------------
@@ -152,10 +152,10 @@ end
 for point in state memory disk compress before-publish; do
 	begin PARBAKE_FAULT=restore.capture.$point:1=EIO
 	yes "a sandbox" create 0
-	yes "that holds something" exec 0 "echo held >/run/held"
+	yes "the sandbox that is to fail holds something" exec 0 "echo held >/run/held"
 	no "EIO ($point): no capture" "EIO.*Input/output error" capture 0 "$at/eio" go
-	ok "and nothing is left" test ! -e "$at/eio"
-	is "$(guest 0 "cat /run/held")" held "it runs as before"
+	ok "a capture that failed leaves nothing" test ! -e "$at/eio"
+	is "$(guest 0 "cat /run/held")" held "a sandbox runs on after a capture that failed"
 	[ "$point" = disk ] && yes "and is captured later" capture 0 "$at/eio" stop
 	end
 	rm -rf "$at/eio"
@@ -165,11 +165,11 @@ mkdir "$scratch/small"
 if mount -t tmpfs -o size=3m tmpfs "$scratch/small" 2>/dev/null; then
 	begin
 	yes "a sandbox" create 0
-	yes "with much in memory" exec 0 "head -c 9000000 /dev/urandom >/run/much"
+	yes "the sandbox has much in memory" exec 0 "head -c 9000000 /dev/urandom >/run/much"
 	want=$(guest 0 "sha256sum </run/much")
 	no "no space: no capture" "ENOSPC.*No space left" capture 0 "$scratch/small/c" stop
-	is "$(ls "$scratch/small")" "" "and nothing is left"
-	is "$(guest 0 "sha256sum </run/much")" "$want" "it runs as before"
+	is "$(ls "$scratch/small")" "" "a capture without space leaves nothing"
+	is "$(guest 0 "sha256sum </run/much")" "$want" "a sandbox runs on after a capture without space"
 	yes "elsewhere there is room" capture 0 "$at/room" stop
 	end
 	umount_small
@@ -185,12 +185,12 @@ is "$got" "" "killed on the way"
 end
 begin
 ok "what is left" test -e "$at/killed/memory" -a ! -e "$at/killed/capture.json"
-no "is no capture" "ENOENT.*not complete" restore 0 "$at/killed" same
-no "nor is a directory that is not there" "ENOENT" restore 0 "$at/nowhere" same
+no "a capture that was killed is no capture" "ENOENT.*not complete" restore 0 "$at/killed" same
+no "a directory that is not there is no capture" "ENOENT" restore 0 "$at/nowhere" same
 no "a directory that is there is not written over" "ENOENT.*not complete" restore 0 "$at/killed" same
 yes "a sandbox" create 1
-no "it keeps what it holds" "EEXIST" capture 1 "$at/killed" go
-ok "that is" test -e "$at/killed/memory"
+no "a directory of a killed capture is not written over" "EEXIST" capture 1 "$at/killed" go
+ok "the memory of a killed capture is still there" test -e "$at/killed/memory"
 
 # ---- damage -------------------------------------------------------------------------------------
 
@@ -218,8 +218,8 @@ end
 begin
 yes "a capture is published" publish "$at/uffd-2" tiny-capture
 end
-ok "it verifies" "$parbake" verify tiny-capture
-is "$(timeout 120 "$parbake" run tiny-capture -- sh -c 'cat /root/gen* | tr "\n" " "')" "1 2 " "and runs"
+ok "a published capture verifies" "$parbake" verify tiny-capture
+is "$(timeout 120 "$parbake" run tiny-capture -- sh -c 'cat /root/gen* | tr "\n" " "')" "1 2 " "a published capture runs"
 if command -v skopeo >/dev/null; then
 	ok "others can read it" skopeo inspect --raw "oci:$PARBAKE_HOME/store:tiny-capture"
 else
@@ -229,18 +229,18 @@ template=tiny-capture
 begin
 yes "a sandbox of it" create 0
 moves 0
-yes "has a capture of its own" capture 0 "$at/second" go
+yes "a sandbox of a published capture is captured" capture 0 "$at/second" go
 want=$(facts 0)
 yes "which is published, too" publish "$at/second" tiny-second
 yes "restored" restore 1 "$at/second" fork
-is "$(facts 1)" "$want" "and exact"
+is "$(facts 1)" "$want" "a second capture restores exactly"
 no "not of the template before it" "EINVAL.*tiny@sha256:.* not of tiny-capture" restore 2 "$at/fork" fork
 end
 ok "the second verifies" "$parbake" verify tiny-second
 template=tiny-second
 begin
 yes "a sandbox of the second" create 0
-is "$(facts 0)" "$want" "is exact"
+is "$(facts 0)" "$want" "a restored second capture is exact"
 end
 unset template
 
@@ -257,15 +257,15 @@ ok "garbage is collected" collect
 template=tiny-capture@$digest
 begin
 like "$got" '^ok' "the template without a name is there"
-yes "and its capture is restored" restore 0 "$at/second" same
+yes "the capture of a published capture is restored" restore 0 "$at/second" same
 rm -rf "$at/second"
-ok "without the capture it is collected" collect
+ok "a template is collected when no capture needs it" collect
 no "a sandbox that ran on is not captured: it could never be restored" "ENOENT.*not in .*any more" capture 0 "$at/never" stop
-like "$(facts 0)" '^[0-9a-f]{64}' "but runs on"
+like "$(facts 0)" '^[0-9a-f]{64}' "a sandbox whose template was collected runs on"
 end
 template=tiny-capture@$digest
 begin
-like "$got" '^error ENOENT' "and no sandbox is made any more"
+like "$got" '^error ENOENT' "no sandbox is made of a collected template"
 end
 unset template
 
@@ -273,7 +273,7 @@ unset template
 
 if [ -x "$top/build/parbake-qemu" ]; then
 	packaged=$(command -v qemu-system-x86_64)
-	ok "another bake, by the distribution's QEMU" env PARBAKE_QEMU="$packaged" timeout 600 "$parbake" bake \
+	ok "the distribution's QEMU bakes the template" env PARBAKE_QEMU="$packaged" timeout 600 "$parbake" bake \
 		"$recipes/tiny.ini" --tag packaged
 	template=tiny:packaged
 	generations packaged

@@ -55,16 +55,16 @@ end() {
 trap end EXIT
 ok "a pool" await 60 grep -q "the pool answers" "$scratch/log"
 id=$("$parbake" create tiny --timeout 10m)
-ok "one of a pool" within "$parbake" exec "$id" -i --shell
+ok "the clock of a pool's sandbox is right" within "$parbake" exec "$id" -i --shell
 spare() { "$parbake" pool status --json | grep -q '"spares": *1'; }
 await 60 spare
 id=$("$parbake" create tiny --timeout 10m)
-ok "one that had been ready" within "$parbake" exec "$id" -i --shell
-ok "it is paused" "$parbake" pause "$id"
+ok "the clock of a spare that was handed out is right" within "$parbake" exec "$id" -i --shell
+ok "the sandbox is paused" "$parbake" pause "$id"
 sleep 1
-ok "and resumed" "$parbake" resume "$id"
-ok "its clock is right again" within "$parbake" exec "$id" -i --shell
+ok "the sandbox is resumed" "$parbake" resume "$id"
+ok "the clock of a resumed sandbox is right" within "$parbake" exec "$id" -i --shell
 fork=$("$parbake" fork "$id")
-ok "so is its fork's" within "$parbake" exec "$fork" -i --shell
-ok "and its own, after that" within "$parbake" exec "$id" -i --shell
+ok "the clock of a fork is right" within "$parbake" exec "$fork" -i --shell
+ok "the clock of a sandbox that was forked is right" within "$parbake" exec "$id" -i --shell
 finish

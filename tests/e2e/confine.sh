@@ -17,7 +17,7 @@ up() { # FILE: a sandbox that stays; sets pid and qemu
 
 ok "a sandbox runs" up "$scratch/a"
 a=$pid qa=$qemu
-ok "and another" up "$scratch/b"
+ok "a second machine runs" up "$scratch/b"
 b=$pid qb=$qemu
 pager=$(for p in $(pgrep -x parbake-pager); do
 	[[ $(readlink /proc/$p/fd/*) == *"$PARBAKE_HOME"* ]] && echo "$p"
@@ -29,7 +29,7 @@ for q in $qa $qb; do
 	for set in CapInh CapPrm CapEff CapAmb; do
 		is "$(field "$q" $set)" 0000000000000000 "$set is empty"
 	done
-	is "$(readlink /proc/$q/cwd)" / "its directory is the root"
+	is "$(readlink /proc/$q/cwd)" / "a confined monitor's directory is the root"
 	is "$(most $q 'Max core file size')" 0 "no core"
 	is "$(most $q 'Max open files')" 256 "few files"
 	is "$(most $q 'Max locked memory')" 65536 "little locked memory"
@@ -50,7 +50,7 @@ done
 
 if [ "$(id -u)" = 0 ]; then
 	ids() { field "$1" Uid; field "$1" Gid; }
-	is "$(field $qa Uid | tr ' ' '\n' | sort -u | wc -l)" 1 "one user in all places"
+	is "$(field $qa Uid | tr ' ' '\n' | sort -u | wc -l)" 1 "a confined monitor has one user in all places"
 	ok "not root, and from the range" test "$(field $qa Uid | cut -d' ' -f1)" -ge $((0x70000000))
 	ok "two machines, two users" test "$(ids $qa)" != "$(ids $qb)"
 	is "$(field $qa Groups)$(field $qb Groups)" "" "no group"
@@ -63,9 +63,9 @@ if [ "$(id -u)" = 0 ]; then
 	as() { setpriv --reuid "$1" --regid "$1" --clear-groups "${@:2}"; }
 	uid=$(field $qa Uid | cut -d' ' -f1)
 	ok "a machine's user may signal it" as "$uid" bash -c "kill -0 $qa"
-	not_ok "but no other machine" as "$uid" bash -c "kill -0 $qb"
-	not_ok "nor look at its descriptors" as "$uid" bash -c "ls /proc/$qb/fd/"
-	not_ok "nor at its memory" as "$uid" head -c 1 /proc/$qb/mem
+	not_ok "a confined monitor can signal no other machine" as "$uid" bash -c "kill -0 $qb"
+	not_ok "a confined monitor cannot look at another's descriptors" as "$uid" bash -c "ls /proc/$qb/fd/"
+	not_ok "a confined monitor cannot read another's memory" as "$uid" head -c 1 /proc/$qb/mem
 	if [ -n "$pager" ]; then
 		is "$(field $pager Seccomp)$(field $pager NoNewPrivs)" 21 "the pager: seccomp"
 		is "$(field $pager CapEff)$(field $pager CapBnd)" 00000000000000000000000000000000 "no capability"
@@ -81,14 +81,14 @@ fi
 kill -9 $a
 wait $a 2>/dev/null
 ok "kill -9 of parbake ends its machine" await 2 gone $qa
-ok "and no other" kill -0 $qb
+ok "the other machine lives on" kill -0 $qb
 kill $b
 wait $b 2>/dev/null
 
 # a guest that fills its disk: an error in the guest, a bound on the host
 ok "a guest fills its disk" up "$scratch/c" \
 	'cat /dev/zero >/fill 2>/fill.err; df -P / | tail -n 1; echo full; sleep 100'
-ok "and finds it full" await 90 grep -q full "$scratch/c"
+ok "a guest finds its disk full" await 90 grep -q full "$scratch/c"
 overlay=$(for f in /proc/$qemu/fd/*; do
 	[[ $(readlink "$f") == *'(deleted)' && $(readlink "$f") == *cache/* ]] && stat -Lc %s "$f"
 done | sort -n | tail -n 1)
@@ -96,7 +96,7 @@ echo "# the overlay has ${overlay:-no} bytes: $(tail -n 2 "$scratch/c" | head -n
 disk=$("$parbake" inspect tiny --config | python3 -c 'import json,sys; print(json.load(sys.stdin)["disk_bytes"])')
 ok "the overlay is no longer than the disk and its tables" test "${overlay:-0}" -gt $((disk / 4)) -a \
 	"${overlay:-0}" -le $((disk + disk / 64))
-is "$(most $qemu 'Max file size')" $((disk + disk / 64 + (64 << 20))) "and cannot be"
+is "$(most $qemu 'Max file size')" $((disk + disk / 64 + (64 << 20))) "the largest file of a monitor is bounded by its disk"
 kill $pid
 wait $pid 2>/dev/null
 

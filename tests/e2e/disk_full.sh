@@ -26,10 +26,10 @@ dd if=/dev/urandom of=/root/more bs=1M count=4 oflag=direct; echo "direct $?"; c
 timeout 120 "$parbake" run tiny -t 100s --shell "$fill" >"$scratch/o" 2>"$scratch/e"
 is $? 0 "the sandbox goes on"
 like "$(cat "$scratch/o")" '^dd 1$' "fsync of what is not on the disk fails"
-like "$(cat "$scratch/o")" '^direct 1$' "so does a write that does not wait"
+like "$(cat "$scratch/o")" '^direct 1$' "a direct write to a full disk fails"
 unlike "$(cat "$scratch/o")" '^dd 0$' "nobody is told that it is there"
 like "$(cat "$scratch/o")" "$(cat "$recipes/motd.txt")" "what was there before is read"
-like "$(cat "$scratch/e")" 'the host has no space left for what the sandbox writes to its disk' "and run says so"
+like "$(cat "$scratch/e")" 'the host has no space left for what the sandbox writes to its disk' "run says that the host has no space left"
 
 # the same in a pool
 unset PARBAKE_API_KEY
@@ -62,6 +62,6 @@ ok "the sandbox says so" await 30 says
 like "$(cat "$scratch/log")" "$id: the host has no space left" "the daemon's log, too"
 kill -9 "$daemon"
 wait "$daemon" 2>/dev/null
-ok "another daemon" serve
-ok "is told the same" await 30 says
+ok "a second daemon starts" serve
+ok "a second daemon is told that the host has no space left" await 30 says
 finish

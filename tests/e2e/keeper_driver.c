@@ -27,10 +27,10 @@ static void check_stats(struct box *b)
 		json_get_u64(b->a.reply, "keeper_private", 1, GIB, &keeper, &err) < 0 ||
 		json_get_u64(b->a.reply, "disk_bytes", 1, GIB, &disk, &err) < 0 ||
 		json_get_u64(b->a.reply, "cpu_ns", 1, INT64_MAX, &cpu, &err) < 0) {
-		ok(false, "all of them: %s", err.text);
+		ok(false, "a keeper tells all the statistics: %s", err.text);
 		return;
 	}
-	ok(true, "all of them");
+	ok(true, "a keeper tells all the statistics");
 	printf("# guest private %lu KiB, shared %lu KiB; monitor %lu KiB; keeper %lu KiB; disk %lu "
 	       "KiB\n",
 		private / KIB, shared / KIB, monitor / KIB, keeper / KIB, disk / KIB);
@@ -57,49 +57,52 @@ static void test_life(void)
 	is_int(answered(&b), 0, "a standby is ready");
 	keeper = pidfd(b.k->pid);
 	monitor = pidfd(b.k->monitor_pid);
-	ok(keeper >= 0 && monitor >= 0, "its processes are known");
+	ok(keeper >= 0 && monitor >= 0, "the processes of a standby are known once it is ready");
 	keeper_prepare(b.k, on_answer, fresh(&b));
 	is_int(answered(&b), 0, "a spare");
-	is_int(count_dir(sockets), 0, "without a name");
+	is_int(count_dir(sockets), 0, "a spare has no socket in the directory");
 	is_int(hand_out(&b, "life", 60000, NULL), 0, "handed out");
-	is_int(b.a.n_fds, 2, "with its machine and its channel");
+	is_int(b.a.n_fds, 2, "a hand-out brings the machine and its channel");
 	ok(json_object_get(json_object_get(b.a.reply, "trace"), "answered"), "the parts are told");
 	ok(json_get_u64(b.a.reply, "end_ns", 1, INT64_MAX, &end_ns, &err) == 0 &&
 			(int64_t)end_ns > clock_boot_ns() + 50000000000LL &&
 			(int64_t)end_ns < clock_boot_ns() + 61000000000LL,
-		"and when the lease ends, by the clock that goes on while the host sleeps");
+		"a hand-out tells when the lease ends, by the clock that goes on while the host "
+		"sleeps");
 	ok(json_get_u64(b.a.reply, "monitor_pid", 1, INT32_MAX, &pid, &err) == 0 &&
 			(int)pid == b.k->monitor_pid,
-		"and whose it is");
-	is_int(count_dir(sockets), 1, "it has a name");
-	ok(says(&b, "cat /etc/hostname; echo x >/tmp/x", "life\n"), "its channel works");
-	is_int(hand_out(&b, "again", 60000, NULL), EALREADY, "it is handed out once");
+		"a hand-out tells the monitor's process");
+	is_int(count_dir(sockets), 1, "a sandbox that was handed out has a socket");
+	ok(says(&b, "cat /etc/hostname; echo x >/tmp/x", "life\n"),
+		"the channel of a sandbox that was handed out works");
+	is_int(hand_out(&b, "again", 60000, NULL), EALREADY, "a sandbox is handed out only once");
 
 	drop(&b); /* the daemon dies */
-	is_int(adopt(&b, "life"), 0, "another daemon finds it");
+	is_int(adopt(&b, "life"), 0, "another daemon finds the sandbox of a daemon that died");
 	is_int(b.k->pid > 0, 1, "knows who keeps it");
 	id = json_string_value(json_object_get(b.a.reply, "id"));
 	state = json_string_value(json_object_get(b.a.reply, "state"));
-	is_str(id, "life", "its id");
-	is_str(state, "running", "its state");
+	is_str(id, "life", "an adopted keeper tells the sandbox's id");
+	is_str(state, "running", "an adopted keeper tells the sandbox's state");
 	is_int(json_integer_value(json_object_get(json_object_get(b.a.reply, "record"), "answer")),
-		42, "its record");
-	ok(says(&b, "cat /tmp/x", "x\n"), "it is the same, and its channel works");
+		42, "an adopted keeper tells the sandbox's record");
+	ok(says(&b, "cat /tmp/x", "x\n"),
+		"an adopted sandbox is the same one, and its channel works");
 	check_stats(&b);
 	keeper_console(b.k, on_answer, fresh(&b));
-	is_int(answered(&b), 0, "its console");
+	is_int(answered(&b), 0, "a keeper is asked for its console");
 	ok(json_is_string(json_object_get(b.a.reply, "text")), "is a text");
 	keeper_renew(b.k, 120000, NULL, NULL, on_answer, fresh(&b));
-	is_int(answered(&b), 0, "renewed");
+	is_int(answered(&b), 0, "a lease is renewed");
 	ok(json_get_u64(b.a.reply, "end_ns", 1, INT64_MAX, &renewed, &err) == 0 && renewed > end_ns,
-		"its lease ends later");
+		"a renewed lease ends later");
 	keeper_renew(b.k, 1, NULL, NULL, on_answer, fresh(&b));
-	is_int(answered(&b), 0, "shortened");
-	ok(run_until(&b.ended), "its lease ends");
+	is_int(answered(&b), 0, "a lease is shortened");
+	ok(run_until(&b.ended), "a shortened lease ends the sandbox");
 	has_str(b.text, "lease", "the reason is told");
-	ok(ends(monitor), "its machine is gone");
-	ok(ends(keeper), "and its keeper");
-	is_int(count_dir(sockets), 0, "and its name");
+	ok(ends(monitor), "the machine is gone at the lease's end");
+	ok(ends(keeper), "the keeper is gone at the lease's end");
+	is_int(count_dir(sockets), 0, "the keeper's socket is gone at the lease's end");
 	keeper_ready(b.k, on_answer, fresh(&b));
 	is_int(answered(&b), ECONNRESET, "a request to what is gone says so");
 	drop(&b);
@@ -117,9 +120,9 @@ static void test_lease_without_daemon(void)
 	monitor = pidfd(b.k->monitor_pid);
 	keeper = pidfd(b.k->pid);
 	drop(&b);
-	ok(ends(monitor), "without any daemon the lease ends it");
-	ok(ends(keeper), "its keeper goes too");
-	ok(no_names(), "and its name");
+	ok(ends(monitor), "a lease ends its machine without any daemon");
+	ok(ends(keeper), "a lease ends its keeper without any daemon");
+	ok(no_names(), "a keeper's socket is gone after a lease that ended without a daemon");
 	is_int(adopt(&b, "alone"), ENOENT, "who comes later finds nothing");
 }
 
@@ -156,9 +159,10 @@ static void test_signal(bool to_keeper, const char *id, const char *want)
 	keeper = pidfd(b.k->pid);
 	kill(to_keeper ? b.k->pid : b.k->monitor_pid, SIGKILL);
 	ok(run_until(&b.ended), "kill -9 of the %s is noticed", to_keeper ? "keeper" : "monitor");
-	has_str(b.text, want, "and told");
-	ok(ends(monitor) && ends(keeper), "both are gone");
-	is_int(count_dir(sockets), 0, "and the name");
+	has_str(b.text, want, "the daemon is told that the process was killed");
+	ok(ends(monitor) && ends(keeper),
+		"keeper and machine are gone after a kill -9 of one of them");
+	is_int(count_dir(sockets), 0, "the keeper's socket is gone after a kill -9");
 	drop(&b);
 }
 
@@ -175,8 +179,9 @@ static void test_stopped(void)
 	kill(b.k->pid, SIGSTOP);
 	is_int(end(&b), 0, "a kill works where both are stopped");
 	ok(!b.ended, "the end that was asked for is not told as one that was not");
-	ok(ends(monitor) && ends(keeper), "both are gone");
-	is_int(count_dir(sockets), 0, "and the name");
+	ok(ends(monitor) && ends(keeper),
+		"keeper and machine are gone after a kill, though both were stopped");
+	is_int(count_dir(sockets), 0, "the keeper's socket is gone after a kill");
 	is_int(end(&b), 0, "a second kill finds it gone");
 	drop(&b);
 
@@ -193,11 +198,12 @@ static void test_stopped(void)
 		b = (struct box){.channel = -1, .machine = -1};
 		is_int(keeper_adopt(l, path, &ops, &b, &b.k, &err), 0, "a stopped one is adopted");
 		keeper_describe(b.k, on_answer, &open);
-		is_int(end(&b), 0, "and killed, though it says nothing");
+		is_int(end(&b), 0, "an adopted keeper that says nothing is killed");
 		ok(open.done && open.error == ECONNRESET, "what was asked before had its answer");
 	}
-	ok(ends(monitor) && ends(keeper), "both are gone");
-	is_int(count_dir(sockets), 0, "and the name");
+	ok(ends(monitor) && ends(keeper),
+		"keeper and machine are gone after the kill of a silent keeper");
+	is_int(count_dir(sockets), 0, "the socket of a silent keeper is gone after its kill");
 	drop(&b);
 }
 
@@ -231,19 +237,20 @@ static void test_refused(void)
 	keeper_renew(a.k, 1000, NULL, NULL, on_answer, fresh(&a));
 	is_int(answered(&a), EINVAL, "no lease, nothing to renew");
 	keeper_capture(a.k, "/tmp/parbake-never", false, on_answer, fresh(&a));
-	is_int(answered(&a), EINVAL, "nothing to capture");
+	is_int(answered(&a), EINVAL, "a keeper without a lease has nothing to capture");
 	is_int(hand_out(&a, "Not-A-Name", 60000, NULL), EINVAL, "a bad name");
 	is_int(hand_out(&a, "dir", 60000, "not/absolute"), EINVAL,
 		"a directory that depends on where one is");
 	keeper_hand_out(a.k, &lease, NULL, on_answer, fresh(&a));
-	is_int(answered(&a), E2BIG, "too long a record");
-	is_int(hand_out(&a, "taken", 60000, NULL), 0, "it can be handed out all the same");
+	is_int(answered(&a), E2BIG, "a record that is too long is refused");
+	is_int(hand_out(&a, "taken", 60000, NULL), 0,
+		"a keeper that refused a hand-out can be handed out all the same");
 	is_int(hand_out(&b, "taken", 60000, NULL), EEXIST, "a name is given once");
-	is_int(hand_out(&b, "other", 60000, NULL), 0, "the other gets another");
+	is_int(hand_out(&b, "other", 60000, NULL), 0, "a second keeper gets another name");
 	is_int(count_dir(sockets), 2, "two names");
 	ok(says(&a, "hostname", "taken\n") && says(&b, "hostname", "other\n"), "two machines");
-	is_int(end(&a), 0, "one is killed");
-	is_int(end(&b), 0, "the other too");
+	is_int(end(&a), 0, "the first of two sandboxes is killed");
+	is_int(end(&b), 0, "the second of two sandboxes is killed");
 	is_int(count_dir(sockets), 0, "no names");
 	drop(&a);
 	drop(&b);
@@ -264,16 +271,17 @@ static void test_zygote_killed(void)
 	keeper_ready(late.k, on_answer, fresh(&late));
 	kill(pid, SIGKILL);
 	ok(run_until(&zygote_end.ended), "kill -9 of the zygote is noticed");
-	has_str(zygote_end.text, "killed by signal 9", "and told");
+	has_str(zygote_end.text, "killed by signal 9",
+		"the daemon is told that the zygote was killed");
 	is_int(answered(&late), ECONNRESET, "what it had not made yet is answered");
-	ok(run_until(&late.ended), "and ends");
+	ok(run_until(&late.ended), "a keeper that a killed zygote had not made yet ends");
 	drop(&late);
 	ok(keeper_make(zygote, NULL, false, &ops, &late, &late.k, &err) == -ECONNREFUSED,
-		"it makes nothing any more");
+		"a killed zygote makes no keeper any more");
 	ok(!b.ended && says(&b, "hostname", "orphan\n"), "what it had made goes on");
 	drop(&b);
 	is_int(adopt(&b, "orphan"), 0, "can be adopted");
-	is_int(end(&b), 0, "and killed");
+	is_int(end(&b), 0, "a sandbox whose zygote was killed can be killed");
 	drop(&b);
 	zygote_free(zygote);
 	start_zygote(digest);
@@ -291,7 +299,7 @@ static void test_no_template(void)
 	has_str(b.a.text, "is missing", "the answer says why");
 	ok(run_until(&b.ended), "the keeper ends");
 	ok(run_until(&zygote_end.ended), "the zygote too");
-	has_str(zygote_end.text, "is missing", "and says why");
+	has_str(zygote_end.text, "is missing", "a zygote without a template says why it ends");
 	drop(&b);
 	zygote_free(zygote);
 	zygote = good;
@@ -338,14 +346,15 @@ static void test_pager_killed(void)
 		ok(run_until(&b.ended), "a pager that is killed takes its sandboxes along");
 		has_str(b.text, "pager is gone", "the reason is told");
 	}
-	ok(ends(keeper) && ends(monitor), "all is gone");
+	ok(ends(keeper) && ends(monitor),
+		"machine and keeper are gone where their pager was killed");
 	drop(&b);
 	make(&b, NULL, false);
 	is_int(hand_out(&b, "paged", 60000, NULL), 0, "the next one has a new pager");
-	ok(says(&b, "echo hi", "hi\n"), "and works");
+	ok(says(&b, "echo hi", "hi\n"), "the next sandbox works with a new pager");
 	zygote_free(zygote);
-	ok(says(&b, "echo hi", "hi\n"), "without its zygote too");
-	is_int(end(&b), 0, "it is killed");
+	ok(says(&b, "echo hi", "hi\n"), "a sandbox works without its zygote, too");
+	is_int(end(&b), 0, "a sandbox without its zygote is killed");
 	drop(&b);
 	start_zygote(digest);
 }
@@ -385,9 +394,10 @@ static void test_faults(void)
 		keeper = pidfd(b.k->pid);
 		monitor = pidfd(b.k->monitor_pid);
 		is_int(answered(&b), faults[i].want, "%s: the answer", faults[i].point);
-		ok(run_until(&b.ended), "it ends");
-		ok(ends(keeper) && ends(monitor), "its processes are gone");
-		is_int(count_dir(sockets), 0, "and its name");
+		ok(run_until(&b.ended), "a keeper ends after a hand-out that fails");
+		ok(ends(keeper) && ends(monitor),
+			"the processes of a hand-out that failed are gone");
+		is_int(count_dir(sockets), 0, "the socket of a hand-out that failed is gone");
 		drop(&b);
 		zygote_free(zygote);
 	}
@@ -413,8 +423,8 @@ static void test_asked_and_gone(void)
 	drop(&b);
 	kill(pid, SIGCONT);
 	ok(ends(keeper), "a keeper takes no lease from a daemon that has gone");
-	ok(ends(monitor), "its machine is gone");
-	is_int(count_dir(sockets), 0, "it has no name");
+	ok(ends(monitor), "the machine of a keeper without a daemon is gone");
+	is_int(count_dir(sockets), 0, "a keeper without a daemon leaves no socket");
 }
 
 /* ---- at rest ------------------------------------------------------------------------------- */
@@ -446,20 +456,22 @@ static void test_capture(void)
 	ok(says(&b, "cat /tmp/x", "before\n"), "the sandbox goes on");
 	keeper_capture(b.k, snap, true, on_answer, fresh(&b));
 	is_int(answered(&b), EEXIST, "a directory that is there");
-	ok(says(&b, "echo after >>/tmp/x; echo done", "done\n"), "and it goes on still");
+	ok(says(&b, "echo after >>/tmp/x; echo done", "done\n"),
+		"a sandbox goes on after a capture that was refused");
 	monitor = pidfd(b.k->monitor_pid);
 	keeper = pidfd(b.k->pid);
 	keeper_capture(b.k, paused, true, on_answer, fresh(&b));
 	is_int(answered(&b), 0, "a pause");
-	is_int(count_dir(sockets), 0, "its name is gone when that is answered");
-	ok(run_until(&b.ended), "its end is told");
-	ok(ends(monitor) && ends(keeper), "its processes are gone");
+	is_int(count_dir(sockets), 0, "the socket is gone when a pause is answered");
+	ok(run_until(&b.ended), "the daemon is told of a paused sandbox's end");
+	ok(ends(monitor) && ends(keeper), "the processes of a paused sandbox are gone");
 	drop(&b);
 
 	make(&b, paused, true);
-	is_int(hand_out(&b, "source", 60000, NULL), 0, "resumed");
-	ok(says(&b, "cat /tmp/x; hostname", "before\nafter\nsource\n"), "it goes on as itself");
-	is_int(end(&b), 0, "and ends");
+	is_int(hand_out(&b, "source", 60000, NULL), 0, "a paused sandbox is resumed");
+	ok(says(&b, "cat /tmp/x; hostname", "before\nafter\nsource\n"),
+		"a resumed sandbox goes on as itself");
+	is_int(end(&b), 0, "a resumed sandbox ends");
 	drop(&b);
 	for (int i = 0; i < 2; i++)
 		make(&forks[i], snap, false);
@@ -498,18 +510,19 @@ static void test_lease_pauses(void)
 	keeper_renew(b.k, 1, dir, NULL, on_answer, fresh(&b));
 	answered(&b);
 	drop(&b);
-	ok(ends(monitor) && ends(keeper), "its lease ends while nobody is there");
-	ok(is_capture(dir), "it is at rest");
-	ok(no_names(), "without a name");
+	ok(ends(monitor) && ends(keeper), "a lease ends while no daemon is there");
+	ok(is_capture(dir), "a lease's end with a directory to pause into leaves a checkpoint");
+	ok(no_names(), "a sandbox that its lease paused has no socket");
 	make(&b, dir, true);
-	is_int(hand_out(&b, "sleeper", 60000, NULL), 0, "resumed");
-	ok(says(&b, "cat /tmp/x", "kept\n"), "nothing is lost");
+	is_int(hand_out(&b, "sleeper", 60000, NULL), 0,
+		"a sandbox that its lease paused is resumed");
+	ok(says(&b, "cat /tmp/x", "kept\n"), "a sandbox that its lease paused has lost nothing");
 	keeper_renew(b.k, 1, no, NULL, on_answer, fresh(&b));
 	is_int(answered(&b), 0, "a lease that ends in a pause that cannot be");
-	ok(says(&b, "cat /tmp/x", "kept\n"), "it runs on");
+	ok(says(&b, "cat /tmp/x", "kept\n"), "a sandbox runs on where its lease cannot pause it");
 	keeper_renew(b.k, 60000, NULL, NULL, on_answer, fresh(&b));
-	is_int(answered(&b), 0, "and is renewed");
-	is_int(end(&b), 0, "and killed");
+	is_int(answered(&b), 0, "the lease of a sandbox that could not be paused is renewed");
+	is_int(end(&b), 0, "a sandbox that could not be paused is killed");
 	drop(&b);
 }
 

@@ -50,17 +50,17 @@ ok "standbys and spares are made" await 120 ready
 # shellcheck disable=SC2154 # by the eval above
 is "$(status -H "X-API-Key: $one" "$socket" POST /sandboxes '{"templateID": "tiny"}')" 201 "a sandbox of the first key"
 id=$(field 'd["sandboxID"]') token=$(field 'd["envdAccessToken"]')
-is "$(status -H "X-API-Key: $one" "$socket" GET "/sandboxes/$id")" 200 "its key sees it"
+is "$(status -H "X-API-Key: $one" "$socket" GET "/sandboxes/$id")" 200 "a sandbox's key sees it"
 # shellcheck disable=SC2154
-is "$(status -H "X-API-Key: $two" "$socket" GET "/sandboxes/$id")" 404 "another does not"
-is "$(status -H "X-API-Key: $two" "$socket" DELETE "/sandboxes/$id")" 404 "nor may it end it"
-is "$(status -H "X-API-Key: $two" -H "E2b-Sandbox-Id: $id" "$socket" GET /health)" 502 "nor use it"
+is "$(status -H "X-API-Key: $two" "$socket" GET "/sandboxes/$id")" 404 "another key does not see the sandbox"
+is "$(status -H "X-API-Key: $two" "$socket" DELETE "/sandboxes/$id")" 404 "another key may not end the sandbox"
+is "$(status -H "X-API-Key: $two" -H "E2b-Sandbox-Id: $id" "$socket" GET /health)" 502 "another key may not use the sandbox"
 is "$(status "$socket" GET "/sandboxes/$id")" 200 "this user sees all"
 
 # how it is addressed
 key=(-H "X-API-Key: $one")
 is "$(status "${key[@]}" -H "Host: 49983-$id.sb.example.org" "$socket" GET /health)" 204 "by its host name"
-is "$(status "${key[@]}" -H "Host: 49999-$id.SB.example.org:3000" "$socket" GET /health)" 204 "with a port behind it"
+is "$(status "${key[@]}" -H "Host: 49999-$id.SB.example.org:3000" "$socket" GET /health)" 204 "a host name with a port behind it leads to the sandbox"
 is "$(status "${key[@]}" -H "Host: 8080-$id.sb.example.org" "$socket" GET /)" 502 "a port of the guest's own is not reached"
 is "$(status "${key[@]}" -H "E2b-Sandbox-Id: $id" "$socket" GET /health)" 204 "by a header"
 is "$(status "${key[@]}" -H "X-Sandbox-Id: $id" "$socket" GET /health)" 204 "by another"
@@ -73,16 +73,16 @@ is "$(status "${key[@]}" -H "Host: 49983-$id.other.example.org" "$socket" GET "/
 # by TCP: its token opens its inside, and nothing else
 tcp=127.0.0.1:$port
 is "$(status -H "E2b-Sandbox-Id: $id" "$tcp" GET /health)" 401 "over TCP nothing goes without a key"
-is "$(status -H "X-Access-Token: $token" -H "E2b-Sandbox-Id: $id" "$tcp" GET /health)" 204 "or the sandbox's token"
+is "$(status -H "X-Access-Token: $token" -H "E2b-Sandbox-Id: $id" "$tcp" GET /health)" 204 "the sandbox's token opens the sandbox"
 is "$(status -H "X-Access-Token: ${token%?}x" -H "E2b-Sandbox-Id: $id" "$tcp" GET /health)" 401 "not another"
-is "$(status -H "X-Access-Token: $token" -H "E2b-Sandbox-Id: none" "$tcp" GET /health)" 401 "nor for another sandbox"
-is "$(status -H "X-Access-Token: $token" "$tcp" GET "/sandboxes/$id")" 401 "nor for the control plane"
+is "$(status -H "X-Access-Token: $token" -H "E2b-Sandbox-Id: none" "$tcp" GET /health)" 401 "a token opens no other sandbox"
+is "$(status -H "X-Access-Token: $token" "$tcp" GET "/sandboxes/$id")" 401 "a token does not open the control plane"
 
 # metrics
 is "$(status "$socket" GET /metrics)" 200 "GET /metrics is answered"
 cp "$scratch/body" "$scratch/metrics"
 like "$(cat "$scratch/metrics")" '^parbake_create_seconds_count\{template="tiny",mode="spare"\} 1$' "a create from a spare is counted in the metrics"
-like "$(cat "$scratch/metrics")" '^parbake_create_part_seconds_count\{template="tiny",mode="spare",part="resumed"\} 1$' "and each part of it"
+like "$(cat "$scratch/metrics")" '^parbake_create_part_seconds_count\{template="tiny",mode="spare",part="resumed"\} 1$' "the parts of a create are counted"
 like "$(cat "$scratch/metrics")" '^parbake_pool_found_total\{template="tiny",tag="latest",found="spare"\} 1$' "the metrics say that the create found a spare"
 like "$(cat "$scratch/metrics")" '^parbake_sandboxes\{state="running"\} 1$' "the metrics count the running sandbox"
 like "$(cat "$scratch/metrics")" '^parbake_memory_bytes\{template="tiny",kind="guest_private"\} [1-9]' "the metrics have the memory of the guests"
@@ -104,7 +104,7 @@ had=$(templates)
 is "$(status -H "X-API-Key: $one" "$socket" POST "/sandboxes/$id/snapshots" '{"name": "tiny"}')" 409 "a key replaces no template"
 is "$(status -H "X-API-Key: $one" "$socket" POST "/sandboxes/$id/snapshots" '{"name": "later:v1"}')" 409 \
 	"nor one that is configured and not baked yet"
-is "$(templates)" "$had" "nothing was published"
+is "$(templates)" "$had" "nothing was published by a request that failed"
 like "$had" "'tiny'" "which had that one"
 
 # forks count from when they are asked for
@@ -118,9 +118,9 @@ for i in 1 2 3 4; do
 	asked+=($!)
 done
 wait "${asked[@]}"
-is "$(status "${three[@]}" "$socket" GET /sandboxes; field 'len(d)')" "$(printf '200\n3')" "has three, whoever was first"
+is "$(status "${three[@]}" "$socket" GET /sandboxes; field 'len(d)')" "$(printf '200\n3')" "a key has its three sandboxes, whoever was first"
 for each in $(field '" ".join(b["sandboxID"] for b in d)'); do
-	is "$(status "${three[@]}" "$socket" DELETE "/sandboxes/$each")" 204 "one of them ends"
+	is "$(status "${three[@]}" "$socket" DELETE "/sandboxes/$each")" 204 "a sandbox of the key with three is ended"
 done
 
 # a drain: what runs in an open request is answered, what would begin is not
@@ -130,23 +130,23 @@ exec=$!
 ok "a command runs" await 20 grep -q began "$scratch/exec"
 "$parbake" exec "$id" --shell 'echo armed; sleep 2; touch /tmp/go' >"$scratch/armed" 2>&1 &
 pids+=($!)
-ok "and one that will end it" await 20 grep -q armed "$scratch/armed"
+ok "a second command runs" await 20 grep -q armed "$scratch/armed"
 kill -TERM "$daemon"
 ok "told to end, it refuses others" await 10 sh -c "! '$parbake' pool status"
 wait "$exec"
 is "$? $(tr '\n' ' ' <"$scratch/exec")" "0 began ended " "the command is answered to its end"
 wait "$daemon"
-is "$?" 0 "then the daemon ends"
+is "$?" 0 "a daemon that was told to end ends"
 serve second
 is "$("$parbake" ps --quiet)" "$id" "the next one has the sandbox"
 is "$("$parbake" exec "$id" -- cat /proc/sys/kernel/ostype)" Linux "which works"
 kill -9 "$daemon"
 wait "$daemon" 2>/dev/null
 serve third
-is "$("$parbake" exec "$id" --shell 'test -e /tmp/go && echo same')" same "so it does after a kill -9"
-is "$(status -H "X-API-Key: $two" "$socket" GET "/sandboxes/$id")" 404 "and is still its key's"
-ok "it is ended" "$parbake" kill "$id"
-is "$("$parbake" ps --quiet)" "" "and gone"
+is "$("$parbake" exec "$id" --shell 'test -e /tmp/go && echo same')" same "a sandbox goes on after a kill -9 of the daemon"
+is "$(status -H "X-API-Key: $two" "$socket" GET "/sandboxes/$id")" 404 "an adopted sandbox is still its key's"
+ok "an adopted sandbox is ended" "$parbake" kill "$id"
+is "$("$parbake" ps --quiet)" "" "no sandbox is left after the last was ended"
 kill -TERM "$daemon"
 wait "$daemon"
 is "$?" 0 "the last daemon ends"

@@ -24,7 +24,7 @@ if [ "$(doctor userfaultfd verdict)" = good ]; then
 else
 	skip "a dead pager" "userfaultfd may not be used here"
 fi
-is "$(PARBAKE_NO_UFFD=1 timeout 60 "$parbake" run tiny -- echo private)" private "without userfaultfd it works too"
+is "$(PARBAKE_NO_UFFD=1 timeout 60 "$parbake" run tiny -- echo private)" private "a sandbox runs without userfaultfd, too"
 
 # a damaged memory blob is noticed before a machine reads a wrong byte
 cp -r "$PARBAKE_HOME/store" "$scratch/store"

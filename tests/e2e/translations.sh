@@ -20,14 +20,14 @@ bake "$recipes/tiny.ini"
 file=$(ls "$kept"/* 2>/dev/null)
 is "$(wc -w <<<"$file")" 1 "a bake, or a look whether one is needed, keeps what was translated"
 is "$(stat -c %a "$file")" 400 "which nobody changes"
-is "$(head -c 12 "$file")" "parbake-tb 2" "and says what it is"
+is "$(head -c 12 "$file")" "parbake-tb 2" "a file of translations says what it is"
 ok "a sandbox's monitor maps it" maps_translations tiny
 with=$(run sh -c "$work")
-like "$with" '^42$' "and runs"
+like "$with" '^42$' "a template with translations runs"
 mv "$file" "$scratch/file"
 without=$(run sh -c "$work")
-is "$with" "$without" "it computes what it computes without"
-not_ok "then nothing is mapped" maps_translations tiny
+is "$with" "$without" "code computes the same with translations and without"
+not_ok "without translations nothing is mapped" maps_translations tiny
 
 # programs lie where they lay when their translations were made, but where the recipe says otherwise
 maps() { timeout 120 "$parbake" run "$1" -- sh -c 'cat /proc/self/maps' | cut -d ' ' -f 1; }
@@ -39,7 +39,7 @@ like "$(cat "$scratch/bake.out" "$scratch/bake.err")" 'program echo own .*: .* b
 	"a bake says what the programs gave that a recipe names"
 unlike "$(cat "$scratch/bake.out" "$scratch/bake.err")" 'program sh: ' \
 	"and does not run its own where they would lie elsewhere"
-is "$(timeout 120 "$parbake" run tiny-random -- cat /dev/shm/own)" own "they ran before the capture"
+is "$(timeout 120 "$parbake" run tiny-random -- cat /dev/shm/own)" own "the programs of the recipe ran before the capture"
 not_ok "at random ones where the recipe says so" [ "$(maps tiny-random)" = "$(maps tiny-random)" ]
 "$parbake" rm tiny-random
 
@@ -62,16 +62,16 @@ cp "$scratch/file" "$file"
 chmod 400 "$file"
 ok "a copy of it is as good" maps_translations tiny
 bits "$file"
-not_ok "with two flipped bits it is not used" maps_translations tiny
+not_ok "translations with two flipped bits are not used" maps_translations tiny
 is "$(run sh -c "$work")" "$without" "what is computed is right"
 run true 2>"$scratch/warning"
-like "$(cat "$scratch/warning")" "$file is damaged.*remove it" "with a word on what to remove"
+like "$(cat "$scratch/warning")" "$file is damaged.*remove it" "the warning says what to remove"
 "$parbake" verify tiny >/dev/null 2>"$scratch/warning"
-is "$?" 1 "it does not verify"
+is "$?" 1 "damaged translations do not verify"
 like "$(cat "$scratch/warning")" "$file is damaged" "which says so"
 bits "$file"
-like "$("$parbake" verify tiny)" "in the cache: 2 files, .* read in" "as it was it verifies, and tells what that costs"
-ok "and is used" maps_translations tiny
+like "$("$parbake" verify tiny)" "in the cache: 2 files, .* read in" "translations put back as they were verify, and the cost is told"
+ok "translations put back as they were are used" maps_translations tiny
 
 # another program's: the first byte of what identifies it
 cp "$scratch/file" "$file"
@@ -79,12 +79,12 @@ chmod 600 "$file"
 printf 'X' | dd of="$file" bs=1 seek=16 conv=notrunc status=none
 chmod 400 "$file"
 not_ok "what another program made is not used" maps_translations tiny
-is "$(run echo fine)" fine "and does no harm"
+is "$(run echo fine)" fine "translations that another program made do no harm"
 chmod 600 "$file" && truncate -s 100 "$file" && chmod 400 "$file"
-is "$(run echo fine)" fine "nor does half of a file"
+is "$(run echo fine)" fine "half a file of translations does no harm"
 rm "$file"
 bake "$recipes/tiny.ini"
 ok "what is missing is made again" [ -s "$file" ]
 ok "gc keeps what a template needs" "$parbake" gc --keep-cache 0
-ok "it is there" [ -s "$file" ]
+ok "translations are made anew" [ -s "$file" ]
 finish

@@ -73,6 +73,6 @@ rm "$(kept)"
 bake "$scratch/selfcode-8.ini"
 other_processor "$(kept)"
 not_ok "what another processor's machine made is not used" maps_translations selfcode-8
-is "$(run selfcode-8 selfcode call 2>&1)" "1 10 20 40 50 51 60" "it is not damaged, and does no harm"
+is "$(run selfcode-8 selfcode call 2>&1)" "1 10 20 40 50 51 60" "code that was changed is not damaged by translations"
 for n in 1 8; do "$parbake" rm selfcode-$n; done
 finish

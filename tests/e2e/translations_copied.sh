@@ -21,16 +21,16 @@ for t in map(json.loads, sys.stdin):
     if t["name"] == "tiny": print(t["translations"])'; }
 file() { ls "$kept"/* 2>/dev/null; }
 is "$(listed)" missing "ls says that there are none"
-like "$(doctor translations text)" "of.* tiny:latest.* slower" "so does doctor, and what it means"
+like "$(doctor translations text)" "of.* tiny:latest.* slower" "doctor tells which template is slower, and what that means"
 is "$(PARBAKE_TRAIN=off timeout 120 "$parbake" run tiny -- echo fine)" fine "a sandbox runs without them"
-is "$(file)" "" "and makes none where it was told not to"
+is "$(file)" "" "a run that was told not to makes no translations"
 is "$(timeout 120 "$parbake" run tiny -- echo fine)" fine "a sandbox runs"
-ok "and has them made in the background" await 120 file
+ok "translations are made in the background" await 120 file
 made=$(file)
 is "$(listed)" kept "ls says that they are there"
 ok "the next sandbox has them" maps_translations tiny
 timeout 120 "$parbake" run tiny -- true
-is "$(file)" "$made" "they are made once"
+is "$(file)" "$made" "translations are made once"
 
 rm -rf "$kept"
 unset PARBAKE_API_KEY
@@ -43,10 +43,10 @@ trap '{ "$parbake" kill --all; kill $daemon; wait $daemon; } >/dev/null 2>&1; rm
 state() { curl -sS --max-time 60 --unix-socket "$scratch/sock" http://localhost/v1/pool | python3 -c 'import json, sys
 print({t["name"]: t["translations"] for t in json.load(sys.stdin)["templates"]}.get("tiny"))'; }
 ok "a pool that serves it answers" await 60 "$parbake" ps
-ok "and makes them" await 120 file
+ok "a daemon makes the translations that are missing" await 120 file
 # shellcheck disable=SC2317 # called by await
 is_kept() { [ "$(state)" = kept ]; }
 ok "the pool's state says that they are there" await 60 is_kept
 created=$("$parbake" create tiny)
-is "$("$parbake" exec "$created" -- echo fine)" fine "its sandboxes run"
+is "$("$parbake" exec "$created" -- echo fine)" fine "a sandbox with translations runs"
 finish

@@ -27,6 +27,6 @@ mkdir -p -m 700 "$own/cache"
 ln -s "$PARBAKE_HOME/store" "$own/store"
 ln -s "$PARBAKE_HOME/cache/disks" "$own/cache/disks"
 without=$(PARBAKE_HOME=$own run)
-is "$with" "$without" "they compute what they compute without"
+is "$with" "$without" "eight processes compute the same with translations and without"
 "$parbake" rm tiny-eight
 finish

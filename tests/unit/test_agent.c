@@ -22,14 +22,15 @@ static void test_sync(void)
 	is_int(hello.counter, before + 1, "the counter goes on");
 	ok(!memcmp(boot, hello.boot, sizeof(boot)), "the boot nonce stays");
 	ok(do_sync(77, 78), "no version in common is answered");
-	is_int(hello.version, 0, "with version 0");
+	is_int(hello.version, 0, "a HELLO without a version in common has version 0");
 	send_frame(PROTO_PING, 0, 0, "x", 1);
 	ok(do_sync(PROTO_VERSION, PROTO_VERSION),
-		"and it stays unsynchronised until the next SYNC");
+		"an agent without a version in common stays unsynchronised until the next SYNC");
 	is_int(pongs, 0, "the PING between was dropped");
 	send_frame(PROTO_PING, 0, 0, "0123456789", 10);
-	ok(wait_for(&pongs, WAIT_MS), "PONG");
-	ok(last_pong_len == 10 && !memcmp(last_pong, "0123456789", 10), "with the same bytes");
+	ok(wait_for(&pongs, WAIT_MS), "PING is answered with PONG");
+	ok(last_pong_len == 10 && !memcmp(last_pong, "0123456789", 10),
+		"PONG has the bytes of its PING");
 }
 
 /* After a breach: FAULT, deaf, and well again with SYNC. */
@@ -91,14 +92,14 @@ static void test_exec(void)
 	struct seen *s = shell("printf out; printf err >&2; exit 7");
 
 	is_int(field(s, PROTO_T_EXIT_CODE), 7, "exit code");
-	is_str(out(s, PROTO_OUT), "out", "stdout");
+	is_str(out(s, PROTO_OUT), "out", "a command's standard output comes");
 	is_str(out(s, PROTO_ERR), "err", "stderr, apart");
-	ok(s->eof[PROTO_OUT] && s->eof[PROTO_ERR], "both have ended");
+	ok(s->eof[PROTO_OUT] && s->eof[PROTO_ERR], "both channels of a command have ended");
 	is_int(field(s, PROTO_T_TOTAL_OUT), 3, "total of stdout");
 	is_int(field(s, PROTO_T_TIMED_OUT), 0, "not timed out");
 	s = shell("kill -TERM $$");
 	is_int(field(s, PROTO_T_EXIT_SIGNAL), SIGTERM, "ended by a signal");
-	is_int(field(s, PROTO_T_EXIT_CODE), -1, "then there is no exit code");
+	is_int(field(s, PROTO_T_EXIT_CODE), -1, "a command that a signal ended has no exit code");
 	s = shell("exit 127");
 	is_int(field(s, PROTO_T_EXIT_CODE), 127, "127 is an exit code as any other");
 
@@ -108,7 +109,7 @@ static void test_exec(void)
 	has_str(error_text(s), "parbake-no-such-program", "which names it");
 	proto_put_str(begin(), PROTO_T_ARG, "/etc/passwd");
 	s = call(PROTO_EXEC);
-	is_int(field(s, PROTO_T_ERROR), EACCES, "one that may not be executed");
+	is_int(field(s, PROTO_T_ERROR), EACCES, "a file that may not be executed is an error");
 	proto_put_str(begin(), PROTO_T_ARG, "true");
 	proto_put_str(&body, PROTO_T_CWD, "/no/such/place");
 	s = call(PROTO_EXEC);
@@ -143,7 +144,7 @@ static void test_stdin(void)
 
 	proto_put_str(begin(), PROTO_T_SHELL, "wc -c");
 	s = call(PROTO_EXEC);
-	is_str(out(s, PROTO_OUT), "0\n", "without stdin it is empty");
+	is_str(out(s, PROTO_OUT), "0\n", "a command without stdin reads an empty one");
 	proto_put_str(begin(), PROTO_T_SHELL, "wc -c");
 	proto_put_bool(&body, PROTO_T_STDIN, 1);
 	s = request(PROTO_EXEC);
@@ -188,13 +189,13 @@ static void test_limits(void)
 	proto_put_u64(&body, PROTO_T_LIMIT_ERR, 10);
 	s = call(PROTO_EXEC);
 	is_int(s->total[PROTO_OUT], 1000, "output up to the limit is passed on");
-	is_int(field(s, PROTO_T_CUT_OUT), 1, "and marked as cut");
+	is_int(field(s, PROTO_T_CUT_OUT), 1, "output beyond the limit is marked as cut");
 	is_int(field(s, PROTO_T_TOTAL_OUT), 300000, "the rest is counted");
 	is_int(field(s, PROTO_T_CUT_ERR), 0, "exactly the limit is not cut");
-	is_int(s->total[PROTO_ERR], 10, "and complete");
+	is_int(s->total[PROTO_ERR], 10, "output of exactly the limit is complete");
 	s = shell("head -c 5000000 /dev/zero");
 	is_int(s->total[PROTO_OUT], 5000000, "5 MB come whole");
-	is_int(field(s, PROTO_T_TOTAL_OUT), 5000000, "and are counted");
+	is_int(field(s, PROTO_T_TOTAL_OUT), 5000000, "bytes that were cut are counted");
 }
 
 static void test_credit(void)
@@ -213,11 +214,11 @@ static void test_credit(void)
 
 		wait_for(&never, 20);
 	}
-	is_int(s->total[PROTO_OUT], PROTO_WINDOW, "it sends its window and no more");
+	is_int(s->total[PROTO_OUT], PROTO_WINDOW, "a stream sends its window and no more");
 	send_frame(PROTO_CREDIT, 0, s->id, credit, sizeof(credit));
 	s->greedy = 0;
 	finish(s);
-	is_int(s->total[PROTO_OUT], 1000000, "with credit it goes on to the end");
+	is_int(s->total[PROTO_OUT], 1000000, "a stream goes on to its end when it has credit");
 
 	proto_put_str(begin(), PROTO_T_SHELL, "exec head -c 100000000 /dev/zero");
 	proto_put_u64(&body, PROTO_T_TIMEOUT_MS, 300);
@@ -227,7 +228,7 @@ static void test_credit(void)
 	finish(s);
 	is_int(field(s, PROTO_T_TIMED_OUT), 1, "a timeout works without credit");
 	is_int(field(s, PROTO_T_CUT_OUT), 1, "what could not be sent is marked as cut");
-	ok(now_ms() - started < 10000, "and it does not take long");
+	ok(now_ms() - started < 10000, "a stream without credit is given up soon after a timeout");
 }
 
 /* Until a process has @mark in its arguments (it may be amidst an exec), at most 5 s. */
@@ -263,7 +264,7 @@ static void test_trees(void)
 	s = shell(marked("sleep %m & echo here", 2, mark));
 	is_str(out(s, PROTO_OUT), "here\n", "a background child does not hold an exec");
 	is_int(field(s, PROTO_T_EXIT_CODE), 0, "which has its exit code");
-	ok(now_ms() - started < 10000, "and ends at once");
+	ok(now_ms() - started < 10000, "a command with a timeout ends at once");
 	ok(all_gone(mark, 0), "what it left behind is killed");
 
 	proto_put_str(begin(), PROTO_T_SHELL, marked("setsid sleep %m & exec sleep %m", 3, mark));
@@ -271,7 +272,7 @@ static void test_trees(void)
 	send_frame(PROTO_CANCEL, 0, s->id, NULL, 0);
 	finish(s);
 	is_int(s->replied, 1, "CANCEL is replied to, once");
-	ok(all_gone(mark, 0), "and kills the tree");
+	ok(all_gone(mark, 0), "CANCEL kills the command's tree");
 
 	proto_put_str(begin(), PROTO_T_SHELL, marked("setsid sleep %m & exec sleep %m", 4, mark));
 	request(PROTO_EXEC);
@@ -282,8 +283,8 @@ static void test_trees(void)
 	proto_put_bool(&body, PROTO_T_DETACH, 1);
 	s = call(PROTO_EXEC);
 	is_int(field(s, PROTO_T_ERROR), -1, "a detached one is started");
-	ok(do_sync(PROTO_VERSION, PROTO_VERSION), "SYNC");
-	ok(shows_up(mark), "it lives on");
+	ok(do_sync(PROTO_VERSION, PROTO_VERSION), "a new SYNC comes");
+	ok(shows_up(mark), "a detached command lives on after a SYNC");
 	begin();
 	s = call(PROTO_QUIESCE);
 	is_int(field(s, PROTO_T_ERROR), -1, "QUIESCE has nothing against it");
@@ -352,8 +353,8 @@ static void test_pty(void)
 	send_frame(PROTO_DATA, 0, s->id, "line\n", 5);
 	finish(s);
 	has_str(out(s, PROTO_OUT), "33 77", "a terminal of the size asked for");
-	has_str(out(s, PROTO_OUT), "got line", "its input");
-	is_int(field(s, PROTO_T_EXIT_CODE), 0, "its exit code");
+	has_str(out(s, PROTO_OUT), "got line", "a terminal passes its input on");
+	is_int(field(s, PROTO_T_EXIT_CODE), 0, "a command on a terminal has its exit code");
 	for (int i = 0; i < 2; i++) {
 		static const char *const typed[] = {"abc", "abc\n"};
 		static const char *const shown[] = {"abcabc", "abc\r\nabc\r\n"};

@@ -18,7 +18,8 @@ static void test_machine(void)
 	is_int(field(s, PROTO_T_ERROR), EPERM, "a host is not frozen");
 	proto_put_u64(begin(), PROTO_T_REALTIME_NS, 1);
 	s = call(PROTO_CLOCK);
-	is_int(field(s, PROTO_T_ERROR), EPERM, "nor its clock set");
+	is_int(field(s, PROTO_T_ERROR), EPERM,
+		"an agent that is an ordinary process does not set the host's clock");
 	proto_put_str(begin(), PROTO_T_MACHINE_ID, "UPPER");
 	s = call(PROTO_IDENTITY);
 	is_int(field(s, PROTO_T_ERROR), EINVAL, "a machine id that is none");
@@ -35,16 +36,17 @@ static void test_contexts(void)
 
 	s = code("x = 6 * 7\nprint('hi', x)\nx", 0);
 	is_str(out(s, PROTO_OUT), "hi 42\n", "CODE: stdout");
-	has_str(out(s, PROTO_RESULT), "\"text/plain\": \"42\"", "its result");
-	is_int(field(s, PROTO_T_EXECUTION), 1, "its execution count");
+	has_str(out(s, PROTO_RESULT), "\"text/plain\": \"42\"",
+		"a cell's value comes as its result");
+	is_int(field(s, PROTO_T_EXECUTION), 1, "a cell's execution count comes");
 	s = code("import os, sys\nos.system('echo sub')\nprint('e', file=sys.stderr)\nx + 1", 0);
 	is_str(out(s, PROTO_OUT), "sub\n", "what a child process prints is its output");
 	is_str(out(s, PROTO_ERR), "e\n", "stderr, apart");
 	has_str(out(s, PROTO_RESULT), "\"43\"", "variables stay");
 	s = code("1 / 0", 0);
 	is_str(text(s, PROTO_T_ENAME, 0), "ZeroDivisionError", "an exception's class");
-	is_str(text(s, PROTO_T_EVALUE, 0), "division by zero", "its text");
-	has_str(text(s, PROTO_T_TRACEBACK, 0), "1 / 0", "its traceback");
+	is_str(text(s, PROTO_T_EVALUE, 0), "division by zero", "an exception's text comes");
+	has_str(text(s, PROTO_T_TRACEBACK, 0), "1 / 0", "an exception's traceback comes");
 	ok(!strchr(text(s, PROTO_T_TRACEBACK, 0), '\033'), "in plain text");
 	s = code("def f(:", 0);
 	is_str(text(s, PROTO_T_ENAME, 0), "SyntaxError", "a syntax error");
@@ -57,7 +59,7 @@ static void test_contexts(void)
 	is_str(text(s, PROTO_T_ENAME, 0), "KeyboardInterrupt", "interrupts the code");
 	s = code(marked("import subprocess; subprocess.Popen(['sleep', '%m']); print(x)", 6, mark),
 		0);
-	is_str(out(s, PROTO_OUT), "42\n", "and the variables are still there");
+	is_str(out(s, PROTO_OUT), "42\n", "variables survive an interrupt");
 	s = code("from IPython.display import display, HTML\ndisplay(HTML('<b>'))", 0);
 	has_str(out(s, PROTO_RESULT), "text/html", "display() gives a bundle");
 	s = code("print('a' * 100000)", 0);
@@ -93,7 +95,7 @@ static void test_contexts(void)
 	code("before = (get_ipython().execution_count, len(In), list(Out)); 'kept'", 0);
 	proto_put_str(begin(), PROTO_T_ACTION, "exercise");
 	s = call(PROTO_CONTEXT);
-	is_int(field(s, PROTO_T_ERROR), -1, "exercise");
+	is_int(field(s, PROTO_T_ERROR), -1, "exercising leaves variables alone");
 	s = code("print(_, get_ipython().execution_count - before[0], len(In) - before[1], "
 		 "'kept' in _i, len(_ii), sorted(Out)[-1] - before[0])",
 		0);
@@ -105,8 +107,8 @@ static void test_contexts(void)
 		300);
 	is_int(field(s, PROTO_T_TIMED_OUT), 1, "code that ignores the interrupt");
 	is_int(field(s, PROTO_T_CONTEXT_GONE), 1, "costs the interpreter");
-	is_int(field(s, PROTO_T_ERROR), ETIMEDOUT, "and is an error");
-	ok(all_gone(mark, 0), "with the children of earlier cells");
+	is_int(field(s, PROTO_T_ERROR), ETIMEDOUT, "a cell whose interpreter was lost is an error");
+	ok(all_gone(mark, 0), "children of earlier cells end with their interpreter");
 	s = code("print('anew')", 0);
 	is_str(out(s, PROTO_OUT), "anew\n", "who was told of it goes on with a fresh one");
 	proto_put_str(begin(), PROTO_T_CODE,
@@ -119,7 +121,7 @@ static void test_contexts(void)
 	}
 	send_frame(PROTO_CANCEL, 0, s->id, NULL, 0);
 	is_int(field(finish(s), PROTO_T_CONTEXT_GONE), 1,
-		"one that is canceled and does not stop costs it, too");
+		"a cell that is canceled and does not stop costs the interpreter");
 	s = code("x", 0);
 	is_int(field(s, PROTO_T_CONTEXT_GONE), 1,
 		"the next code is told: who canceled may have gone");
@@ -127,8 +129,9 @@ static void test_contexts(void)
 	is_str(text(s, PROTO_T_ENAME, 0), "NameError", "the next code has a fresh one");
 	s = code("print('last', flush=True)\nimport os; os._exit(3)", 0);
 	is_int(field(s, PROTO_T_CONTEXT_GONE), 1, "an interpreter that ends itself is gone");
-	has_str(error_text(s), "code 3", "and it is said how");
-	is_str(out(s, PROTO_OUT), "last\n", "with its last words");
+	has_str(error_text(s), "code 3", "the error says how an interpreter ended itself");
+	is_str(out(s, PROTO_OUT), "last\n",
+		"an interpreter that ended itself has its last words told");
 	s = code("import os; print(os.getpid())", 0);
 	ok(kill(atoi(out(s, PROTO_OUT)), SIGSEGV) == 0, "an interpreter that dies between cells");
 	do {
@@ -138,7 +141,8 @@ static void test_contexts(void)
 	s = code("print('not run')", 0);
 	is_int(field(s, PROTO_T_CONTEXT_GONE), 1, "is told by the next");
 	is_int(s->total[PROTO_OUT], 0, "which is not run");
-	has_str(error_text(s), "signal 11", "and how");
+	has_str(error_text(s), "signal 11",
+		"the cell after a dead interpreter's is told how that ended");
 	s = code("print('run')", 0);
 	is_str(out(s, PROTO_OUT), "run\n", "the one after is");
 	proto_put_str(begin(), PROTO_T_ACTION, "stop");
@@ -146,7 +150,7 @@ static void test_contexts(void)
 	is_int(field(s, PROTO_T_ERROR), -1, "a context is stopped");
 	begin();
 	s = call(PROTO_INFO);
-	is_int(field(s, PROTO_T_CONTEXTS), 0, "none is left");
+	is_int(field(s, PROTO_T_CONTEXTS), 0, "no context is left when all were stopped");
 }
 
 static int64_t contexts_alive(void)
@@ -190,7 +194,7 @@ static void test_starts(void)
 	is_int(field(finish(s), PROTO_T_ERROR), ECANCELED, "a start is canceled");
 	while (contexts_alive() > 0 && now_ms() < until)
 		continue;
-	is_int(contexts_alive(), 0, "its context goes, too");
+	is_int(contexts_alive(), 0, "a context whose start is canceled goes");
 
 	if (!mkdtemp(dir))
 		bail("mkdtemp");
@@ -209,11 +213,12 @@ static void test_starts(void)
 	proto_put_str(begin(), PROTO_T_CODE, "1");
 	proto_put_str(&body, PROTO_T_CONTEXT, "moved");
 	waits = request(PROTO_CODE);
-	is_int(field(finish(s), PROTO_T_CONTEXT_GONE), 1, "its cell ends when it is restarted");
+	is_int(field(finish(s), PROTO_T_CONTEXT_GONE), 1,
+		"a context's cell ends when the context is restarted");
 	ok(field(finish(restart), PROTO_T_ERROR) > 0, "which fails: the directory is gone");
 	finish(waits);
 	has_str(error_text(waits), "did not start", "a cell that came meanwhile is told");
-	is_int(contexts_alive(), 0, "nothing is left of it");
+	is_int(contexts_alive(), 0, "nothing is left of a restarted context");
 	while (cgroups_left() && now_ms() < until) /* who is killed is not gone at once */
 		contexts_alive();
 }

@@ -30,16 +30,16 @@ static void creates(void)
 	cleanup_control_create struct control_create c, d, e;
 
 	is_int(create("{\"templateID\":\"base\"}", &c), 0, "a template is enough (%s)", err.text);
-	is_str(c.template, "base", "its name");
+	is_str(c.template, "base", "the template's name is read");
 	ok(!c.timeout_ms && !c.metadata && !c.env && !c.auto_pause && !c.allow,
-		"all else is absent");
+		"what a create does not say is absent");
 	is_int(create("{\"templateID\":\"base:v1\",\"timeout\":30,\"metadata\":{\"a\":\"b\"},"
 		      "\"envVars\":{\"X\":\"\"},\"autoPause\":true,\"secure\":true,\"mcp\":null,"
 		      "\"allow_internet_access\":true,\"autoResume\":{\"enabled\":false},"
 		      "\"volumeMounts\":[],\"somethingNew\":[1,2]}",
 		       &d),
 		0, "what SDKs send is taken, and what is not known ignored (%s)", err.text);
-	is_int((int64_t)d.timeout_ms, 30000, "seconds");
+	is_int((int64_t)d.timeout_ms, 30000, "a timeout in seconds is read");
 	ok(d.auto_pause && json_object_size(d.metadata) == 1 && json_object_size(d.env) == 1 &&
 			!d.allow,
 		"the rest; asking for the internet alone opens nothing");
@@ -49,7 +49,7 @@ static void creates(void)
 		0, "hosts are allowed by name (%s)", err.text);
 	ok(e.n_allow == 2 && !strcmp(e.allow[0].host, "example.org") && e.allow[1].subdomains &&
 			e.allow[1].port == 8443 && !e.allow[0].private_ok && !e.allow[1].private_ok,
-		"both, as they are");
+		"hosts that are allowed are read as they are");
 }
 
 static void lifecycle(void)
@@ -64,7 +64,8 @@ static void lifecycle(void)
 		       &c),
 		0, "a sandbox that sleeps and is woken (%s)", err.text);
 	ok(c.auto_pause && c.auto_resume && c.guarded_ports, "is asked for, with its ports closed");
-	is_str(c.mask_host, "localhost:${PORT}", "and the host that its servers are to see");
+	is_str(c.mask_host, "localhost:${PORT}",
+		"the host that a sandbox's servers are to see is read");
 	is_int(create("{\"templateID\":\"a\",\"network\":{\"maskRequestHost\":\"\"}}", &none), 0,
 		"no host");
 	ok(!none.auto_resume && !none.guarded_ports && !none.mask_host, "is none");
@@ -72,7 +73,7 @@ static void lifecycle(void)
 		"a template may be asked to be public");
 	ok(is_public, "which is understood");
 	is_int(control_public_parse("{\"public\":\"yes\"}", 16, false, &is_public, &why), -EINVAL,
-		"but not in words");
+		"an answer of yes or no in words is refused");
 }
 
 static void inside(void)
@@ -88,7 +89,7 @@ static void inside(void)
 			hosts[i]);
 
 		is_int(create(text, &c), 0, "%s can be asked for (%s)", hosts[i], err.text);
-		is_str(c.inside, hosts[i], "and is known to lead inside");
+		is_str(c.inside, hosts[i], "an address of the host is known to lead inside");
 	}
 	is_int(create("{\"templateID\":\"a\",\"network\":{\"allowOut\":[\"example.org\",\"8.8.8."
 		      "8\"]}}",
@@ -101,7 +102,7 @@ static void inside(void)
 		       &said),
 		0, "a host's addresses may be allowed whatever they are, by a field of their own");
 	is_str(said.inside, "db.example.org:5432", "which is known to lead inside");
-	ok(said.allow[0].private_ok, "and is taken");
+	ok(said.allow[0].private_ok, "an address inside is taken from whoever runs the pool");
 }
 
 /* Whatever a list of hosts says, no check is switched off by its text: each entry is a host or refused. */
@@ -121,7 +122,7 @@ static void options_in_hosts(void)
 
 		is_int(create(text, &c), 0, "\"%s\" is a host (%s)", hosts[i], err.text);
 		ok(c.n_allow == 2 && !c.allow[0].private_ok && !c.allow[1].private_ok && !c.inside,
-			"and opens nothing of the host before it");
+			"a word of the rules opens nothing of the host before it");
 	}
 	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
 		cleanup_free char *text = str_printf("{\"templateID\":\"a\",\"network\":"
@@ -188,23 +189,28 @@ static void changes(void)
 	is_int(change("", "timeout", false, &c), 0, "an empty body where nothing is needed");
 	ok(!c.has_timeout && c.auto_pause == -1 && c.count == 1 && !*c.name,
 		"leaves all as it was");
-	is_int(change("", "timeout", true, &c), -EINVAL, "but not where a timeout is");
+	is_int(change("", "timeout", true, &c), -EINVAL,
+		"null is refused where a timeout is needed");
 	has_str(err.text, "timeout", "… by name");
 	is_int(change("{\"timeout\":0}", "timeout", true, &c), 0, "no seconds more is a wish");
-	ok(c.has_timeout && c.timeout_ms == 0, "and is told apart");
+	ok(c.has_timeout && c.timeout_ms == 0, "a timeout of 0 seconds is told apart from none");
 	is_int(change("{\"duration\":60,\"timeout\":5}", "duration", false, &c), 0, "a refresh");
 	is_int((int64_t)c.timeout_ms, 60000, "is named duration");
 	is_int(change("{\"count\":3,\"autoPause\":false}", "timeout", false, &c), 0,
 		"a fork of three");
 	ok(c.count == 3 && c.auto_pause == 0, "is one");
-	is_int(change("{\"count\":0}", NULL, false, &c), -EINVAL, "none is not");
-	is_int(change("{\"count\":65}", NULL, false, &c), -EINVAL, "nor are too many");
-	is_int(change("{\"memory\":false}", NULL, false, &c), -EINVAL, "nor one without memory");
+	is_int(change("{\"count\":0}", NULL, false, &c), -EINVAL,
+		"a fork of 0 sandboxes is refused");
+	is_int(change("{\"count\":65}", NULL, false, &c), -EINVAL,
+		"a fork of too many sandboxes is refused");
+	is_int(change("{\"memory\":false}", NULL, false, &c), -EINVAL,
+		"a snapshot without memory is refused");
 	is_int(change("{\"name\":\"my-snapshot:v2\"}", NULL, false, &c), 0,
 		"a snapshot with a name");
 	is_str(c.name, "my-snapshot:v2", "which it keeps");
 	is_int(change("{\"name\":\"../x\"}", NULL, false, &c), -EINVAL, "a path is no name");
-	is_int(change("{\"name\":\"Upper\"}", NULL, false, &c), -EINVAL, "nor are capitals");
+	is_int(change("{\"name\":\"Upper\"}", NULL, false, &c), -EINVAL,
+		"a snapshot's name in capitals is refused");
 	is_int(change("{", NULL, false, &c), -EINVAL, "broken JSON");
 }
 
@@ -217,15 +223,17 @@ static void queries(void)
 
 	is_int(control_metadata_parse("user=abc&app=a%20b+c%3D", &m, &err), 0,
 		"metadata to find by");
-	is_str(json_string_value(json_object_get(m, "app")), "a b c=", "decoded");
-	is_int((int64_t)json_object_size(m), 2, "both");
-	is_int(control_metadata_parse("", &none, &err), 0, "none");
-	is_int(control_metadata_parse("user", &none, &err), -EINVAL, "without a value");
+	is_str(json_string_value(json_object_get(m, "app")),
+		"a b c=", "metadata to find by is decoded");
+	is_int((int64_t)json_object_size(m), 2, "each pair of the metadata to find by is read");
+	is_int(control_metadata_parse("", &none, &err), 0, "metadata to find by may be empty");
+	is_int(control_metadata_parse("user", &none, &err), -EINVAL,
+		"metadata without a value is refused");
 	is_int(control_metadata_parse("user=%zz", &none, &err), -EINVAL, "broken percents");
 	is_int(control_metadata_parse("user=%00", &none, &err), -EINVAL, "a NUL");
 	is_int(control_metadata_parse("user=%ff", &none, &err), -EINVAL, "not UTF-8");
 	is_int(control_token_parse(token, &ms, id, &err), 0, "a token comes back");
-	ok(ms == 1790000000123 && !strcmp(id, "abc"), "as it was");
+	ok(ms == 1790000000123 && !strcmp(id, "abc"), "a page's token comes back as it was");
 	is_int(control_token_parse("12", &ms, id, &err), -EINVAL, "half a token");
 	is_int(control_token_parse("x.abc", &ms, id, &err), -EINVAL, "not a token");
 	is_int(control_token_parse("99999999999999999999.a", &ms, id, &err), -EINVAL,
@@ -245,7 +253,7 @@ static void filters(void)
 		.metadata = has};
 
 	ok(control_filter_match(&(struct control_filter){.states = CONTROL_RUNNING}, &f),
-		"running");
+		"a running sandbox is found among the running ones");
 	ok(!control_filter_match(&(struct control_filter){.states = CONTROL_PAUSED}, &f),
 		"not paused");
 	ok(control_filter_match(
@@ -262,7 +270,8 @@ static void filters(void)
 		   &(struct control_filter){.states = CONTROL_RUNNING, .template = "base"}, &f),
 		"by its template");
 	f.state = POOL_PAUSED;
-	ok(control_filter_match(&(struct control_filter){.states = CONTROL_PAUSED}, &f), "paused");
+	ok(control_filter_match(&(struct control_filter){.states = CONTROL_PAUSED}, &f),
+		"a paused sandbox is found among the paused ones");
 }
 
 int main(void)

@@ -31,7 +31,8 @@ static void refused(const char *text, const char *want)
 	struct config *c = NULL;
 	struct err err = {.text = "none"};
 
-	ok(config_parse("p.conf", text, strlen(text), &c, &err) < 0 && !c, "refused");
+	ok(config_parse("p.conf", text, strlen(text), &c, &err) < 0 && !c,
+		"a configuration with a fault is refused");
 	has_str(err.text, want, "… with the reason");
 	config_free(c);
 }
@@ -48,9 +49,9 @@ static void test_defaults(void)
 	is_str(c->domain, "parbake.localhost", "the domain");
 	is_int(c->timeout_ms, 300000, "the lease");
 	is_int(c->max_timeout_ms, 86400000, "the longest one");
-	is_int(c->max_sandboxes, 4096, "sandboxes");
-	is_int(c->refill_per_s, 20, "refill");
-	is_int(c->machine_pids, 64, "pids");
+	is_int(c->max_sandboxes, 4096, "the pool's number of sandboxes is read");
+	is_int(c->refill_per_s, 20, "a key's refill is read");
+	is_int(c->machine_pids, 64, "a bound on processes is read");
 	ok(c->n_templates == 0 && c->n_keys == 0, "no templates, no keys");
 }
 
@@ -74,38 +75,39 @@ static void test_values(void)
 
 	if (!c)
 		return;
-	is_str(c->socket, "/run/x/y.sock", "socket");
-	is_str(c->listen, "[::1]:3000", "listen");
-	is_str(c->state, "/var/s", "state");
-	is_str(c->store, "/var/t", "store");
-	is_str(c->domain, "sb.example.org", "domain");
-	is_str(c->cgroup, "/parbake", "cgroup");
-	ok(c->timeout_ms == 60000 && c->max_timeout_ms == 7200000, "timeouts");
+	is_str(c->socket, "/run/x/y.sock", "the socket is read");
+	is_str(c->listen, "[::1]:3000", "the address to listen at is read");
+	is_str(c->state, "/var/s", "the state directory is read");
+	is_str(c->store, "/var/t", "the store is read");
+	is_str(c->domain, "sb.example.org", "the domain is read");
+	is_str(c->cgroup, "/parbake", "the cgroup is read");
+	ok(c->timeout_ms == 60000 && c->max_timeout_ms == 7200000, "the timeouts are read");
 	ok(c->max_sandboxes == 7 && c->max_templates == 9 && c->refill_per_s == 3 &&
 			c->machine_pids == 99,
-		"counts");
-	ok(c->memory_budget == 12 * GIB && c->memory_reserve == GIB, "sizes");
+		"the counts are read");
+	ok(c->memory_budget == 12 * GIB && c->memory_reserve == GIB, "the sizes are read");
 	ok(c->memory_reserved, "memory is reserved, not measured");
-	is_int(c->n_templates, 2, "templates");
+	is_int(c->n_templates, 2, "all templates of the file are there");
 	is_str(c->templates[0].name, "base", "a template's name");
-	is_str(c->templates[0].tag, "latest", "its tag");
+	is_str(c->templates[0].tag, "latest", "a template's tag is read");
 	ok(c->templates[0].standbys == 2 && c->templates[0].spares == CONFIG_AUTO,
 		"standbys, spares");
 	ok(c->templates[0].max_standbys == 8 && c->templates[0].max_spares == 20,
-		"and their bounds");
-	is_str(c->templates[1].tag, "v2", "another tag");
+		"the bounds of standbys and spares are read");
+	is_str(c->templates[1].tag, "v2", "a template's second tag is read");
 	ok(c->templates[1].standbys == 3 && c->templates[1].max_standbys == 5,
 		"shells and max_shells are earlier names of standbys and max_standbys");
-	is_int(c->n_keys, 2, "keys");
+	is_int(c->n_keys, 2, "all keys of the file are there");
 	is_str(c->keys[0].name, "ci", "a key's name");
-	is_str(c->keys[0].digest, D1, "its digest");
+	is_str(c->keys[0].digest, D1, "a key's digest is read");
 	ok(c->keys[0].max_sandboxes == 5 && c->keys[0].max_memory == 2 * GIB &&
 			c->keys[0].max_disk == 3 * GIB,
-		"its limits");
-	ok(c->keys[0].creates_per_s > 0.49 && c->keys[0].creates_per_s < 0.51, "its rate");
+		"a key's limits are read");
+	ok(c->keys[0].creates_per_s > 0.49 && c->keys[0].creates_per_s < 0.51,
+		"a key's rate is read");
 	is_str(c->keys[1].name, "a-name-of-more-than-forty-nine-bytes-that-inih-would-cut-short",
 		"a long name is whole");
-	is_str(c->keys[1].digest, D2, "with its digest");
+	is_str(c->keys[1].digest, D2, "a key with a long name has its digest");
 }
 
 static void test_errors(void)
@@ -219,11 +221,11 @@ static void test_keys(void)
 	c = parse(text);
 	ok(config_find_key(c, key) == &c->keys[1], "a key is found");
 	ok(!config_find_key(c, other) && !config_find_key(c, "") && !config_find_key(c, digest),
-		"another is not, nor its digest");
+		"a key that is not configured is not found, nor is a digest");
 	ok(!strstr(text, key), "the key itself stands nowhere");
 	config_free(c);
 	c = parse("");
-	ok(!config_find_key(c, key), "without keys there is none");
+	ok(!config_find_key(c, key), "without configured keys none is found");
 	config_free(c);
 }
 
@@ -240,9 +242,12 @@ static void test_replace(void)
 	ok(config_may_replace(a, a, &err) == 0 && config_may_replace(a, c, &err) == 0,
 		"may change");
 	is_int(config_may_replace(a, b, &err), -EINVAL, "a socket may not");
-	has_str(err.text, "[pool] socket cannot change", "and is named");
-	is_int(config_may_replace(a, d, &err), -EINVAL, "nor may listen appear");
-	has_str(err.text, "from none to 127.0.0.1:9", "and how");
+	has_str(err.text, "[pool] socket cannot change",
+		"the error names the setting that may not change");
+	is_int(config_may_replace(a, d, &err), -EINVAL,
+		"a listen address may not appear in a new configuration");
+	has_str(err.text, "from none to 127.0.0.1:9",
+		"the error says how a new setting takes effect");
 }
 
 static void test_addr(void)
@@ -250,13 +255,13 @@ static void test_addr(void)
 	struct sockaddr_storage a;
 	socklen_t len;
 
-	is_int(config_listen_addr("127.0.0.1:3000", &a, &len), 0, "IPv4");
+	is_int(config_listen_addr("127.0.0.1:3000", &a, &len), 0, "an IPv4 address is read");
 	ok(a.ss_family == AF_INET && ntohs(((struct sockaddr_in *)&a)->sin_port) == 3000 &&
 			len == sizeof(struct sockaddr_in),
-		"its port");
-	is_int(config_listen_addr("[::]:1", &a, &len), 0, "IPv6");
+		"the port of an IPv4 address is read");
+	is_int(config_listen_addr("[::]:1", &a, &len), 0, "an IPv6 address is read");
 	ok(a.ss_family == AF_INET6 && ntohs(((struct sockaddr_in6 *)&a)->sin6_port) == 1,
-		"its port");
+		"the port of an IPv6 address is read");
 }
 
 int main(void)

@@ -97,14 +97,14 @@ static void test_delta(struct snapshot_config *c, int root_fd)
 	ok(same(fd, want), "the delta's ranges are over the root, its zeros too");
 	close(fd);
 	is_int(files(&tmp), 2, "beside the disk without delta");
-	is_int(tmp, 0, "nothing else");
+	is_int(tmp, 0, "the cache has nothing beside the disk");
 
 	c->delta_raw_digest[10] ^= 1;
 	is_int(disk_open(root_fd, delta_fd, c, NULL, &fd, &err), -EBADMSG,
 		"a delta of another digest");
 	has_str(err.text, "delta", "the error says which");
 	is_int(files(&tmp), 2, "publishes nothing");
-	is_int(tmp, 0, "and leaves nothing");
+	is_int(tmp, 0, "an expansion that failed leaves nothing");
 	c->delta_raw_digest[10] ^= 1;
 	close(delta_fd);
 }
@@ -125,7 +125,7 @@ static void test_race(struct snapshot_config *c, int root_fd)
 	for (int i = 0; i < 6; i++)
 		bad += waitpid(pids[i], &status, 0) < 0 || status != 0;
 	is_int(bad, 0, "six processes at once have it");
-	is_int(files(&tmp), 1, "one file");
+	is_int(files(&tmp), 1, "six processes share one file");
 	is_int(tmp, 0, "no litter");
 }
 
@@ -152,10 +152,11 @@ static void test_died(struct snapshot_config *c, int root_fd)
 	is_int(proc_start(&spec, &p, &err), 0, "a process makes the disk");
 	unsetenv("PARBAKE_FAULT");
 	proc_wait(&p, clock_deadline(30000), &status);
-	ok(WIFEXITED(status) && WEXITSTATUS(status) == 137, "and dies before it publishes");
+	ok(WIFEXITED(status) && WEXITSTATUS(status) == 137,
+		"a process dies before it publishes the disk");
 	is_int(files(&tmp), 0, "there is no disk");
 	is_int(disk_open(root_fd, -1, c, NULL, &fd, &err), 0, "the next one makes it");
-	ok(same(fd, root), "whole");
+	ok(same(fd, root), "the disk that was made after a death is whole");
 	close(fd);
 }
 
@@ -192,23 +193,25 @@ static void test_damaged(struct snapshot_config *c, int root_fd, const char *pat
 	int fd = -1;
 
 	is_int(disk_verify(c, &bytes, &err), 1, "a disk that is whole verifies");
-	ok(bytes && bytes < DISK, "without its holes being read");
+	ok(bytes && bytes < DISK, "a disk is verified without reading its holes");
 	inode = inode_of(path);
 	utimes(path, NULL);
-	is_int(disk_open(root_fd, -1, c, NULL, &fd, &err), 0, "one whose times alone changed");
+	is_int(disk_open(root_fd, -1, c, NULL, &fd, &err), 0,
+		"a disk whose times alone changed is verified");
 	close(fd);
 	is_int(inode_of(path), inode, "is as good as it was");
 	flip(path, 100000);
-	is_int(disk_verify(c, &bytes, &err), -EBADMSG, "one with a flipped bit does not verify");
-	has_str(err.text, path, "it says which");
+	is_int(disk_verify(c, &bytes, &err), -EBADMSG, "a disk with a flipped bit does not verify");
+	has_str(err.text, path, "the error says which disk does not verify");
 	is_int(disk_open(root_fd, -1, c, NULL, &fd, &err), 0, "who needs it");
 	ok(same(fd, root), "has it made anew");
 	close(fd);
 	flip(path, 0); /* a hole */
-	is_int(disk_open(root_fd, -1, c, NULL, &fd, &err), 0, "with a bit in a hole, too");
-	ok(same(fd, root), "it is made anew");
+	is_int(disk_open(root_fd, -1, c, NULL, &fd, &err), 0,
+		"a disk with a bit in a hole is opened as a new one");
+	ok(same(fd, root), "a disk that did not verify is made anew");
 	close(fd);
-	is_int(disk_verify(c, &bytes, &err), 1, "and verifies");
+	is_int(disk_verify(c, &bytes, &err), 1, "a disk that was made anew is verified");
 }
 
 int main(int argc, char **argv)
@@ -234,7 +237,7 @@ int main(int argc, char **argv)
 	is_int(disk_open(root_fd, -1, &c, NULL, &fd, &err), -EBADMSG, "of another size");
 	c.disk_bytes += 4096;
 	is_int(files(&tmp), 0, "publishes nothing");
-	is_int(tmp, 0, "and leaves nothing");
+	is_int(tmp, 0, "a fault while a disk is made leaves nothing");
 
 	test_died(&c, root_fd);
 	snprintf(path, sizeof(path), "%s/cache/disks/%s", home, c.disk_raw_digest + 7);
@@ -242,10 +245,10 @@ int main(int argc, char **argv)
 	test_race(&c, root_fd);
 
 	is_int(disk_open(root_fd, -1, &c, NULL, &fd, &err), 0, "opened again");
-	ok(same(fd, root), "it is the root disk");
+	ok(same(fd, root), "a template's disk without a delta is the root disk");
 	ok(fstat(fd, &st) == 0 && (st.st_mode & 07777) == 0400, "mode 0400");
-	ok((uint64_t)st.st_blocks * 512 < DISK * 3 / 4, "its holes are holes");
-	ok(write(fd, "x", 1) < 0, "it cannot be written by this descriptor");
+	ok((uint64_t)st.st_blocks * 512 < DISK * 3 / 4, "the holes of a disk are holes");
+	ok(write(fd, "x", 1) < 0, "a disk cannot be written by the descriptor that was opened");
 	close(fd);
 
 	test_damaged(&c, root_fd, path);

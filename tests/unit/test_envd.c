@@ -34,10 +34,10 @@ static void test_exec(void)
 	json_t *v = exec_json("{\"cmd\":\"echo one; echo two >&2; exit 7\"}", &status);
 
 	is_int(status, 200, "a command runs");
-	is_int(int_of(v, "exit_code"), 7, "its exit code");
+	is_int(int_of(v, "exit_code"), 7, "POST /exec tells the exit code");
 	ok(json_is_null(json_object_get(v, "signal")), "no signal");
-	is_str(text_of(v, "stdout"), "one\n", "its output");
-	is_str(text_of(v, "stderr"), "two\n", "its standard error");
+	is_str(text_of(v, "stdout"), "one\n", "POST /exec tells the output");
+	is_str(text_of(v, "stderr"), "two\n", "POST /exec tells the standard error");
 	json_decref(v);
 	v = exec_json("{\"argv\":[\"printf\",\"%s|\",\"a b\",\"c\"],\"cwd\":\"/tmp\"}", &status);
 	is_str(text_of(v, "stdout"), "a b|c|", "arguments, as they are");
@@ -51,7 +51,7 @@ static void test_exec(void)
 		"variables: of the template, the sandbox, its own");
 	json_decref(v);
 	v = exec_json("{\"cmd\":\"tr a-z A-Z\",\"stdin\":\"input\\u00e4\"}", &status);
-	is_str(text_of(v, "stdout"), "INPUT\xc3\xa4", "input");
+	is_str(text_of(v, "stdout"), "INPUT\xc3\xa4", "POST /exec passes input on");
 	json_decref(v);
 	v = exec_json("{\"cmd\":\"kill -9 $$\"}", &status);
 	ok(json_is_null(json_object_get(v, "exit_code")) && int_of(v, "signal") == 9,
@@ -110,8 +110,8 @@ static void test_exec_wrong(void)
 		json_t *v = exec_json(cases[i].body, &status);
 
 		is_int(status, cases[i].status, "%s: its status", cases[i].body);
-		has_str(text_of(v, "message"), cases[i].says, "and what is wrong");
-		is_int(int_of(v, "code"), cases[i].status, "and the code");
+		has_str(text_of(v, "message"), cases[i].says, "an error has its message");
+		is_int(int_of(v, "code"), cases[i].status, "an error has its code");
 		json_decref(v);
 	}
 }
@@ -126,9 +126,9 @@ static void test_exec_stream(void)
 	size_t len = 0;
 
 	is_int(a.status, 200, "a stream");
-	ok(a.whole, "and its end");
-	ok(!strncmp(a.body, "{\"pid\":", 7), "it begins with the command's number");
-	has_str(a.body, "\"type\":\"end\"", "it ends with the end");
+	ok(a.whole, "a stream has an event of its end");
+	ok(!strncmp(a.body, "{\"pid\":", 7), "a stream begins with the command's number");
+	has_str(a.body, "\"type\":\"end\"", "a stream ends with the event of the end");
 	has_str(a.body, "\"exit_code\":3", "of that code");
 	file_read_all(AT_FDCWD, "/tmp/parbake-wire-random", 4000000, &file, &len, NULL);
 	ok(len == 3000000 && out.len == len && !memcmp(out.bytes + out.head, file, len),
@@ -167,13 +167,14 @@ static void test_slow(void)
 		if (says(&c, "\"type\":\"end\""))
 			break;
 	}
-	has_str(c.got, "\"stdout_bytes\":60000000", "all of it was written");
-	has_str(c.got, "\"stdout_cut\":false", "and none cut");
+	has_str(c.got, "\"stdout_bytes\":60000000", "much output was all written");
+	has_str(c.got, "\"stdout_cut\":false", "much output was not cut");
 	bytes += c.len;
-	ok(bytes > 80000000, "and came");
+	ok(bytes > 80000000, "much output came to the client whole");
 	getrusage(RUSAGE_SELF, &after);
 	ok(SANITIZED || after.ru_maxrss - before.ru_maxrss < 16 * 1024,
-		"with little memory (%ld KiB more)", after.ru_maxrss - before.ru_maxrss);
+		"much output takes little memory of the daemon (%ld KiB more)",
+		after.ru_maxrss - before.ru_maxrss);
 	leave(&c);
 }
 
@@ -199,12 +200,13 @@ static void test_gone(void)
 	ok(until(&c, runs("sleep 321")), "a command runs");
 	leave(&c);
 	until(NULL, http_open(rig.server) == 0);
-	ok(until(NULL, runs("sleep 321") && runs("sleep 322")), "its client goes, and it goes on");
+	ok(until(NULL, runs("sleep 321") && runs("sleep 322")),
+		"a command goes on when its client has gone");
 	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGKILL\""), 200,
 		"until it is killed");
-	ok(until(NULL, !runs("sleep 32[12]")), "with its whole tree");
+	ok(until(NULL, !runs("sleep 32[12]")), "a killed command's whole tree ends");
 	c = ask_json("/exec", "{\"cmd\":\"sleep 323 & sleep 324\",\"timeout_ms\":1500}");
-	ok(until(&c, runs("sleep 324")), "one whose answer comes at its end");
+	ok(until(&c, runs("sleep 324")), "a command that is answered at its end runs");
 	leave(&c);
 	until(NULL, http_open(rig.server) == 0);
 	ok(until(NULL, !runs("sleep 32[34]")), "goes on too, no longer than its time limit");
@@ -221,17 +223,17 @@ static void test_sandbox(void)
 	rig.gone = false;
 	rig.paused = true;
 	a = post("/exec", "{\"cmd\":\"true\"}");
-	is_int(a.status, 409, "one that is paused");
+	is_int(a.status, 409, "a sandbox that is paused cannot be used");
 	has_str(a.body, "paused", "is told as such");
 	answer_free(&a);
 	a = post("/process.Process/List", "{}");
-	is_int(a.status, 503, "also to SDKs");
+	is_int(a.status, 503, "SDKs are told in their form that a sandbox is not there");
 	answer_free(&a);
 	rig.paused = false;
 	rig.broken = true;
 	a = post("/exec", "{\"cmd\":\"true\"}");
 	is_int(a.status, 503, "a sandbox whose channel broke cannot be used");
-	has_str(a.body, "is ending", "and is said to be ending");
+	has_str(a.body, "is ending", "a sandbox whose channel broke is said to be ending");
 	ok(!strstr(a.body, "resume"), "not to be one that might be resumed");
 	answer_free(&a);
 	a = post("/process.Process/List", "{}");
@@ -246,7 +248,7 @@ static void test_sandbox(void)
 	is_int(a.status, 404, "no such route");
 	answer_free(&a);
 	a = call("GET", "/health", "", "");
-	is_int(a.status, 204, "it is well");
+	is_int(a.status, 204, "the health route answers");
 	answer_free(&a);
 }
 
@@ -274,32 +276,37 @@ static void test_start(void)
 		"\"envs\":{\"E\":\"e\"},\"cwd\":\"/tmp\"}}",
 		&a);
 
-	is_int(a.status, 200, "Start");
-	ok(!strncmp(lines, "{\"event\":{\"start\":{\"pid\":", 25), "its first event");
+	is_int(a.status, 200, "process Start answers");
+	ok(!strncmp(lines, "{\"event\":{\"start\":{\"pid\":", 25),
+		"the first event of Start names the process");
 	out = carried(lines, "stdout");
-	ok(out.len == 11 && !memcmp(out.bytes + out.head, "template e\n", 11), "its output");
+	ok(out.len == 11 && !memcmp(out.bytes + out.head, "template e\n", 11),
+		"Start's events carry the output");
 	buffer_free(&out);
 	out = carried(lines, "stderr");
-	ok(out.len == 4 && !memcmp(out.bytes + out.head, "err\n", 4), "its standard error");
+	ok(out.len == 4 && !memcmp(out.bytes + out.head, "err\n", 4),
+		"Start's events carry the standard error");
 	buffer_free(&out);
 	has_str(lines,
 		"\"end\":{\"error\":\"exit status "
 		"5\",\"exitCode\":5,\"exited\":true,\"status\":\"exit status 5\"}",
-		"its end");
-	ok(!strcmp(lines + strlen(lines) - 3, "{}\n"), "and no error");
+		"Start's events end with the end");
+	ok(!strcmp(lines + strlen(lines) - 3, "{}\n"), "an end without a fault has no error");
 	free(lines);
 	answer_free(&a);
 
 	lines = start_lines(CONNECT, "{\"process\":{\"cmd\":\"/no/such\"}}", &a);
 	ok(a.status == 200 && !strstr(lines, "\"start\""), "what cannot be started does not start");
-	has_str(lines, "\"code\":\"invalid_argument\"", "but is an error");
+	has_str(lines, "\"code\":\"invalid_argument\"",
+		"a command that cannot be started is an error");
 	free(lines);
 	answer_free(&a);
 
 	lines = start_lines(CONNECT "Connect-Timeout-Ms: 200\r\n",
 		"{\"process\":{\"cmd\":\"sleep\",\"args\":[\"333\"]}}", &a);
 	has_str(lines, "\"timedOut\":true", "a timeout");
-	has_str(lines, "\"status\":\"signal: killed\"", "its status");
+	has_str(lines, "\"status\":\"signal: killed\"",
+		"a command that ran out of time has a status of its own");
 	has_str(lines, "deadline_exceeded", "is told as SDKs know it");
 	free(lines);
 	answer_free(&a);
@@ -339,7 +346,7 @@ static void test_start_wrong(void)
 	ok(a.status == 200 && strstr(a.body + 5, "compressed"), "a compressed one");
 	answer_free(&a);
 	a = call("POST", "/process.Process/List", "Content-Type: application/proto\r\n", "");
-	is_int(a.status, 415, "nor in plain requests");
+	is_int(a.status, 415, "compressed plain requests are refused");
 	answer_free(&a);
 	a = call("POST", "/exec", JSON "Content-Encoding: gzip\r\n", "{\"cmd\":\"true\"}");
 	is_int(a.status, 415, "a request in gzip");
@@ -347,7 +354,8 @@ static void test_start_wrong(void)
 	a = post("/process.Process/SendSignal",
 		"{\"process\":{\"pid\":4000000},\"signal\":\"SIGNAL_SIGKILL\"}");
 	is_int(a.status, 404, "a number that is none");
-	has_str(a.body, "\"code\":\"not_found\"", "as SDKs know it");
+	has_str(a.body, "\"code\":\"not_found\"",
+		"a signal that is none is refused in the SDKs' form");
 	answer_free(&a);
 }
 
@@ -383,12 +391,13 @@ static void test_input(void)
 	}
 	is_int(bad, 0, "takes input");
 	is_int(with_pid("CloseStdin", pid, ""), 200, "until that is closed");
-	ok(with_pid("SendInput", pid, ",\"input\":{\"stdin\":\"YQ==\"}") >= 400, "then no more");
+	ok(with_pid("SendInput", pid, ",\"input\":{\"stdin\":\"YQ==\"}") >= 400,
+		"a command gets no input after the end of its input");
 	a = finish(&c);
 	lines = messages(&a, &flags);
 	out = carried(lines, "stdout");
-	ok(out.len == INPUT && !memcmp(out.bytes + out.head, bytes, INPUT), "all of it came back");
-	has_str(lines, "\"exitCode\":0", "and it ended well");
+	ok(out.len == INPUT && !memcmp(out.bytes + out.head, bytes, INPUT), "all input came back");
+	has_str(lines, "\"exitCode\":0", "a command whose input ended ends well");
 	buffer_free(&out);
 	free(lines);
 	free(bytes);
@@ -410,15 +419,15 @@ static void test_control(void)
 	ok(until(&c, says(&c, "\"pty\":\"dXANCg==\"")), "a command with a terminal and a tag");
 	a = post("/process.Process/List", "{}");
 	has_str(a.body, "\"tag\":\"mine\"", "is listed");
-	has_str(a.body, "\"cmd\":\"sh\"", "with what it is");
+	has_str(a.body, "\"cmd\":\"sh\"", "List tells what a command is");
 	answer_free(&a);
 	other = ask_stream("/process.Process/Connect", CONNECT, "{\"process\":{\"tag\":\"mine\"}}");
-	is_int(pid_of(&other), pid, "another can follow it");
+	is_int(pid_of(&other), pid, "a second client can follow a command");
 	leave(&c);
 	is_int(with_pid("Update", pid, ",\"pty\":{\"size\":{\"rows\":30,\"cols\":40}}"), 200,
 		"a new size");
 	is_int(with_pid("SendInput", pid, ",\"input\":{\"stdin\":\"YQ==\"}"), 400,
-		"it has a terminal");
+		"a command with a size has a terminal");
 	is_int(with_pid("SendInput", pid, ",\"input\":{\"pty\":\"YQ==\"}"), 200,
 		"which takes input");
 	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGTERM\"}"), 400,
@@ -430,14 +439,15 @@ static void test_control(void)
 		char *lines = messages(&a, &flags);
 		struct buffer out = carried(lines, "pty");
 
-		ok(memmem(out.bytes + out.head, out.len, "30 40", 5), "it had the new size");
-		has_str(lines, "\"exitCode\":4", "and ended by the signal's handler");
+		ok(memmem(out.bytes + out.head, out.len, "30 40", 5),
+			"the command's terminal has the new size");
+		has_str(lines, "\"exitCode\":4", "the command ended by its signal handler");
 		buffer_free(&out);
 		free(lines);
 	}
 	answer_free(&a);
 	a = post("/process.Process/List", "{}");
-	is_str(a.body, "{\"processes\":[]}", "nothing is left");
+	is_str(a.body, "{\"processes\":[]}", "no command is left in the list");
 	answer_free(&a);
 
 	c = ask_stream("/process.Process/Start", CONNECT,
@@ -448,16 +458,17 @@ static void test_control(void)
 	ok(until(NULL, runs("sleep 344")), "what has a tag goes on without a client");
 	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGKILL\""), 200,
 		"until it is killed");
-	ok(until(NULL, !runs("sleep 344")), "then it is gone");
+	ok(until(NULL, !runs("sleep 344")), "a command that was killed ends");
 	c = ask_stream("/process.Process/Start", CONNECT,
 		"{\"process\":{\"cmd\":\"sleep\",\"args\":[\"345\"]}}");
 	pid = pid_of(&c);
 	leave(&c);
 	until(NULL, http_open(rig.server) == 0);
-	ok(until(NULL, runs("sleep 345")), "so does what has none");
+	ok(until(NULL, runs("sleep 345")), "a command without followers goes on");
 	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGKILL\""), 200,
 		"until it is killed");
-	ok(until(NULL, !runs("sleep 345")), "then it is gone");
+	ok(until(NULL, !runs("sleep 345")),
+		"a command without followers ends when it is killed");
 }
 
 int main(void)

@@ -78,19 +78,20 @@ static void test_execute(void)
 	char *text;
 
 	is_int(a.status, 200, "code runs");
-	is_str(value_of(&a, "stdout", "text"), "hi\n", "its output");
-	has_str(value_of(&a, "stdout", "timestamp"), "T", "with a time");
-	is_str(value_of(&a, "stderr", "text"), "err\n", "its standard error");
-	is_str(value_of(&a, "result", "text"), "42", "its result");
+	is_str(value_of(&a, "stdout", "text"), "hi\n", "code's output is told");
+	has_str(value_of(&a, "stdout", "timestamp"), "T", "an event of output has a time");
+	is_str(value_of(&a, "stderr", "text"), "err\n", "code's standard error is told");
+	is_str(value_of(&a, "result", "text"), "42", "the value of an expression is a result");
 	is_str(value_of(&a, "result", "is_main_result"), "true", "is the main one");
-	is_str(value_of(&a, "number_of_executions", "execution_count"), "1", "its count");
-	ok(ended(&a), "its end");
+	is_str(value_of(&a, "number_of_executions", "execution_count"), "1",
+		"a result has its execution count");
+	ok(ended(&a), "an execution ends with its end");
 	answer_free(&a);
 	a = code("1/0", "");
 	is_str(value_of(&a, "error", "name"), "ZeroDivisionError", "what is raised");
-	is_str(value_of(&a, "error", "value"), "division by zero", "its text");
-	has_str(value_of(&a, "error", "traceback"), "1/0", "where");
-	ok(ended(&a), "and the end");
+	is_str(value_of(&a, "error", "value"), "division by zero", "an exception's text is told");
+	has_str(value_of(&a, "error", "traceback"), "1/0", "an exception's traceback is told");
+	ok(ended(&a), "an execution that raised ends with its end");
 	answer_free(&a);
 	a = code(
 		"from IPython.display import display, HTML\ndisplay(HTML('<b>x</b>'))\n'text'", "");
@@ -116,7 +117,7 @@ static void test_execute(void)
 	is_str(value_of(&a, "end_of_execution", "stdout_cut"), "true",
 		"output past the limit is cut, and marked");
 	text = all_of(&a, "stdout");
-	is_int((int64_t)strlen(text), 1 << 20, "there");
+	is_int((int64_t)strlen(text), 1 << 20, "output up to the limit is there");
 	free(text);
 	answer_free(&a);
 	rig.target.output_bytes = 0;
@@ -143,7 +144,7 @@ static void test_variables(void)
 		answer_free(&a);
 		a = code("0", ",\"env_vars\":{\"A\":\"1\"}");
 		is_int(atoi(value_of(&a, "number_of_executions", "execution_count")), before + 1,
-			"and are not counted");
+			"the cells that set variables are not counted");
 		answer_free(&a);
 	}
 	a = code("1/0", ",\"env_vars\":{\"A\":\"raised\"}");
@@ -195,7 +196,8 @@ static void test_turns(void)
 		struct answer a = finish(&c[i]);
 
 		snprintf(want, sizeof(want), "got %d\n", i);
-		is_str(value_of(&a, "stdout", "text"), want, "its own variable");
+		is_str(value_of(&a, "stdout", "text"), want,
+			"a variable of one call is seen in that call");
 		answer_free(&a);
 	}
 }
@@ -208,7 +210,7 @@ static void test_ends(void)
 
 	is_str(value_of(&a, "error", "name"), "TimeoutError", "a timeout is an error");
 	has_str(a.body, "\"timed_out\":true", "which says that it is one");
-	ok(ended(&a), "with an end");
+	ok(ended(&a), "a timeout is followed by an end");
 	answer_free(&a);
 	a = code("x = 'kept'; x", "");
 	is_str(value_of(&a, "result", "text"), "kept", "the interpreter goes on");
@@ -223,8 +225,9 @@ static void test_ends(void)
 	answer_free(&a);
 	a = code("import os; os._exit(3)", "");
 	is_str(value_of(&a, "error", "name"), "ContextGone", "a dead interpreter is an error");
-	has_str(value_of(&a, "error", "value"), "exited with code 3", "that says how it died");
-	ok(ended(&a), "with an end");
+	has_str(value_of(&a, "error", "value"), "exited with code 3",
+		"the error says how a dead interpreter ended");
+	ok(ended(&a), "a dead interpreter's execution has an end");
 	answer_free(&a);
 	a = code("'x' in dir()", "");
 	is_str(value_of(&a, "result", "text"), "False", "the next is a fresh one");
@@ -237,7 +240,8 @@ static void test_ends(void)
 		"an interpreter that dies when nobody waits");
 	a = code("'ran'", ",\"env_vars\":{\"A\":\"1\"}");
 	is_str(value_of(&a, "error", "name"), "ContextGone", "is told");
-	is_str(value_of(&a, "result", "text"), "(none)", "and nothing runs");
+	is_str(value_of(&a, "result", "text"), "(none)",
+		"code of a client that has gone does not run on");
 	answer_free(&a);
 	a = code("'ran'", ",\"env_vars\":{\"A\":\"1\"}");
 	is_str(value_of(&a, "result", "text"), "ran", "until it is asked again");
@@ -251,14 +255,14 @@ static void test_wrong(void)
 	is_int(a.status, 400, "no code");
 	answer_free(&a);
 	a = code("1", ",\"language\":\"cobol\"");
-	is_int(a.status, 400, "another language");
+	is_int(a.status, 400, "code in an unknown language is refused");
 	has_str(a.body, "python", "what runs is said");
 	answer_free(&a);
 	a = code("1", ",\"context_id\":\"nope\"");
 	is_int(a.status, 404, "a context that is not there");
 	answer_free(&a);
 	a = code("1", ",\"context_id\":\"default\",\"language\":\"python\"");
-	is_int(a.status, 400, "both");
+	is_int(a.status, 400, "code with both a context and a language is refused");
 	answer_free(&a);
 	a = code("1", ",\"env_vars\":{\"A\":1}");
 	is_int(a.status, 400, "a variable that is none");
@@ -284,31 +288,31 @@ static void test_contexts(void)
 	answer_free(&a);
 	snprintf(more, sizeof(more), ",\"context_id\":\"%s\"", id);
 	a = code("import os; y = 1; os.getcwd()", more);
-	is_str(value_of(&a, "result", "text"), "/tmp", "it runs there");
+	is_str(value_of(&a, "result", "text"), "/tmp", "code runs in the new context");
 	answer_free(&a);
 	a = code("'y' in dir()", "");
-	is_str(value_of(&a, "result", "text"), "False", "with variables of its own");
+	is_str(value_of(&a, "result", "text"), "False", "a context has variables of its own");
 	answer_free(&a);
 	a = call("GET", "/contexts", "", "");
-	has_str(a.body, id, "it is listed");
+	has_str(a.body, id, "a new context is listed");
 	has_str(a.body, "\"default\"", "beside the first");
 	answer_free(&a);
 	snprintf(path, sizeof(path), "/contexts/%s/restart", id);
 	a = call("POST", path, "", "");
-	is_int(a.status, 200, "it is restarted");
+	is_int(a.status, 200, "a context is restarted");
 	answer_free(&a);
 	a = code("'y' in dir()", more);
-	is_str(value_of(&a, "result", "text"), "False", "and fresh");
+	is_str(value_of(&a, "result", "text"), "False", "a restarted context is fresh");
 	answer_free(&a);
 	snprintf(path, sizeof(path), "/contexts/%s", id);
 	a = call("DELETE", path, "", "");
-	is_int(a.status, 200, "it is removed");
+	is_int(a.status, 200, "a context is removed");
 	answer_free(&a);
 	a = call("DELETE", path, "", "");
-	is_int(a.status, 404, "once");
+	is_int(a.status, 404, "a context is removed only once");
 	answer_free(&a);
 	a = code("1", more);
-	is_int(a.status, 404, "it is gone");
+	is_int(a.status, 404, "a removed context runs no code");
 	answer_free(&a);
 	json_decref((json_t *)rig.target.template_env);
 	json_decref(env);
@@ -335,7 +339,7 @@ static void test_results(void)
 		struct answer a = code(rows[i].code, "");
 		json_t *second = line_of(&a, "result", 1), *want = NULL, *v;
 
-		ok(!second, "it is one result: %s", rows[i].name);
+		ok(!second, "a figure is one result: %s", rows[i].name);
 		v = line_of(&a, "result", 0);
 		want = !strcmp(rows[i].key, "json") ? json_loads(rows[i].want, 0, NULL)
 						    : json_string(rows[i].want);
@@ -377,10 +381,10 @@ static void test_foreign_context(void)
 	is_str(value_of(&a, "result", "text"), "3", "code runs in it");
 	answer_free(&a);
 	a = call("DELETE", "/contexts/foreign", "", "");
-	is_int(a.status, 200, "it is removed");
+	is_int(a.status, 200, "a context with output is removed");
 	answer_free(&a);
 	a = call("GET", "/contexts", "", "");
-	ok(!strstr(a.body, "foreign"), "it is listed no more");
+	ok(!strstr(a.body, "foreign"), "a removed context is listed no more");
 	answer_free(&a);
 }
 

@@ -77,14 +77,15 @@ static void test_get(void)
 	until(&c, c.len > 100000);
 	c.take = SIZE_MAX;
 	a = finish(&c);
-	ok(a.whole && a.len == BIG && !memcmp(a.body, bytes, BIG), "also to who reads slowly");
+	ok(a.whole && a.len == BIG && !memcmp(a.body, bytes, BIG),
+		"a client that reads slowly gets a file byte for byte");
 	answer_free(&a);
 	write_file(at("%s/empty", work), "", 0);
 	a = call("GET", at("/files?path=%s/empty", work), "", "");
 	ok(a.status == 200 && a.whole && a.len == 0, "an empty one");
 	answer_free(&a);
 	a = call("GET", at("/files?path=%s/none", work), "", "");
-	is_int(a.status, 404, "one that is not there");
+	is_int(a.status, 404, "a file that is not there is 404");
 	has_str(a.body, "\"code\":404", "is told so");
 	answer_free(&a);
 	a = call("GET", at("/files?path=%s", work), "", "");
@@ -132,13 +133,13 @@ static void test_put(void)
 	until(NULL, http_open(rig.server) == 0);
 	a = call("GET", at("/files?path=%s/a/b/c", work), "", "");
 	ok(a.len == BIG && file_is(at("%s/a/b/c", work), bytes, BIG),
-		"one that is cut changes nothing");
+		"an upload that is cut changes nothing");
 	answer_free(&a);
 	a = call("POST", at("/files?path=%s/a/b", work), RAW, "x");
 	is_int(a.status, 400, "onto a directory");
 	answer_free(&a);
 	a = call("POST", at("/files?path=%s/x&username=nobody-such", work), RAW, "x");
-	is_int(a.status, 401, "as a user that is none");
+	is_int(a.status, 401, "an upload as a user that does not exist is refused");
 	has_str(a.body, "nobody-such", "which is named");
 	answer_free(&a);
 	a = call("POST", "/files?path=/proc/nothing/here", RAW, "x");
@@ -148,7 +149,7 @@ static void test_put(void)
 	is_int(a.status, 400, "no path");
 	answer_free(&a);
 	a = call("POST", at("/files?path=%s/x", work), "Content-Type: text/plain\r\n", "x");
-	is_int(a.status, 400, "another type");
+	is_int(a.status, 400, "an upload of another content type is refused");
 	answer_free(&a);
 }
 
@@ -166,7 +167,8 @@ static void test_form(void)
 		"con\r\n--X\r\ntent\r\n--XX--\r\n");
 
 	is_int(a.status, 200, "a form's file");
-	ok(file_is(at("%s/form", work), "con\r\n--X\r\ntent", 14), "without its framing");
+	ok(file_is(at("%s/form", work), "con\r\n--X\r\ntent", 14),
+		"the file of a form comes without the form's framing");
 	answer_free(&a);
 	a = call("POST", "/files", FORM,
 		at("--XX\r\nContent-Disposition: form-data; name=\"file\"; "
@@ -188,12 +190,12 @@ static void test_form(void)
 	a = call("POST", at("/files?path=%s/x", work), FORM,
 		"--XX\r\nContent-Disposition: form-data; name=\"other\"; "
 		"filename=\"n\"\r\n\r\nx\r\n--XX--\r\n");
-	is_int(a.status, 400, "another field");
+	is_int(a.status, 400, "a form with another field is refused");
 	answer_free(&a);
 	a = call("POST", at("/files?path=%s/x", work), FORM, "--XX--\r\n");
-	is_int(a.status, 400, "none");
+	is_int(a.status, 400, "a form without a file is refused");
 	answer_free(&a);
-	ok(access(at("%s/x", work), F_OK) < 0, "nothing was made of them");
+	ok(access(at("%s/x", work), F_OK) < 0, "no file was made of the forms that were refused");
 }
 
 #define FILE_PART(name, text)                                                                      \
@@ -228,7 +230,7 @@ static void test_many_files(void)
 	ok(file_is(at("%s/m/one", work), "1", 1) && file_is(at("%s/m/empty", work), "", 0) &&
 			file_is(at("%s/m/big", work), bytes, BIG) &&
 			file_is(at("%s/m/three", work), "33", 2),
-		"and is there, byte for byte");
+		"each file of a form is there, byte for byte");
 	answer_free(&a);
 	buffer_free(&body);
 	a = call("POST", at("/files?path=%s/m/x", work), FORM,
@@ -242,11 +244,11 @@ static void test_many_files(void)
 		at(FILE_PART("%s/m/y", "Y") FILE_PART("%s/m", "D")
 				FILE_PART("%s/m/z", "Z") "--XX--\r\n",
 			work, work, work));
-	is_int(a.status, 400, "one of them cannot be written");
+	is_int(a.status, 400, "a form of which one file cannot be written fails");
 	has_str(a.body, "the files before it in the form are written",
 		"what has been done is told");
 	ok(file_is(at("%s/m/y", work), "Y", 1) && access(at("%s/m/z", work), F_OK) < 0,
-		"and no more is");
+		"no file after the one that failed is there");
 	answer_free(&a);
 }
 
@@ -295,14 +297,14 @@ static void test_gzip(void)
 	answer_free(&a);
 	c = ask("POST", at("/files?path=%s/cut", work), GZIP, b.bytes + b.head, b.len - 9);
 	a = finish(&c);
-	is_int(a.status, 400, "one that is cut short");
+	is_int(a.status, 400, "a gzip upload that is cut short is refused");
 	has_str(a.body, "ends before its end", "is told so");
-	ok(access(at("%s/cut", work), F_OK) < 0, "and makes no file");
+	ok(access(at("%s/cut", work), F_OK) < 0, "a gzip upload that is cut short makes no file");
 	answer_free(&a);
 	b.bytes[b.head + b.len / 2] ^= 1;
 	c = ask("POST", at("/files?path=%s/cut", work), GZIP, b.bytes + b.head, b.len);
 	a = finish(&c);
-	is_int(a.status, 400, "one with a wrong byte");
+	is_int(a.status, 400, "a gzip upload with a wrong byte is refused");
 	ok(access(at("%s/cut", work), F_OK) < 0, "makes none either");
 	answer_free(&a);
 	buffer_free(&b);
@@ -326,7 +328,8 @@ static void test_gzip(void)
 	answer_free(&a);
 	a = call("POST", at("/files?path=%s/plain", work), RAW "Content-Encoding: identity\r\n",
 		"plain");
-	ok(a.status == 200 && file_is(at("%s/plain", work), "plain", 5), "none");
+	ok(a.status == 200 && file_is(at("%s/plain", work), "plain", 5),
+		"a form without an encoding is stored");
 	answer_free(&a);
 }
 
@@ -342,52 +345,54 @@ static void test_filesystem(void)
 	struct answer a = fs("MakeDir", at("{\"path\":\"%s/dir/sub/\"}", work));
 	struct stat st;
 
-	is_int(a.status, 200, "MakeDir");
+	is_int(a.status, 200, "MakeDir makes a directory");
 	has_str(a.body, "\"type\":\"FILE_TYPE_DIRECTORY\"", "a directory");
-	ok(stat(at("%s/dir/sub", work), &st) == 0 && S_ISDIR(st.st_mode), "with its parents");
+	ok(stat(at("%s/dir/sub", work), &st) == 0 && S_ISDIR(st.st_mode),
+		"MakeDir makes the parents, too");
 	answer_free(&a);
 	a = fs("MakeDir", at("{\"path\":\"%s/dir/sub\"}", work));
-	is_int(a.status, 409, "once");
-	has_str(a.body, "already_exists", "as SDKs know it");
+	is_int(a.status, 409, "MakeDir refuses a directory that is there");
+	has_str(a.body, "already_exists", "MakeDir's error has the SDKs' form");
 	answer_free(&a);
 	write_file(at("%s/dir/f", work), "12345", 5);
 	chmod(at("%s/dir/f", work), 04751);
 	if (symlink("f", at("%s/dir/link", work)) < 0)
 		peer_die("symlink");
 	a = fs("Stat", at("{\"path\":\"%s/dir/f\"}", work));
-	is_int(a.status, 200, "Stat");
-	has_str(a.body, "\"name\":\"f\"", "its name");
-	has_str(a.body, "\"size\":\"5\"", "its size");
-	has_str(a.body, "\"permissions\":\"-rwsr-x--x\"", "its mode");
-	has_str(a.body, "\"modifiedTime\":\"20", "its time");
+	is_int(a.status, 200, "Stat answers");
+	has_str(a.body, "\"name\":\"f\"", "Stat tells the name");
+	has_str(a.body, "\"size\":\"5\"", "Stat tells the size");
+	has_str(a.body, "\"permissions\":\"-rwsr-x--x\"", "Stat tells the mode");
+	has_str(a.body, "\"modifiedTime\":\"20", "Stat tells the time");
 	answer_free(&a);
 	a = fs("Stat", at("{\"path\":\"%s/dir/link\"}", work));
 	has_str(a.body, at("\"symlinkTarget\":\"%s/dir/f\"", work), "a link tells where it leads");
-	has_str(a.body, "\"type\":\"FILE_TYPE_FILE\"", "and what is there");
-	has_str(a.body, "\"owner\":\"root\"", "its owner by name");
+	has_str(a.body, "\"type\":\"FILE_TYPE_FILE\"", "Stat of a link tells what it leads to");
+	has_str(a.body, "\"owner\":\"root\"", "Stat tells the owner by name");
 	answer_free(&a);
 	if (symlink("/no/such", at("%s/dir/dead", work)) < 0)
 		peer_die("symlink");
 	a = fs("Stat", at("{\"path\":\"%s/./dir//dead/\"}", work));
 	has_str(a.body, at("\"symlinkTarget\":\"%s/dir/dead\"", work),
-		"one that leads nowhere is its own");
-	has_str(a.body, "FILE_TYPE_UNSPECIFIED", "and has no type");
+		"Stat of a link that leads nowhere is of the link itself");
+	has_str(a.body, "FILE_TYPE_UNSPECIFIED", "Stat of a link that leads nowhere tells no type");
 	has_str(a.body, at("\"path\":\"%s/dir/dead\"", work), "a path is told clean");
 	answer_free(&a);
 	unlink(at("%s/dir/dead", work));
 	a = fs("Stat", at("{\"path\":\"%s/none\"}", work));
-	is_int(a.status, 404, "one that is not there");
-	has_str(a.body, "\"code\":\"not_found\"", "as SDKs know it");
+	is_int(a.status, 404, "Stat of a path that is not there is an error");
+	has_str(a.body, "\"code\":\"not_found\"", "Stat's error has the SDKs' form");
 	answer_free(&a);
 	write_file(at("%s/dir/sub/deep", work), "", 0);
 	a = fs("ListDir", at("{\"path\":\"%s/dir\"}", work));
-	is_int(a.status, 200, "ListDir");
+	is_int(a.status, 200, "ListDir answers");
 	ok(strstr(a.body, "\"f\"") && strstr(a.body, "\"link\"") && strstr(a.body, "\"sub\"") &&
 			!strstr(a.body, "deep"),
 		"what is in it");
 	answer_free(&a);
 	a = fs("ListDir", at("{\"path\":\"%s/dir\",\"depth\":2}", work));
-	has_str(a.body, at("\"path\":\"%s/dir/sub/deep\"", work), "and below");
+	has_str(a.body, at("\"path\":\"%s/dir/sub/deep\"", work),
+		"ListDir lists subdirectories to the depth that was asked for");
 	answer_free(&a);
 	write_file(at("%s/dir/sub.x", work), "", 0);
 	chown(at("%s/dir/sub.x", work), 12345, 54321) < 0 ? peer_die("chown") : (void)0;
@@ -412,7 +417,7 @@ static void test_filesystem(void)
 	is_int(a.status, 400, "of no directory");
 	answer_free(&a);
 	a = fs("Move", at("{\"source\":\"%s/dir/f\",\"destination\":\"%s/new/g\"}", work, work));
-	is_int(a.status, 200, "Move");
+	is_int(a.status, 200, "Move moves a file");
 	ok(access(at("%s/new/g", work), F_OK) == 0 && access(at("%s/dir/f", work), F_OK) < 0,
 		"is done");
 	answer_free(&a);
@@ -445,13 +450,13 @@ static void test_many(void)
 	for (int i = 0; i <= LIMIT_ENVD_ENTRIES; i++)
 		write_file(at("%s/many/%d", work, i), "", 0);
 	a = fs("ListDir", at("{\"path\":\"%s/many\"}", work));
-	is_int(a.status, 429, "too many entries");
-	has_str(a.body, "10000", "their bound is named");
+	is_int(a.status, 429, "a directory of too many entries is refused");
+	has_str(a.body, "10000", "the error names the bound on entries");
 	answer_free(&a);
 	unlink(at("%s/many/0", work));
 	a = fs("ListDir", at("{\"path\":\"%s/many\"}", work));
-	is_int(a.status, 200, "as many as may be");
-	has_str(a.body, at("\"path\":\"%s/many/10000\"", work), "all of them");
+	is_int(a.status, 200, "a directory of as many entries as may be is listed");
+	has_str(a.body, at("\"path\":\"%s/many/10000\"", work), "ListDir lists every entry");
 	answer_free(&a);
 	a = fs("Remove", at("{\"path\":\"%s/many\"}", work));
 	answer_free(&a);
@@ -477,7 +482,7 @@ int main(void)
 	test_many();
 	a = post("/exec", at("{\"argv\":[\"rm\",\"-rf\",\"%s\"]}", work));
 	answer_free(&a);
-	ok(access(work, F_OK) < 0, "all is cleared away");
+	ok(access(work, F_OK) < 0, "the test's files are removed");
 	rig_stop();
 	return tap_done();
 }

@@ -21,7 +21,7 @@ static struct client connect_to(const char *selector)
 	return ask_stream("/process.Process/Connect", CONNECT, body);
 }
 
-/* What the stream @c carried of @key; the rest of it is let go. */
+/* What the stream @c carried of @key; the rest of it is let go. Caller frees both. */
 static char *ends_with(struct client *c, const char *key, char **ret_lines)
 {
 	struct answer a = finish(c);
@@ -32,7 +32,7 @@ static char *ends_with(struct client *c, const char *key, char **ret_lines)
 	out = carried(*ret_lines, key);
 	buffer_append(&out, "", 1);
 	answer_free(&a);
-	return (char *)out.bytes + out.head;
+	return (char *)out.bytes;
 }
 
 static void test_found_again(void)
@@ -41,7 +41,7 @@ static void test_found_again(void)
 		start("{\"process\":{\"cmd\":\"sh\",\"args\":[\"-c\",\"n=0; while read x; do "
 		      "n=$((n+1)); echo $n:$x; done; exit 7\"]},\"tag\":\"mine\"}");
 	unsigned pid = pid_of(&c);
-	char selector[64], *lines, *out;
+	char selector[64], *lines;
 	struct answer a;
 
 	ok(pid > 1 && kill((pid_t)pid, 0) == 0, "a command's number is that of its process");
@@ -49,7 +49,7 @@ static void test_found_again(void)
 		"it takes input");
 	ok(until(&c, says(&c, "MTphCg==")), "and says so");
 	rig_reconnect();
-	out = ends_with(&c, "stdout", &lines);
+	free(ends_with(&c, "stdout", &lines));
 	has_str(lines, "\"code\":\"unavailable\"",
 		"the channel goes, and whoever follows it is told");
 	free(lines);
@@ -63,10 +63,10 @@ static void test_found_again(void)
 		"its number finds it, be nobody following it");
 	c = connect_to(selector);
 	is_int(pid_of(&c), pid, "Connect follows it");
-	is_int(call("POST", "/process.Process/SendSignal", JSON,
-		       "{\"process\":{\"tag\":\"mine\"},\"signal\":\"SIGNAL_SIGCONT\"}")
-			.status,
-		200, "its tag names it as well");
+	a = call("POST", "/process.Process/SendSignal", JSON,
+		"{\"process\":{\"tag\":\"mine\"},\"signal\":\"SIGNAL_SIGCONT\"}");
+	is_int(a.status, 200, "its tag names it as well");
+	answer_free(&a);
 	is_int(with_pid("SendInput", pid, ",\"input\":{\"stdin\":\"Ywo=\"}"), 200, "it takes more");
 	/* "3:c", alone or behind "2:b", which nobody may have followed */
 	ok(until(&c, says(&c, "MzpjCg==") || says(&c, "MjpiCjM6Ywo=")),
@@ -78,18 +78,17 @@ static void test_found_again(void)
 	c = connect_to("\"tag\":\"mine\"");
 	is_int(pid_of(&c), pid, "its tag finds it too");
 	is_int(with_pid("CloseStdin", pid, ""), 200, "its input is closed");
-	out = ends_with(&c, "stdout", &lines);
+	free(ends_with(&c, "stdout", &lines));
 	has_str(lines, "\"exitCode\":7", "and it ends");
 	free(lines);
 	c = connect_to(selector);
-	out = ends_with(&c, "stdout", &lines);
+	free(ends_with(&c, "stdout", &lines));
 	has_str(lines, "\"code\":\"not_found\"", "then it is found no more");
 	free(lines);
 	c = connect_to("\"tag\":\"mine\"");
-	out = ends_with(&c, "stdout", &lines);
+	free(ends_with(&c, "stdout", &lines));
 	has_str(lines, "no command with the tag mine runs", "nor by its tag");
 	free(lines);
-	(void)out;
 }
 
 /* Two ask for one at once while it is looked for. */
@@ -132,6 +131,7 @@ static void test_terminal(void)
 	is_int(with_pid("SendInput", pid, ",\"input\":{\"pty\":\"Cg==\"}"), 200, "with its input");
 	out = ends_with(&c, "pty", &lines);
 	has_str(out, "30 40", "and its size");
+	free(out);
 	free(lines);
 }
 
@@ -172,6 +172,7 @@ static void test_bytes(void)
 	c = start(other);
 	out = ends_with(&c, "stdout", &lines);
 	is_str(out, want, "by process.Process likewise");
+	free(out);
 	free(lines);
 	a = post("/exec", "{\"argv_base64\":[\"%%\"]}");
 	is_int(a.status, 400, "what is no base 64");

@@ -364,7 +364,7 @@ static void comes(const char *path, const char *data, const char *hex, int want_
 		"with the right bytes");
 	has_str(at, "/downloads/sha256/", "into the cache");
 	is_int(requests, want_requests, "in so many requests");
-	is_int(files_left(), 1, "and nothing else is left lying about");
+	is_int(files_left(), 1, "a download leaves nothing but its file");
 }
 
 static void fails(const char *path, const char *hex, uint64_t max, int want, const char *part)
@@ -375,7 +375,7 @@ static void fails(const char *path, const char *hex, uint64_t max, int want, con
 	reset();
 	is_int(fetch(path, hex, max, &at, &err), want, "%s fails", path);
 	has_str(err.text, part, "%s", err.text);
-	ok(!at, "and there is no path");
+	ok(!at, "a download that failed has no path");
 }
 
 static void test_broken(void)
@@ -403,7 +403,8 @@ static void test_failures(void)
 	fails("/teapot", hex_a, 0, -EIO, "answered 418");
 	is_int(requests, 1, "which is not tried again");
 	fails("/500", hex_a, 0, -EIO, "answered 500 (after 5 tries)");
-	is_int(requests, LIMIT_DOWNLOAD_TRIES, "so often was it tried");
+	is_int(requests, LIMIT_DOWNLOAD_TRIES,
+		"a download that failed was tried as often as it should be");
 	fails("/cut-always", hex_a, 0, -EBADMSG, "truncated: 150000 of 300000 bytes came");
 	fails("/ok", hex_a, SIZE - 1, -EFBIG, "larger than the 299999 bytes allowed");
 	fails("/endless", hex_a, 1000000, -EFBIG, "larger than the 1000000 bytes allowed");
@@ -428,9 +429,9 @@ static void test_resume_later(void)
 	repaired = true;
 	requests = 0;
 	is_int(fetch("/cut-until-repaired", hex_a, 0, &at, &err), 0, "is taken up later");
-	is_int(requests, 1, "with one request");
+	is_int(requests, 1, "a download is resumed with one request");
 	is_str(last_if_range, "\"v7\"", "for the rest of that very file");
-	is_int(files_left(), 1, "and the part is gone");
+	is_int(files_left(), 1, "the part of a finished download is gone");
 	free(steal_ptr(&at));
 	requests = 0;
 	is_int(fetch("/cut-until-repaired", hex_a, 0, &at, &err), 0, "what is cached");
@@ -481,7 +482,8 @@ static void test_many(void)
 	is_int(most_at_once, LIMIT_DOWNLOADS,
 		"never more than LIMIT_DOWNLOADS, and as many as that");
 	is_int(requests, MANY, "the same file is fetched once");
-	is_str(items[MANY].ret_path, items[3].ret_path, "and is there for both");
+	is_str(items[MANY].ret_path, items[3].ret_path,
+		"a file that was fetched once is there for both");
 	for (int i = 0; i <= MANY; i++) {
 		free(items[i].ret_path);
 		if (i < MANY)
@@ -512,8 +514,8 @@ static void test_two_fetchers(void)
 		sum += (intptr_t)r != 0;
 	}
 	is_int(sum, 0, "four fetchers of one file all have it");
-	is_int(requests, 1, "one of them asked");
-	is_int(files_left(), 1, "nothing else is left");
+	is_int(requests, 1, "one of four fetchers has asked the server");
+	is_int(files_left(), 1, "four fetchers leave nothing but their file");
 }
 
 static void test_file_url(void)
@@ -531,17 +533,17 @@ static void test_file_url(void)
 	is_int(fetch_all(&item, 1, NULL, &err), 0, "a file URL");
 	free(item.ret_path);
 	reset();
-	is_int(fetch_all(two, 2, NULL, &err), -EBADMSG, "one right, one wrong");
+	is_int(fetch_all(two, 2, NULL, &err), -EBADMSG, "of two sums for a file URL one is right");
 	ok(!two[0].ret_path && !two[1].ret_path, "gives neither");
 	reset();
 	item.url = "file:///nonexistent/a";
 	is_int(fetch_all(&item, 1, NULL, &err), -ENOENT, "a file URL to nothing: %s", err.text);
 	is_int(fetch_all(&bad, 1, NULL, &err), -EINVAL, "ftp is not spoken");
-	is_int(fetch_all(NULL, 0, NULL, &err), 0, "nothing to fetch");
+	is_int(fetch_all(NULL, 0, NULL, &err), 0, "a list of no downloads is no error");
 	item.url = "http://user:secret@127.0.0.1:1/x?token=secret";
 	item.sha256 = hex_a;
 	is_int(fetch_all(&item, 1, NULL, &err), -EIO, "nobody listens");
-	ok(!strstr(err.text, "secret"), "and no secret is in the error: %s", err.text);
+	ok(!strstr(err.text, "secret"), "an error's text has no secret of a URL: %s", err.text);
 }
 
 static const char tls_server[] =
@@ -574,7 +576,8 @@ static void tls_checks(int tls_port, const char *cert)
 	is_int(fetch_all(&item, 1, NULL, &err), -EIO, "an unknown certificate");
 	has_str(err.text, "certificate", "%s", err.text);
 	setenv("CURL_CA_BUNDLE", cert, 1);
-	if (!is_int(fetch_all(&item, 1, NULL, &err), 0, "with its CURL_CA_BUNDLE"))
+	if (!is_int(fetch_all(&item, 1, NULL, &err), 0,
+		    "a server's certificate is checked with CURL_CA_BUNDLE"))
 		printf("# %s\n", err.text);
 	free(item.ret_path);
 	unsetenv("CURL_CA_BUNDLE");

@@ -51,7 +51,7 @@ static void test_sync(void)
 			ok(false, "synchronised after %zu bytes", i);
 	}
 	ok(guest_synced(g, &hello), "our HELLO counts, byte by byte");
-	is_int((int64_t)hello.counter, 7, "and is handed over");
+	is_int((int64_t)hello.counter, 7, "a HELLO of our nonce is handed over");
 	guest_free(g);
 	close(pair[1]);
 }
@@ -113,8 +113,8 @@ static void test_sync_late(bool lose)
 		"a SYNC that is %s is sent anew", lose ? "lost" : "answered late");
 	is_int(guest_call(g, PROTO_SYNCFS, NULL, clock_deadline(PEER_DEADLINE_MS), -1, NULL, NULL,
 		       &err),
-		0, "and a request after it is answered");
-	is_str(err.text, "", "nothing went wrong");
+		0, "a request after a SYNC is answered");
+	is_str(err.text, "", "a SYNC that was sent anew does no harm");
 	pthread_join(t, NULL);
 	guest_free(g);
 	close(pair[1]);
@@ -171,7 +171,8 @@ static void test_send(void)
 	sb = guest_request(g, PROTO_FILE_PUT, NULL, 0, &seen_ops, &b);
 	is_int((int64_t)guest_stream_send(sa, PROTO_IN, big, sizeof(big)), PROTO_WINDOW,
 		"a window is taken and no more");
-	is_int((int64_t)guest_stream_send(sa, PROTO_IN, big, 1), 0, "then nothing");
+	is_int((int64_t)guest_stream_send(sa, PROTO_IN, big, 1), 0,
+		"a stream sends nothing beyond its window");
 	guest_stream_send(sb, PROTO_IN, big, sizeof(big));
 	guest_stream_eof(sb, PROTO_IN);
 	is_int((int64_t)guest_stream_room(sb, PROTO_IN), 0, "no room after EOF");
@@ -188,8 +189,9 @@ static void test_send(void)
 	is_int(h.type, PROTO_EOF, "EOF comes behind the data");
 	peer_frame(fd, PROTO_CREDIT, 0, 1, body, sizeof(body));
 	is_int(guest_dispatch(g, &err), 0, "credit is taken");
-	is_int((int64_t)a.writables, 1, "and told");
-	is_int((int64_t)guest_stream_room(sa, PROTO_IN), 100000, "as much as was given");
+	is_int((int64_t)a.writables, 1, "the writer is told of new credit");
+	is_int((int64_t)guest_stream_room(sa, PROTO_IN), 100000,
+		"a stream sends as much as credit was given");
 	is_int((int64_t)b.writables, 0, "to the right stream");
 	guest_free(g);
 	ok(a.done && b.done, "guest_free() ends streams");
@@ -225,8 +227,9 @@ static void test_receive(void)
 	is_int((int64_t)s.bytes, 6000, "resume offers the rest");
 	s.take = SIZE_MAX;
 	guest_stream_resume(st);
-	is_int((int64_t)s.bytes, PROTO_WINDOW, "all of it");
-	ok(s.eofs == 1 && s.done && s.error == 0, "then EOF and the end");
+	is_int((int64_t)s.bytes, PROTO_WINDOW, "a stream that is resumed gives all of its data");
+	ok(s.eofs == 1 && s.done && s.error == 0,
+		"a stream that is resumed gives its EOF and its end after its data");
 
 	s = (struct seen){.take = SIZE_MAX};
 	guest_request(g, PROTO_FILE_GET, NULL, 0, &seen_ops, &s);
@@ -259,12 +262,13 @@ static void test_their_streams(void)
 	is_int(guest_dispatch(g, &err), 0, "a stream of the agent's");
 	is_int((int64_t)s.bytes, 5, "carries data");
 	ok(s.done && s.error == ECANCELED, "CANCEL ends it");
-	ok(peer_next(fd, &h, &p) && h.type == PROTO_REPLY && h.stream == 2, "with our REPLY");
+	ok(peer_next(fd, &h, &p) && h.type == PROTO_REPLY && h.stream == 2,
+		"a cancelled stream ends with our REPLY");
 	peer_frame(fd, PROTO_DATA, 1, 2, "late", 4);
 	is_int(guest_dispatch(g, &err), 0, "a late frame on it is no breach");
 	s = (struct seen){.take = SIZE_MAX};
 	peer_frame(fd, PROTO_PROXY_OPEN, 0, 2, NULL, 0);
-	is_int(guest_dispatch(g, &err), 0, "its number may be used again");
+	is_int(guest_dispatch(g, &err), 0, "the number of an ended stream may be used again");
 	guest_on_open(g, NULL, NULL);
 	peer_frame(fd, PROTO_PROXY_OPEN, 0, 4, NULL, 0);
 	guest_dispatch(g, &err);
@@ -285,9 +289,9 @@ static void test_many(void)
 	while (n <= (int)PROTO_STREAMS_MAX &&
 		guest_request(g, PROTO_INFO, NULL, 0, &seen_ops, &s[n]))
 		n++;
-	is_int(n, PROTO_STREAMS_MAX, "as many streams as may be");
+	is_int(n, PROTO_STREAMS_MAX, "as many streams as may be are open");
 	is_int(guest_call(g, PROTO_INFO, NULL, clock_deadline(1000), -1, NULL, NULL, &err), -EBUSY,
-		"one more is refused");
+		"one stream more than may be is refused");
 	guest_free(g);
 	close(fd);
 }
@@ -356,9 +360,10 @@ static void test_limits(void)
 	pthread_t t;
 	struct guest *g = script_start(&s, &t, liar);
 
-	is_int(guest_exec(g, &spec, clock_deadline(PEER_DEADLINE_MS), -1, &r, &err), 0, "exec");
+	is_int(guest_exec(g, &spec, clock_deadline(PEER_DEADLINE_MS), -1, &r, &err), 0,
+		"a command runs in a guest");
 	is_str(r.out, "012345678901", "output past the limit is dropped here too");
-	ok(r.cut_out && !r.cut_err, "and marked");
+	ok(r.cut_out && !r.cut_err, "output that was dropped is marked");
 	is_str(r.err, "err", "standard error apart");
 	is_int(r.exit_code, 3, "exit code");
 	guest_result_free(&r);
@@ -391,7 +396,8 @@ static void test_deadline(void)
 
 	is_int(guest_exec(g, &spec, clock_deadline(50), -1, &r, &err), -ETIMEDOUT,
 		"an exec past the deadline is cancelled");
-	has_str(err.text, "running x in the guest", "and says what it was");
+	has_str(err.text, "running x in the guest",
+		"the error of a command past its deadline names the command");
 	is_int(guest_exec(g, &spec, clock_deadline(PEER_DEADLINE_MS), event, &r, &err),
 		-ECONNABORTED, "a machine that ends is noticed");
 	close(event);
@@ -440,10 +446,10 @@ static void test_code(void)
 
 	is_int(guest_code(g, NULL, "x", &spec, clock_deadline(PEER_DEADLINE_MS), -1, &r, &err), 0,
 		"code whose interpreter dies has run");
-	ok(r.context_gone && !r.ename, "and is marked");
-	is_str(r.traceback, "gone!", "with how it ended");
-	is_str(r.out, "hi\n", "and what it had printed");
-	is_str(r.results, "{}\n", "and shown");
+	ok(r.context_gone && !r.ename, "an interpreter's death is marked");
+	is_str(r.traceback, "gone!", "the result tells how a dead interpreter ended");
+	is_str(r.out, "hi\n", "the result has what a dead interpreter had printed");
+	is_str(r.results, "{}\n", "the result has what a dead interpreter had shown");
 	guest_result_free(&r);
 	script_end(&s, t, g);
 	g = script_start(&s, &t, raised);
@@ -455,7 +461,7 @@ static void test_code(void)
 		"code that raises has run");
 	ok(r.execution == 5 && !strcmp(r.ename, "ValueError") && !strcmp(r.evalue, "x") &&
 			!strcmp(r.traceback, "line 1") && !r.context_gone,
-		"and tells what");
+		"the result tells what was raised");
 	guest_result_free(&r);
 	script_end(&s, t, g);
 }
@@ -511,14 +517,15 @@ static void test_identity(void)
 	guest_identity_make(NULL, &a, &err);
 	guest_identity_make("web-1", &b, &err);
 	ok(strcmp(a.machine_id, b.machine_id) != 0 && strlen(a.machine_id) == 32, "machine ids");
-	ok(memcmp(a.entropy, b.entropy, sizeof(a.entropy)) != 0, "entropy");
+	ok(memcmp(a.entropy, b.entropy, sizeof(a.entropy)) != 0, "two identities have different entropy");
 	ok(!strncmp(a.hostname, "parbake-", 8) && !strncmp(a.hostname + 8, a.machine_id, 8),
 		"a host name of the id");
-	is_str(b.hostname, "web-1", "or the one asked for");
+	is_str(b.hostname, "web-1", "a host name that was asked for is sent");
 	ok(a.realtime_ns >= now && a.realtime_ns < now + 60000000000LL, "the time");
-	is_int(guest_identity_make("Web", &b, &err), -EINVAL, "capitals");
+	is_int(guest_identity_make("Web", &b, &err), -EINVAL,
+		"a host name with capitals is refused");
 	is_int(guest_identity_make("-web", &b, &err), -EINVAL, "a dash in front");
-	is_int(guest_identity_make("", &b, &err), -EINVAL, "nothing");
+	is_int(guest_identity_make("", &b, &err), -EINVAL, "an empty host name is refused");
 	has_str(err.text, "no host name", "said so");
 }
 

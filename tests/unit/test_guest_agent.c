@@ -58,10 +58,11 @@ static void test_exec(void)
 	char line[256];
 
 	is_int(RUN(&r, .argv = argv, .env = env, .cwd = "/tmp"), 0, "a command runs");
-	is_int(r.exit_code, 7, "its exit code");
-	is_str(r.out, "one two a b\n", "its output, with arguments and environment");
-	is_str(r.err, "/tmp\n", "its standard error apart, from its directory");
-	ok(r.duration_ns > 0 && r.total_out == 12 && !r.timed_out && !r.cut_out, "and the rest");
+	is_int(r.exit_code, 7, "a command's exit code is told");
+	is_str(r.out, "one two a b\n", "a command's output comes, with arguments and environment");
+	is_str(r.err, "/tmp\n", "a command's standard error comes apart, from its directory");
+	ok(r.duration_ns > 0 && r.total_out == 12 && !r.timed_out && !r.cut_out,
+		"a command's other results are told");
 	guest_result_free(&r);
 	RUN(&r, .shell = "kill -9 $$");
 	ok(r.exit_code == -1 && r.exit_signal == 9, "a signal's end");
@@ -100,7 +101,7 @@ static void test_exec(void)
 		       clock_deadline(100), -1, &r, &err),
 		-ETIMEDOUT, "the caller's deadline");
 	is_int(RUN(&r, .shell = "pgrep -fx 'sleep 300' | wc -l"), 0, "the guest goes on");
-	is_str(r.out, "0\n", "and what was cancelled is gone");
+	is_str(r.out, "0\n", "a command that was cancelled is gone");
 	guest_result_free(&r);
 }
 
@@ -225,9 +226,9 @@ static void test_output(void)
 
 	is_int(guest_exec(g, &spec, DEADLINE, -1, &r, &err), -EPIPE, "output that nobody takes");
 	has_str(err.text, "Broken pipe", "is an error that says so");
-	is_int((int)calls, 1, "nothing more is passed on");
+	is_int((int)calls, 1, "nothing is passed on after a writer's error");
 	is_int(RUN(&r, .shell = "pgrep -f '[p]arbake-yes' | wc -l"), 0, "the guest goes on");
-	is_str(r.out, "0\n", "and the command is gone");
+	is_str(r.out, "0\n", "a command whose reader failed is gone");
 	guest_result_free(&r);
 	spec = (struct guest_exec_spec){.shell = "echo out; sleep 1; exit 3",
 		.stdin_fd = -1,
@@ -235,11 +236,12 @@ static void test_output(void)
 		.user_data = &until};
 	is_int(guest_exec(g, &spec, clock_deadline(1300), -1, &r, &err), 0,
 		"a reader that is slow costs the command nothing of its time (%s)", err.text);
-	is_int(r.exit_code, 3, "its status is its own");
+	is_int(r.exit_code, 3, "a command with a slow reader has its own status");
 	guest_result_free(&r);
 	is_int(RUN(&r, .shell = "true", .cwd = "/no/such"), -ENOTDIR,
 		"a directory that is not there is not a program that is not there");
-	is_int(RUN(&r, .shell = "true", .user = "nobody-such"), -ESRCH, "nor is a user");
+	is_int(RUN(&r, .shell = "true", .user = "nobody-such"), -ESRCH,
+		"a user that is not there is not a program that is not there");
 }
 
 /* ---- files ------------------------------------------------------------------------------ */
@@ -313,7 +315,8 @@ static void test_files(void)
 	has_str(err.text, "/no/such", "is named");
 	is_int(guest_read(g, PROTO_FILE_GET, path, 50 * 65536, DEADLINE, -1, &text, &len, &err), 0,
 		"read into memory (%s)", err.text);
-	ok(len == 50 * 65536 && text[3 * 65536 + 5] == 3 && !text[len], "all of it");
+	ok(len == 50 * 65536 && text[3 * 65536 + 5] == 3 && !text[len],
+		"a file is read into memory whole");
 	free(text);
 	is_int(guest_read(g, PROTO_FILE_GET, path, 50 * 65536 - 1, DEADLINE, -1, &text, &len, &err),
 		-EFBIG, "more than allowed");
@@ -343,7 +346,7 @@ static void test_files(void)
 	is_int(guest_get_file(g, path, pipes[1], UINT64_MAX, DEADLINE, -1, &err), 0, "into a pipe");
 	close(pipes[1]);
 	pthread_join(t, NULL);
-	is_int(count[1], 50 * 65536, "with a slow reader");
+	is_int(count[1], 50 * 65536, "a file is read into a pipe with a slow reader");
 	close(pipes[0]);
 	signal(SIGPIPE, SIG_IGN);
 	if (pipe2(pipes, O_CLOEXEC) < 0)
@@ -361,7 +364,8 @@ static void test_files(void)
 		"a file that shrinks");
 	pthread_join(t, NULL);
 	has_str(err.text, "became shorter while it was read", "is told so");
-	ok(stat(path, &st) == 0 && st.st_size == 50 * 65536, "and what was there is left");
+	ok(stat(path, &st) == 0 && st.st_size == 50 * 65536,
+		"the target of a write that failed is left as it was");
 	close(in);
 	close(out);
 }
@@ -425,17 +429,17 @@ static void test_code(void)
 		return;
 	}
 	is_str(r.out, "42\n", "code prints");
-	has_str(r.results, "\"6\"", "and results come apart");
-	ok(!r.ename, "nothing was raised");
+	has_str(r.results, "\"6\"", "results come apart from what code prints");
+	ok(!r.ename, "code that does not raise has no exception");
 	guest_result_free(&r);
 	guest_code(g, NULL, "x + 1/0", &spec, DEADLINE, -1, &r, &err);
 	is_str(r.ename, "ZeroDivisionError", "an exception is told");
-	has_str(r.traceback, "ZeroDivisionError", "with its traceback");
+	has_str(r.traceback, "ZeroDivisionError", "an exception has its traceback");
 	guest_result_free(&r);
 	is_int(guest_code(g, NULL, "import os; os._exit(3)", &spec, DEADLINE, -1, &r, &err), 0,
 		"an interpreter that dies (%s)", err.text);
 	ok(r.context_gone, "is no silent success");
-	has_str(r.traceback, "exited with code 3", "and says how");
+	has_str(r.traceback, "exited with code 3", "a dead interpreter's error says how it ended");
 	guest_result_free(&r);
 }
 

@@ -12,15 +12,16 @@ static void test_plain(void)
 
 	say(&c, "GET /now?q=a%20b%2Bc+d&r HTTP/1.1\r\nHost: x\r\nX-Test: seen\r\n\r\n");
 	ok(until(&c, says(&c, "{\"now\":\"yes\"}")), "an answer");
-	has_str(c.got, "HTTP/1.1 200", "its status");
-	has_str(c.got, "Content-Type: application/json", "its type");
-	has_str(c.got, "X-More: yes", "its header");
+	has_str(c.got, "HTTP/1.1 200", "an answer has its status");
+	has_str(c.got, "Content-Type: application/json", "an answer has its content type");
+	has_str(c.got, "X-More: yes", "an answer has the header that the handler set");
 	snprintf(want, sizeof(want), "GET /now seen a b+c d unix %d", (int)geteuid());
 	is_str(at.seen, want, "the handler sees the request");
 	forget(&c);
 	say(&c, "GET /text HTTP/1.1\r\nHost: x\r\n\r\n");
-	ok(until(&c, says(&c, "short and stout")), "another on the same connection");
-	has_str(c.got, "418", "with its status");
+	ok(until(&c, says(&c, "short and stout")),
+		"a second request on the same connection is answered");
+	has_str(c.got, "418", "the second answer has a status of its own");
 	forget(&c);
 	say(&c, "HEAD /text HTTP/1.1\r\nHost: x\r\n\r\nGET /none HTTP/1.1\r\nHost: x\r\n\r\n");
 	ok(until(&c, says(&c, " 204 ")), "HEAD, and one behind it");
@@ -51,10 +52,11 @@ static void test_later(void)
 		"a pipelined one waits for it");
 	at.waiting = NULL;
 	http_reply_text(first, 200, "text/plain", "one");
-	ok(until(&c, at.waiting), "and has its turn then");
+	ok(until(&c, at.waiting), "a pipelined request has its turn after the one before it");
 	has_str(c.got, "one", "the first is answered");
 	http_reply_text(at.waiting, 200, "text/plain", "two");
-	ok(until(&c, says(&c, "\"now\"")), "then the third");
+	ok(until(&c, says(&c, "\"now\"")),
+		"the third of three pipelined requests has its turn last");
 	ok(strstr(c.got, "two") > strstr(c.got, "one") &&
 			strstr(c.got, "\"now\"") > strstr(c.got, "two"),
 		"in order");
@@ -64,12 +66,12 @@ static void test_later(void)
 	c = enter();
 	at.waiting = NULL;
 	say(&c, "GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
-	ok(until(&c, at.waiting), "one waits");
+	ok(until(&c, at.waiting), "a request that waits is open");
 	leave(&c);
 	for (int i = 0; i < 5; i++)
 		turn(NULL);
 	ok(http_open(server) == 1 && !strcmp(http_path(at.waiting), "/later"),
-		"its request stays without its client");
+		"a request stays after its client has gone");
 	http_reply_text(at.waiting, 200, "text/plain", "nobody");
 	ok(until(NULL, http_open(server) == 0), "until it is answered");
 }
@@ -86,13 +88,15 @@ static void test_orphan(void)
 	for (int i = 0; i < 5; i++)
 		turn(NULL);
 	is_int(http_open(server), 1, "stays when the client is gone");
-	ok(!http_header(at.waiting, "Host"), "its headers are gone");
+	ok(!http_header(at.waiting, "Host"),
+		"the headers of a request whose client has gone are gone");
 	http_stream_begin(at.waiting, 200, "text/plain", write_more, NULL);
 	at.rq = at.waiting;
 	at.to_write = 3 * LIMIT_HTTP_BUFFER;
 	write_more(NULL);
-	is_int(at.written, 3 * LIMIT_HTTP_BUFFER, "its stream takes all");
-	is_int(http_open(server), 0, "and it ends with it");
+	is_int(at.written, 3 * LIMIT_HTTP_BUFFER,
+		"a stream without a client takes all that is written");
+	is_int(http_open(server), 0, "a request without a client ends with its answer");
 	at.to_write = at.written = 0;
 }
 
@@ -133,15 +137,15 @@ static void test_stream(void)
 	ok(until(&c, says(&c, "\r\n\r\n")), "a stream begins before it has bytes");
 	has_str(c.got, "chunked", "in chunks");
 	is_int(http_stream_write(at.rq, "abc", 3), 3, "some are written");
-	ok(until(&c, says(&c, "abc\r\n")), "and sent at once");
-	is_int(http_stream_write(at.rq, "defg", 4), 4, "more");
-	ok(until(&c, says(&c, "defg\r\n")), "and more");
+	ok(until(&c, says(&c, "abc\r\n")), "the first bytes of a stream are sent at once");
+	is_int(http_stream_write(at.rq, "defg", 4), 4, "more bytes of a stream are written");
+	ok(until(&c, says(&c, "defg\r\n")), "further bytes of a stream are written");
 	http_stream_end(at.rq);
-	ok(until(&c, says(&c, "0\r\n\r\n")), "its end");
-	is_int(unchunk(&c), 7, "all of it");
+	ok(until(&c, says(&c, "0\r\n\r\n")), "a stream ends");
+	is_int(unchunk(&c), 7, "a client gets all of a stream");
 	forget(&c);
 	say(&c, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-	ok(until(&c, says(&c, "\"now\"")), "and the connection goes on");
+	ok(until(&c, says(&c, "\"now\"")), "a connection goes on after a stream");
 	forget(&c);
 
 	/* aborted: no last chunk */
@@ -149,7 +153,7 @@ static void test_stream(void)
 	until(&c, says(&c, "\r\n\r\n"));
 	http_stream_write(at.rq, "abc", 3);
 	http_stream_abort(at.rq);
-	ok(until(&c, c.closed), "one that is aborted closes the connection");
+	ok(until(&c, c.closed), "a stream that is aborted closes the connection");
 	ok(says(&c, "abc") && !says(&c, "\r\n0\r\n"), "after what was written, without its end");
 	leave(&c);
 
@@ -177,8 +181,10 @@ static void test_slow_reader(void)
 		still = at.written == before ? still + 1 : 0;
 	}
 	ok(at.written < 2 * MIB, "a client that does not read stops the writer");
-	is_int(http_stream_room(at.rq), 0, "its buffer is full");
-	ok(at.rq->ring_size <= LIMIT_HTTP_BUFFER, "and no larger than it may be");
+	is_int(http_stream_room(at.rq), 0,
+		"the buffer of a stream whose client does not read is full");
+	ok(at.rq->ring_size <= LIMIT_HTTP_BUFFER,
+		"the buffer of a stream is no larger than it may be");
 	c.take = SIZE_MAX;
 	at.ends = at.completes = 0;
 	ok(until(&c, at.completes == 1), "when it reads, all comes");
@@ -194,8 +200,8 @@ static void test_slow_reader(void)
 	say(&c, "GET /stream/told HTTP/1.1\r\nHost: x\r\n\r\n");
 	until(&c, at.rq && http_stream_room(at.rq) == 0);
 	leave(&c);
-	ok(until(NULL, at.ends == 1), "one that goes in the middle is noticed");
-	is_int(at.completes, 0, "as such");
+	ok(until(NULL, at.ends == 1), "a client that goes in the middle of a stream is noticed");
+	is_int(at.completes, 0, "a stream whose client went is over, and not complete");
 
 	/* gone while there is nothing to say */
 	c = enter();
@@ -203,7 +209,7 @@ static void test_slow_reader(void)
 	say(&c, "GET /stream/told HTTP/1.1\r\nHost: x\r\n\r\n");
 	until(&c, says(&c, "\r\n\r\n"));
 	leave(&c);
-	ok(until(NULL, at.ends == 1), "also while the stream is silent");
+	ok(until(NULL, at.ends == 1), "a client that goes is noticed while its stream is silent");
 
 	/* gone, and the writer did not ask to be told: it goes on into nothing */
 	c = enter();
@@ -234,13 +240,13 @@ static void test_tcp(void)
 	c = client_on(near);
 	say(&c, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
 	ok(until(&c, says(&c, "\"now\"")), "is answered");
-	is_str(at.seen, "GET /now - - tcp -1", "and known to come by TCP");
+	is_str(at.seen, "GET /now - - tcp -1", "a request by TCP is known to come by TCP");
 	at.ends = at.to_write = 0;
 	forget(&c);
 	say(&c, "GET /stream/told HTTP/1.1\r\nHost: x\r\n\r\n");
 	until(&c, says(&c, "\r\n\r\n"));
 	leave(&c);
-	ok(until(NULL, at.ends == 1), "its hang-up ends a silent stream");
+	ok(until(NULL, at.ends == 1), "a client that hangs up ends a silent stream");
 }
 
 /* Connections by TCP may be all that there may be of them: the unix socket still answers. */
@@ -260,12 +266,12 @@ static void test_reserve(void)
 		int near = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 		if (connect(near, (struct sockaddr *)&a, len) < 0)
-			ok(false, "connect");
+			ok(false, "sixteen clients connect");
 		c[i] = client_on(near);
 		say(&c[i], "GET /n");
 	}
-	ok(until(NULL, server->full), "it is full");
-	is_int(server->n_conns, 15, "one is left");
+	ok(until(NULL, server->full), "a server with as many connections as it may have is full");
+	is_int(server->n_conns, 15, "a place is left for the unix socket");
 	own = enter();
 	say(&own, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
 	ok(until(&own, says(&own, "\"now\"")), "for the unix socket");
@@ -273,10 +279,11 @@ static void test_reserve(void)
 	ok(until(NULL, server->n_conns == 15), "which TCP does not get when it is free");
 	say(&c[15], "ow HTTP/1.1\r\nHost: x\r\n\r\n");
 	leave(&c[0]);
-	ok(until(&c[15], says(&c[15], "\"now\"")), "one that waits comes when another leaves");
+	ok(until(&c[15], says(&c[15], "\"now\"")),
+		"a client that waits is served when another leaves");
 	for (int i = 1; i < 17; i++)
 		leave(&c[i]);
-	ok(until(NULL, server->n_conns == 0 && !server->full), "all have left");
+	ok(until(NULL, server->n_conns == 0 && !server->full), "all clients have left");
 }
 
 /* What a proxy in front might read in another way than we do: nothing behind it is taken for a request. */
@@ -353,18 +360,19 @@ static void test_bodies(void)
 		c[i] = enter();
 		say(&c[i], "POST /collect HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab");
 		if (i < 2)
-			ok(until(&c[i], server->bodies == (size_t)(i + 1) * 1024), "one is read");
+			ok(until(&c[i], server->bodies == (size_t)(i + 1) * 1024),
+				"a body that fits into the bound on all bodies is read");
 	}
 	say(&c[2], "cde");
-	ok(until(&c[2], says(&c[2], "503")), "one too many is refused");
+	ok(until(&c[2], says(&c[2], "503")), "a body beyond the bound on all bodies is refused");
 	say(&c[0], "cde");
 	ok(until(&c[0], says(&c[0], "abcde")), "others are not");
-	is_int(server->bodies, 1024, "and are let go");
+	is_int(server->bodies, 1024, "bodies that were collected are let go");
 	leave(&c[1]);
-	ok(until(NULL, server->bodies == 0), "as are those that hang up");
+	ok(until(NULL, server->bodies == 0), "bodies of clients that hang up are let go");
 	forget(&c[2]);
 	say(&c[2], "POST /collect HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nok");
-	ok(until(&c[2], says(&c[2], "\"ok\"")), "then there is room");
+	ok(until(&c[2], says(&c[2], "\"ok\"")), "there is room for a body when others were let go");
 	leave(&c[0]);
 	leave(&c[2]);
 }
@@ -383,9 +391,10 @@ static void test_quiesce(void)
 	ok(sock_connect(path, NULL) < 0, "no more are taken");
 	is_int(http_open(server), 1, "a request is open");
 	http_reply_text(at.waiting, 200, "text/plain", "bye");
-	ok(until(&c, c.closed), "its connection is closed");
+	ok(until(&c, c.closed),
+		"the connection of a request is closed when a quiescing server has answered");
 	has_str(c.got, "bye", "after its answer");
-	is_int(http_open(server), 0, "none is open");
+	is_int(http_open(server), 0, "no request is open when a quiescing server has answered");
 	leave(&idle);
 	leave(&c);
 }
@@ -402,10 +411,11 @@ static void test_full(void)
 		say(&c[i], "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
 	}
 	for (int i = 0; i < 3; i++)
-		ok(until(&c[i], says(&c[i], "\"now\"")), "one is answered");
+		ok(until(&c[i], says(&c[i], "\"now\"")),
+			"a client of a server with three places is answered");
 	for (int i = 0; i < 10; i++)
 		turn(&c[3]);
-	is_int(c[3].len, 0, "one too many waits");
+	is_int(c[3].len, 0, "a fourth client of a server with three places waits");
 	leave(&c[1]);
 	ok(until(&c[3], says(&c[3], "\"now\"")), "until another leaves");
 	leave(&c[3]);
@@ -419,7 +429,7 @@ static void test_full(void)
 	close((int)few.rlim_cur);
 	setrlimit(RLIMIT_NOFILE, &few);
 	say(&c[1], "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-	ok(until(&c[1], server->breath), "without descriptors nothing is accepted");
+	ok(until(&c[1], server->breath), "a server without descriptors accepts no connection");
 	setrlimit(RLIMIT_NOFILE, &files);
 	ok(until(&c[1], says(&c[1], "\"now\"")), "until there are some");
 	for (int i = 0; i < 3; i++)
@@ -448,7 +458,7 @@ static void test_free(void)
 	ok(at.ends == 3 && at.completes == 0, "freed, those that asked are told");
 	for (int i = 0; i < 6; i++) {
 		read_some(&c[i]);
-		ok(c[i].closed, "its connection is closed");
+		ok(c[i].closed, "a server that is freed closes the connection");
 		leave(&c[i]);
 	}
 }

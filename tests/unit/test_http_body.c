@@ -16,25 +16,25 @@ static void test_collect(void)
 	say(&c,
 		"POST /collect HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 		"3\r\nabc\r\n4;x=y\r\ndefg\r\n0\r\n\r\n");
-	ok(until(&c, says(&c, "\"body\":\"abcdefg\"")), "so is one in chunks");
+	ok(until(&c, says(&c, "\"body\":\"abcdefg\"")), "a body in chunks is collected");
 	forget(&c);
 	say(&c, "POST /collect HTTP/1.1\r\nHost: x\r\n\r\n");
-	ok(until(&c, says(&c, "\"body\":\"\"")), "so is none");
+	ok(until(&c, says(&c, "\"body\":\"\"")), "a request without a body has an empty one");
 	forget(&c);
 	say(&c, "POST /collect HTTP/1.1\r\nHost: x\r\nContent-Length: 101\r\n\r\n");
 	for (int i = 0; i < 101; i++)
 		say(&c, "x");
-	ok(until(&c, says(&c, "\"message\"")), "one that is too long is refused");
-	has_str(c.got, " 413 ", "with 413");
-	has_str(c.got, "100 bytes at most", "and says how long it may be");
+	ok(until(&c, says(&c, "\"message\"")), "a body that is too long is refused");
+	has_str(c.got, " 413 ", "a body that is too long is answered with 413");
+	has_str(c.got, "100 bytes at most", "the error says how long a body may be");
 	forget(&c);
 	say(&c, "POST /collect HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n40\r\n");
 	say(&c, "0123456789012345678901234567890123456789012345678901234567890123\r\n40\r\n");
 	say(&c, "0123456789012345678901234567890123456789012345678901234567890123\r\n0\r\n\r\n");
-	ok(until(&c, says(&c, " 413 ")), "one in chunks, too");
+	ok(until(&c, says(&c, " 413 ")), "a body in chunks that is too long is refused");
 	forget(&c);
 	say(&c, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-	ok(until(&c, says(&c, "\"now\"")), "and the connection goes on");
+	ok(until(&c, says(&c, "\"now\"")), "a connection goes on after a body that was refused");
 	leave(&c);
 
 	c = enter();
@@ -44,17 +44,20 @@ static void test_collect(void)
 	ok(until(&c, says(&c, "100 Continue")), "a client that asks is told to go on");
 	ok(!says(&c, "200"), "before its answer");
 	say(&c, "12345");
-	ok(until(&c, says(&c, "\"body\":\"12345\"")), "and answered");
+	ok(until(&c, says(&c, "\"body\":\"12345\"")),
+		"a request whose body was discarded is answered");
 	forget(&c);
 	say(&c,
 		"POST /collect HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: "
 		"500\r\n\r\n");
-	ok(until(&c, says(&c, " 413 ")), "one that would send too much is told so instead");
-	ok(!says(&c, "100 Continue"), "and not to go on");
+	ok(until(&c, says(&c, " 413 ")),
+		"a client that asks first and would send too much is refused");
+	ok(!says(&c, "100 Continue"), "a client that would send too much is not told to go on");
 	leave(&c);
 	c = enter();
 	say(&c, "POST /collect HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\nhalf");
-	ok(until(&c, http_open(server) == 1), "one whose client goes away in its midst");
+	ok(until(&c, http_open(server) == 1),
+		"a request whose client goes away in the midst of its body is open");
 	leave(&c);
 	ok(until(NULL, http_open(server) == 0), "is over");
 	is_int(at.dropped, 4, "those that did not come whole are dropped");
@@ -77,7 +80,8 @@ static void test_collect(void)
 	ok(until(&c, c.closed),
 		"a body that nobody wants and that does not end ends the connection");
 	leave(&c);
-	ok(until(NULL, http_open(server) == 0), "and its request");
+	ok(until(NULL, http_open(server) == 0),
+		"a request whose unwanted body does not end is over");
 }
 
 /* The choice that a handler makes later. */
@@ -102,31 +106,31 @@ static void test_wait(void)
 	say(&c, "POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello");
 	ok(until(&c, at.waiting != NULL), "a request waits for its handler's choice");
 	choose(true);
-	ok(until(&c, says(&c, "\"body\":\"hello\"")), "its body is read then");
+	ok(until(&c, says(&c, "\"body\":\"hello\"")), "a body is read once its handler has chosen");
 	forget(&c);
 	say(&c, "POST /wait HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
-	ok(until(&c, at.waiting != NULL), "another, in chunks, none of which has come");
+	ok(until(&c, at.waiting != NULL), "a request in chunks of which none has come waits");
 	choose(true);
 	say(&c, "3\r\nabc\r\n0\r\n\r\n");
 	ok(until(&c, says(&c, "\"body\":\"abc\"")), "is read as it comes");
 	forget(&c);
 	say(&c, "GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
-	ok(until(&c, at.waiting != NULL), "one without a body");
+	ok(until(&c, at.waiting != NULL), "a request without a body waits for its handler");
 	choose(false);
 	ok(until(&c, says(&c, "woken")), "is answered");
 	forget(&c);
 	say(&c,
 		"POST /wait HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: "
 		"500\r\n\r\n");
-	ok(until(&c, at.waiting != NULL), "one that asks before it sends too much");
+	ok(until(&c, at.waiting != NULL), "a client that asks before it sends too much waits");
 	choose(true);
 	ok(until(&c, says(&c, " 413 ")), "is told");
-	ok(!says(&c, "100 Continue"), "instead");
+	ok(!says(&c, "100 Continue"), "a client that would send too much is answered instead");
 	leave(&c);
 
 	c = enter();
 	say(&c, "POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\nhalf");
-	ok(until(&c, at.waiting != NULL), "one whose client goes");
+	ok(until(&c, at.waiting != NULL), "a request that waits and whose client goes is open");
 	leave(&c);
 	choose(false);
 	ok(until(NULL, http_open(server) == 0), "is over when it has been answered");
@@ -154,7 +158,7 @@ static void test_upload(void)
 		turn(&c);
 	}
 	is_int(at.body_len, 100000, "no more is read than is taken");
-	ok(sent < total / 2, "so the client waits");
+	ok(sent < total / 2, "a client waits while its upload is not taken");
 	for (unsigned before = at.chunks, i = 0; i < 20; i++) {
 		turn(&c);
 		if (i == 19)
@@ -163,7 +167,7 @@ static void test_upload(void)
 	at.take = SIZE_MAX;
 	http_upload_resume(at.rq);
 	say_n(&c, bytes + sent, total - sent);
-	ok(until(&c, says(&c, "{\"bytes\":3145728}")), "all of it comes");
+	ok(until(&c, says(&c, "{\"bytes\":3145728}")), "an upload comes whole once it is taken");
 	ok(at.body_len == total && !memcmp(at.body, bytes, total), "every byte as sent");
 	ok(at.ended == 1 && at.ends == 1 && at.completes == 1, "end() and on_end() once each");
 	leave(&c);
@@ -192,8 +196,8 @@ static void test_upload(void)
 	say(&c, "PUT /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nsome");
 	ok(until(&c, at.body_len == 4), "some of it comes");
 	leave(&c);
-	ok(until(NULL, at.ends == 1), "then on_end()");
-	ok(at.ended == 0 && at.completes == 0, "and no end()");
+	ok(until(NULL, at.ends == 1), "on_end() is called where an upload is cut");
+	ok(at.ended == 0 && at.completes == 0, "end() is not called where an upload is cut");
 	free(bytes);
 }
 
@@ -224,9 +228,12 @@ static void test_form(void)
 		"filename=\"second\"\r\n\r\n"
 		"not this\r\n--BOUND--\r\n");
 	ok(until(&c, says(&c, "{\"bytes\":26}")), "a form's files");
-	is_str(at.body, "line\r\n--BOUN\r\nlinenot this", "without their framing");
-	is_str(at.part, "file:/a b.txt file:second", "their fields and names, in their order");
-	ok(at.parts == 2 && at.ended == 1, "all of them, and nothing else");
+	is_str(at.body, "line\r\n--BOUN\r\nlinenot this",
+		"the files of a form come without their framing");
+	is_str(at.part, "file:/a b.txt file:second",
+		"the fields and names of a form come in their order");
+	ok(at.parts == 2 && at.ended == 1,
+		"the handler gets all files of a form, and nothing else");
 	forget(&c);
 	form(&c,
 		"--BOUND\r\nContent-Disposition: form-data; name=\"f\"; "
@@ -238,21 +245,22 @@ static void test_form(void)
 	forget(&c);
 	form(&c, "--BOUND\r\nContent-Disposition: form-data; name=\"f\"\r\n\r\nx\r\n--BOUND--\r\n");
 	ok(until(&c, says(&c, "no part with a file name")), "a form without a file is refused");
-	has_str(c.got, " 400 ", "with 400");
-	ok(at.ended == 0 && until(&c, at.ends == 1), "and is not passed on");
+	has_str(c.got, " 400 ", "a form without a file is answered with 400");
+	ok(at.ended == 0 && until(&c, at.ends == 1), "a form without a file is not passed on");
 	forget(&c);
 	form(&c,
 		"--BOUND\r\nContent-Disposition: form-data; name=\"f\"; filename=\"x\"\r\n\r\ncut");
-	ok(until(&c, says(&c, "middle of a part")), "so is one that is cut");
+	ok(until(&c, says(&c, "middle of a part")), "a form that is cut is refused");
 	forget(&c);
 	form(&c, "there is no boundary in this, whatever its length may be, not at all");
-	ok(until(&c, says(&c, " 400 ")), "so is none");
-	ok(at.ended == 0, "nothing of it is passed on");
+	ok(until(&c, says(&c, " 400 ")), "a form that is empty is refused");
+	ok(at.ended == 0, "nothing of a form that was refused is passed on");
 	forget(&c);
 	say(&c,
 		"POST /form HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: "
 		"2\r\n\r\nhi");
-	ok(until(&c, says(&c, "must be multipart/form-data")), "so is another type");
+	ok(until(&c, says(&c, "must be multipart/form-data")),
+		"a body of another type than a form is refused");
 	leave(&c);
 
 	/* more than is taken at once */
@@ -336,7 +344,7 @@ static void test_hostile(void)
 		"chunked\r\n\r\nfffffffffffffffffff\r\n");
 	ok(until(&c, says(&c, " 413 ") || c.closed), "a chunk that is too long");
 	leave(&c);
-	ok(until(NULL, http_open(server) == 0), "none of them is left");
+	ok(until(NULL, http_open(server) == 0), "no request with a broken body is left");
 	c = enter();
 	say(&c, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
 	ok(until(&c, says(&c, "\"now\"")), "others are answered all the same");
@@ -366,14 +374,14 @@ static void test_slow(void)
 	leave(&c);
 	c = enter();
 	say(&c, "POST /collect HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\nabc");
-	ok(until(&c, c.closed), "so is one whose body does not come");
+	ok(until(&c, c.closed), "a client whose body does not come is cut");
 	leave(&c);
 	c = enter();
-	ok(until(&c, c.closed), "and one that says nothing");
+	ok(until(&c, c.closed), "a client that says nothing is cut");
 	leave(&c);
-	ok(at.waiting && !waits.closed, "one that waits for its answer is not");
+	ok(at.waiting && !waits.closed, "a client that waits for its answer is not cut");
 	http_reply_text(at.waiting, 200, "text/plain", "at last");
-	ok(until(&waits, says(&waits, "at last")), "and is answered");
+	ok(until(&waits, says(&waits, "at last")), "a client that waited is answered");
 	leave(&waits);
 	/* one who reads nothing of a stream */
 	c = enter();
@@ -381,8 +389,8 @@ static void test_slow(void)
 	at.written = at.ends = at.completes = 0;
 	c.take = 0;
 	say(&c, "GET /stream/told HTTP/1.1\r\nHost: x\r\n\r\n");
-	ok(until(&c, at.ends == 1), "one that reads nothing of its stream is cut");
-	is_int(at.completes, 0, "as such");
+	ok(until(&c, at.ends == 1), "a client that reads nothing of its stream is cut");
+	is_int(at.completes, 0, "the stream of a client that was cut is over");
 	leave(&c);
 	at.to_write = 0;
 }

@@ -17,7 +17,7 @@ static void listen_tcp(void)
 	if (bind(fd, (struct sockaddr *)&where, len) < 0 || listen(fd, 512) < 0 ||
 		getsockname(fd, (struct sockaddr *)&where, &len) < 0 ||
 		http_server_listen(server, fd, true, NULL) < 0)
-		ok(false, "listen");
+		ok(false, "the server listens by TCP");
 }
 
 /* From 127.0.0.@host. */
@@ -86,7 +86,8 @@ static void test_hangups(void)
 			is_int(http_server_awaited(server), 0, "nobody waits for it");
 			if (at.waiting)
 				http_reply_text(at.waiting, 200, "text/plain", "nobody");
-			ok(until(NULL, http_open(server) == 0), "and nothing of it is left");
+			ok(until(NULL, http_open(server) == 0),
+				"nothing of a request is left whose client hung up");
 		}
 	}
 	is_int((int64_t)server->bodies, 0, "no body is kept");
@@ -104,7 +105,8 @@ static void test_half_closed(void)
 	ok(until(&c, says(&c, "\"abc\"")),
 		"what was sent before the end of a client's stream is answered");
 	leave(&c);
-	ok(until(NULL, server->n_conns == 0), "and the connection ends");
+	ok(until(NULL, server->n_conns == 0),
+		"a connection ends after the end of its client's stream");
 }
 
 /* Thousands that say a part and go: the next is answered at once, and none is left. */
@@ -121,7 +123,8 @@ static void test_flood(void)
 	c = enter_from(1);
 	say(&c, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
 	ok(until(&c, says(&c, "\"now\"")), "after 1500 that hung up the next is answered");
-	ok(until(NULL, server->n_conns == 1), "and is the one that is left");
+	ok(until(NULL, server->n_conns == 1),
+		"a client that is answered is the only one that is left");
 	leave(&c);
 }
 
@@ -149,7 +152,7 @@ static void test_address_share(void)
 	ok(server->n_conns <= 32, "the address has its share (%u)", server->n_conns);
 	for (int i = 0; i < 80; i++)
 		leave(&many[i]);
-	ok(until(NULL, server->n_conns == 0), "all have left");
+	ok(until(NULL, server->n_conns == 0), "all clients of an address have left");
 }
 
 /* Those that have not said who they are, of many addresses, leave room for those that have. */
@@ -171,15 +174,16 @@ static void test_unknown(void)
 	forget(&known);
 	say(&known, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
 	ok(until(&known, says(&known, "\"now\"")),
-		"one who has said who he is keeps his connection");
+		"a client who has shown a key keeps his connection");
 	c = enter_from(201);
 	say(&c, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-	ok(until(&c, says(&c, "\"now\"")), "and others are answered");
+	ok(until(&c, says(&c, "\"now\"")), "other clients are answered beside those without a key");
 	leave(&c);
 	leave(&known);
 	for (int i = 0; i < 90; i++)
 		leave(&many[i]);
-	ok(until(NULL, server->n_conns == 0 && server->n_unknown == 0), "all have left");
+	ok(until(NULL, server->n_conns == 0 && server->n_unknown == 0),
+		"all clients without a key have left");
 }
 
 /* One key takes all that it can, from many addresses: another's is admitted. */
@@ -204,14 +208,14 @@ static void test_key_share(void)
 	ok(refused > 20, "a key has its share (%d were refused)", refused);
 	c = enter_from(70);
 	say(&c, "GET /key HTTP/1.1\r\nHost: x\r\nX-Test: modest\r\n\r\n");
-	ok(until(&c, says(&c, "true")), "another key is admitted");
+	ok(until(&c, says(&c, "true")), "a client with another key is admitted");
 	leave(&c);
 	for (int i = 0; i < 60; i++)
 		leave(&many[i]);
-	ok(until(NULL, server->n_conns == 0), "all have left");
+	ok(until(NULL, server->n_conns == 0), "all clients with keys have left");
 	c = enter_from(1);
 	say(&c, greedy);
-	ok(until(&c, says(&c, "true")), "then the first is admitted again");
+	ok(until(&c, says(&c, "true")), "a key is admitted again when its clients have left");
 	leave(&c);
 }
 
@@ -229,14 +233,15 @@ static void test_body_share(void)
 		for (int n = 0; n < 3; n++)
 			turn(&many[i]);
 	}
-	ok(server->bodies <= 4 * KIB, "one address collects its share (%zu)", server->bodies);
+	ok(server->bodies <= 4 * KIB, "the bodies of one address may take its share (%zu)",
+		server->bodies);
 	c = enter_from(2);
 	say(&c, POST("/collect") "Content-Length: 3\r\n\r\nabc");
-	ok(until(&c, says(&c, "\"abc\"")), "another's body is read");
+	ok(until(&c, says(&c, "\"abc\"")), "the body of another address is read");
 	leave(&c);
 	for (int i = 0; i < 8; i++)
 		leave(&many[i]);
-	ok(until(NULL, server->n_conns == 0), "all have left");
+	ok(until(NULL, server->n_conns == 0), "all clients with bodies have left");
 }
 
 /* What has not come whole has not begun, and keeps no daemon from ending. */
@@ -257,8 +262,9 @@ static void test_quiesce_partial(void)
 	http_server_quiesce(server);
 	is_int(http_server_awaited(server), 1, "the one that is whole is waited for");
 	http_reply_text(at.waiting, 200, "text/plain", "bye");
-	ok(until(&c[3], says(&c[3], "bye")), "and answered");
-	ok(until(NULL, server->n_conns == 0), "all end");
+	ok(until(&c[3], says(&c[3], "bye")),
+		"a whole request is answered by a server that quiesces");
+	ok(until(NULL, server->n_conns == 0), "all requests of a server that quiesces end");
 	for (int i = 0; i < 4; i++)
 		leave(&c[i]);
 }

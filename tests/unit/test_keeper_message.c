@@ -74,14 +74,15 @@ static void test_requests(void)
 		     "\"pause_dir\":\"/p\",\"hostname\":\"h\",\"more\":true}",
 		       &rq),
 		0, "a whole one");
-	ok(rq.op == KEEPER_HAND_OUT && rq.n == 3 && rq.lease_ms == 250 && rq.record, "its numbers");
-	is_str(rq.id, "a1", "its id");
-	is_str(rq.pause_dir, "/p", "its directory");
-	is_str(rq.hostname, "h", "its host name");
+	ok(rq.op == KEEPER_HAND_OUT && rq.n == 3 && rq.lease_ms == 250 && rq.record,
+		"a request has its number");
+	is_str(rq.id, "a1", "a request has its id");
+	is_str(rq.pause_dir, "/p", "a request has its directory");
+	is_str(rq.hostname, "h", "a request has its host name");
 	keeper_request_clear(&rq);
 	is_int(parse("{\"op\":\"capture\",\"n\":1,\"dir\":\"/c\",\"stop\":true}", &rq), 0,
 		"a capture");
-	ok(rq.stop && !strcmp(rq.dir, "/c"), "its fields");
+	ok(rq.stop && !strcmp(rq.dir, "/c"), "a capture's request has its fields");
 	keeper_request_clear(&rq);
 	for (int op = 0; op < KEEPER_OPS; op++) {
 		cleanup_free char *text = str_printf(
@@ -113,19 +114,20 @@ static void test_answers(void)
 		keeper_answer_clear(&a);
 	}
 	is_int(parse_answer("{\"n\":4,\"ok\":true,\"x\":1}", &a), 0, "an answer");
-	ok(a.n == 4 && !a.error && !a.event && !*a.text, "without an error");
+	ok(a.n == 4 && !a.error && !a.event && !*a.text, "an answer of success has no error");
 	keeper_answer_clear(&a);
 	is_int(parse_answer("{\"event\":\"hello\",\"pid\":12,\"monitor_pid\":13}", &a), 0,
 		"a greeting");
-	ok(a.pid == 12 && a.monitor_pid == 13, "its processes");
+	ok(a.pid == 12 && a.monitor_pid == 13, "a greeting has the processes' numbers");
 	keeper_answer_clear(&a);
 	{
 		cleanup_json json_t *obj = rpc_failure(9, ENOSPC, "not \xff text");
 		cleanup_free char *text = json_text(obj);
 
 		is_int(parse_answer(text, &a), 0, "a failure, of which not all was text");
-		ok(a.n == 9 && a.error == ENOSPC, "its number and error");
-		has_str(a.text, "not \xef\xbf\xbd text", "and what could be said");
+		ok(a.n == 9 && a.error == ENOSPC, "a failure has its number and error");
+		has_str(a.text, "not \xef\xbf\xbd text",
+			"a failure has as much text as could be sent");
 		keeper_answer_clear(&a);
 	}
 }
@@ -141,25 +143,30 @@ static void test_socket(void)
 
 	memset(big, 'x', LIMIT_RPC_BYTES + 1);
 	long_obj = json_pack("{s:s}", "text", big);
-	is_int(rpc_text(long_obj, &text, &err), -EMSGSIZE, "too long a message is not sent");
+	is_int(rpc_text(long_obj, &text, &err), -EMSGSIZE,
+		"a message that is too long is not sent");
 	if (sock_pair_packets(pair, &err) < 0)
 		abort();
 	fcntl(pair[0], F_SETFL, O_RDWR | O_NONBLOCK);
 	n_fds = KEEPER_FDS;
-	is_int(rpc_receive(pair[0], buf, fds, &n_fds), -EAGAIN, "nothing yet");
+	is_int(rpc_receive(pair[0], buf, fds, &n_fds), -EAGAIN,
+		"an empty socket has no message yet");
 	is_int(rpc_send(pair[1], hi, three, 2), 0, "sent, with two descriptors");
 	n_fds = KEEPER_FDS;
 	is_int(rpc_receive(pair[0], buf, fds, &n_fds), 7, "came whole");
-	is_int(n_fds, 2, "with them");
+	is_int(n_fds, 2, "a message comes with its descriptors");
 	rpc_close_fds(fds, n_fds);
 	is_int(sock_send_fds(pair[1], "{}", 2, three, 3), 0, "three descriptors");
 	n_fds = KEEPER_FDS;
 	is_int(rpc_receive(pair[0], buf, fds, &n_fds), -EPROTO, "are too many");
-	is_int(n_fds, 0, "and closed");
-	is_int(sock_send_fds(pair[1], big, LIMIT_RPC_BYTES, NULL, 0), 0, "as long as may be");
+	is_int(n_fds, 0, "descriptors beyond the bound are closed");
+	is_int(sock_send_fds(pair[1], big, LIMIT_RPC_BYTES, NULL, 0), 0,
+		"a message as long as may be is sent");
 	n_fds = KEEPER_FDS;
-	is_int(rpc_receive(pair[0], buf, fds, &n_fds), LIMIT_RPC_BYTES, "comes");
-	is_int(sock_send_fds(pair[1], big, LIMIT_RPC_BYTES + 1, three, 1), 0, "one byte more");
+	is_int(rpc_receive(pair[0], buf, fds, &n_fds), LIMIT_RPC_BYTES,
+		"a message as long as may be comes");
+	is_int(sock_send_fds(pair[1], big, LIMIT_RPC_BYTES + 1, three, 1), 0,
+		"a message of one byte more is sent");
 	n_fds = KEEPER_FDS;
 	is_int(rpc_receive(pair[0], buf, fds, &n_fds), -EPROTO, "does not");
 	close(pair[1]);
@@ -307,7 +314,7 @@ static void test_order(void)
 			rq.op == KEEPER_READY,
 		"requests come numbered");
 	rounds(2);
-	is_str(seen, "", "nothing is answered before it is");
+	is_str(seen, "", "no request is answered before the keeper has answered");
 	say("{\"n\":1,\"ok\":true,\"x\":1}", NULL, 0);
 	say("{\"n\":2,\"ok\":false,\"errno\":28,\"text\":\"full\"}", NULL, 0);
 	say("{\"n\":3,\"ok\":true}", NULL, 0);
@@ -336,11 +343,12 @@ static void test_ends(void)
 	say("{\"event\":\"ended\",\"errno\":12,\"text\":\"no memory\"}", NULL, 0);
 	until("ended");
 	is_str(seen, "a:ENOMEM ended ", "why it did not start is the answer");
-	is_str(f.text, "no memory", "and told");
+	is_str(f.text, "no memory", "the request is told why its keeper did not start");
 	keeper_ready(f.k, on_answer, "late");
 	is_str(seen, "a:ENOMEM ended ", "later requests are not answered at once");
 	until("late");
-	is_str(seen, "a:ENOMEM ended late:ECONNRESET ", "but from the loop");
+	is_str(seen, "a:ENOMEM ended late:ECONNRESET ",
+		"requests to a keeper that failed are answered from the loop");
 	finish();
 
 	begin();
@@ -372,8 +380,8 @@ static void test_kill(void)
 	begin();
 	greet(SIGSTOP);
 	rounds(2);
-	is_int(f.k->pid, f.child, "it says who it is");
-	is_int(f.k->monitor_pid, f.child, "and its machine");
+	is_int(f.k->pid, f.child, "a greeting tells who the keeper is");
+	is_int(f.k->monitor_pid, f.child, "a greeting tells the keeper's machine");
 	keeper_ready(f.k, on_answer, "a");
 	keeper_kill(f.k, on_answer, "kill");
 	keeper_kill(f.k, on_answer, "again");
@@ -384,7 +392,8 @@ static void test_kill(void)
 		"a stopped one is killed; what was open is answered");
 	has_str(seen, "again:EALREADY ", "a second kill is too much");
 	ok(!strstr(seen, "ended"), "there is no other end");
-	ok(waitpid(f.child, NULL, WNOHANG) == f.child, "it is gone when that is told");
+	ok(waitpid(f.child, NULL, WNOHANG) == f.child,
+		"keeper and machine are gone when that is told");
 	f.child = -1;
 	finish();
 
@@ -394,8 +403,8 @@ static void test_kill(void)
 	is_str(seen, "", "a kill of who has not said who it is waits for that");
 	greet(0);
 	until("kill");
-	is_str(seen, "kill:ok ", "and is done then");
-	ok(waitpid(f.child, NULL, WNOHANG) == f.child, "it is gone");
+	is_str(seen, "kill:ok ", "a kill waits for the greeting of its keeper");
+	ok(waitpid(f.child, NULL, WNOHANG) == f.child, "a keeper that was killed is gone");
 	f.child = -1;
 	finish();
 
@@ -403,7 +412,7 @@ static void test_kill(void)
 	keeper_kill(f.k, on_answer, "kill");
 	close_fd(&f.far);
 	until("kill");
-	is_str(seen, "kill:ok ", "one that never was is gone too");
+	is_str(seen, "kill:ok ", "a keeper that never was is gone, too");
 	finish();
 
 	begin();
@@ -443,8 +452,8 @@ static void test_refused(void)
 	say("{\"n\":2,\"ok\":true}", NULL, 0);
 	until("good");
 	until("utf");
-	ok(strstr(seen, "big:EMSGSIZE") && strstr(seen, "utf:EINVAL"), "but from the loop: %s",
-		seen);
+	ok(strstr(seen, "big:EMSGSIZE") && strstr(seen, "utf:EINVAL"),
+		"a request that cannot be sent fails from the loop: %s", seen);
 	finish();
 }
 
@@ -458,7 +467,8 @@ static void test_adopt(void)
 	if (!mkdtemp(dir))
 		abort();
 	path = str_printf("%s/id", dir);
-	is_int(keeper_adopt(l, path, &ops, &f, &f.k, &err), -ENOENT, "nothing there");
+	is_int(keeper_adopt(l, path, &ops, &f, &f.k, &err), -ENOENT,
+		"a socket that is not there cannot be adopted");
 	listening = sock_listen_packets(path, &err);
 	ok(listening >= 0 && stat(path, &st) == 0 && (st.st_mode & 0777) == 0600,
 		"a socket for its user alone");

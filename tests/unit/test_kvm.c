@@ -307,7 +307,7 @@ static bool boot_and_capture(unsigned vcpus)
 	new_files();
 	if (!works(start(kernel, vcpus, -1, &m, &err), "a machine starts"))
 		return false;
-	ok(prints(m, GREETING), "its guest runs");
+	ok(prints(m, GREETING), "a booted machine's guest runs");
 	if (machine_get_state(m) == MACHINE_ENDED) {
 		machine_end_reason(m, &err);
 		printf("# %s\n", err.text);
@@ -316,16 +316,16 @@ static bool boot_and_capture(unsigned vcpus)
 	is_int(machine_resume(m, SOON, &err), -EINVAL, "what runs cannot be resumed");
 	if (!works(machine_pause(m, SOON, &err), "it is paused"))
 		return false;
-	ok(counts_on(m, vcpus), "all of its %u processors count", vcpus);
+	ok(counts_on(m, vcpus), "all of the %u processors count", vcpus);
 	works(machine_capture(m, fix.state, SOON, &err), "its state is written");
 	fstat(fix.state, &st);
 	ok(st.st_size > 4096 && st.st_size < 1 << 20, "in %jd bytes", (intmax_t)st.st_size);
 	fix.captured = count_of(m, 0);
-	ok(counts_on(m, vcpus), "and it goes on");
+	ok(counts_on(m, vcpus), "a captured machine goes on");
 	works(machine_capture(m, fix.state, SOON, &err), "it is captured again");
 	fix.captured = count_of(m, 0);
 	is_int(fcntl(fix.memory, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_GROW | F_SEAL_SHRINK), 0,
-		"its memory is sealed");
+		"the memory of a machine is sealed");
 	return true;
 }
 
@@ -342,8 +342,8 @@ static void test_restore(unsigned vcpus)
 	is_int(machine_resume(a, SOON, &err), -EINVAL, "a standby cannot be resumed");
 	works(machine_ready(a, SOON, &err), "it is ready");
 	works(machine_restore(a, fix.state, SOON, &err), "the state is loaded");
-	is_int(count_of(a, 0), fix.captured, "with the memory of the capture");
-	ok(counts_on(a, vcpus), "all %u processors go on from there", vcpus);
+	is_int(count_of(a, 0), fix.captured, "a restored machine has the memory of its capture");
+	ok(counts_on(a, vcpus), "all %u processors go on from the capture", vcpus);
 	works(machine_restore(b, fix.state, SOON, &err), "the other, too");
 	is_int(count_of(b, 0), fix.captured, "from where the first one began");
 	works(machine_capture(a, again, SOON, &err), "what was restored is captured");
@@ -365,11 +365,11 @@ static void test_confined(void)
 	works(file_read_all(AT_FDCWD, path, 65536, &status, &len, &err), "its status is read");
 	if (!status || confine_host()->off)
 		return;
-	has_str(status, "Seccomp:\t2", "it is filtered");
+	has_str(status, "Seccomp:\t2", "the monitor runs with a filter on its system calls");
 	has_str(status, "Seccomp_filters:\t2", "by parbake and by itself");
 	has_str(status, "NoNewPrivs:\t1", "for good");
 	has_str(status, "CapEff:\t0000000000000000", "has no capability");
-	has_str(status, "Threads:\t2", "and a thread for its processor");
+	has_str(status, "Threads:\t2", "the monitor has a thread for its processor");
 }
 
 static void test_pager(void)
@@ -382,12 +382,13 @@ static void test_pager(void)
 	works(start(NULL, 1, fd, &m, &err), "a standby with a pager");
 	close_fd(&fd);
 	if (m && works(machine_restore(m, fix.state, SOON, &err), "it is restored"))
-		ok(counts_on(m, 1), "it runs on pages that the pager gives");
+		ok(counts_on(m, 1), "a machine runs on pages that the pager gives");
 	pager_stop(&pager);
-	is_int((int64_t)pager.size, MEMORY, "all of its memory was handed over");
+	is_int((int64_t)pager.size, MEMORY,
+		"all of a machine's memory was handed over to the pager");
 	ok(pager.minor > 0, "%d pages were shared", pager.minor);
-	is_int(pager.failed, 0, "and none failed");
-	ok(m && ends(m, 1000), "without its pager it is dead within a second");
+	is_int(pager.failed, 0, "the pager failed at no page");
+	ok(m && ends(m, 1000), "a machine is dead within a second of its pager's end");
 }
 
 static void test_reset(void)
@@ -427,8 +428,8 @@ static void test_garbage(void)
 			r = machine_resume(m, SOON, &err);
 	}
 	ok(count >= GARBAGE || machine_get_state(m) == MACHINE_ENDED,
-		"it has written %u times to its devices", count);
-	is_int(machine_end_signal(m), 0, "and no signal has ended its monitor");
+		"a hostile guest has written %u times to its devices", count);
+	is_int(machine_end_signal(m), 0, "no signal has ended the monitor of a hostile guest");
 	if (r == 0)
 		works(machine_pause(m, SOON, &err), "which still does as it is told");
 }
@@ -445,7 +446,7 @@ static void refuses(const uint8_t *bytes, size_t len, const char *why, const cha
 		return;
 	}
 	is_int(machine_restore(m, fd, SOON, &err), -EBADMSG, "%s is refused", what);
-	has_str(err.text, why, "with the reason: %s", err.text);
+	has_str(err.text, why, "the error has the reason: %s", err.text);
 }
 
 static void test_bad_state(void)
@@ -509,9 +510,10 @@ static void test_late(void)
 	is_int(machine_pause(m, clock_deadline(50), &err), -ETIMEDOUT,
 		"a monitor that stands still does not pause it in time");
 	kill(machine_pid(m), SIGCONT);
-	is_int(machine_get_state(m), MACHINE_RUNNING, "it runs on");
+	is_int(machine_get_state(m), MACHINE_RUNNING,
+		"a machine whose pause came too late runs on");
 	works(machine_pause(m, SOON, &err), "and is paused when it is asked again");
-	ok(counts_on(m, 1), "and counts on");
+	ok(counts_on(m, 1), "a machine whose pause came too late counts on");
 }
 
 static void test_killed(void)
@@ -524,7 +526,7 @@ static void test_killed(void)
 		return;
 	works(machine_resume(m, SOON, &err), "and runs");
 	kill(machine_pid(m), SIGKILL);
-	ok(ends(m, 10000), "it is killed");
+	ok(ends(m, 10000), "a monitor that stands still is killed");
 	is_int(machine_pause(m, SOON, &err), -ECONNABORTED, "calls tell: %s", err.text);
 }
 
@@ -581,7 +583,7 @@ static void test_killed_anywhere(void)
 			printf("# killed after %u us: %d, %s\n", killer.after_us, r, err.text);
 	}
 	is_int(told, KILLS, "%d monitors are killed, each a little later in its life", KILLS);
-	is_int(count_fds(), fds, "and leave no descriptor");
+	is_int(count_fds(), fds, "monitors that are killed leave no descriptor");
 }
 
 /* ---- the host --------------------------------------------------------------------------- */

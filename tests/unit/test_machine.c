@@ -119,33 +119,38 @@ static void test_boot_and_capture(void)
 	works(start(true, -1, CMDLINE, &m, &err), "a machine starts");
 	if (!m)
 		return;
-	is_int(machine_get_state(m), MACHINE_RUNNING, "it is running");
-	is_int(machine_ready(m, SOON, &err), 0, "its monitor answers");
-	is_int(channel_guest(m, &g, &err), 0, "its channel is taken");
-	is_int(machine_take_channel(m), -1, "once");
+	is_int(machine_get_state(m), MACHINE_RUNNING, "a booted machine is running");
+	is_int(machine_ready(m, SOON, &err), 0, "a booted machine's monitor answers");
+	is_int(channel_guest(m, &g, &err), 0, "the channel of a machine is taken");
+	is_int(machine_take_channel(m), -1, "the channel of a machine is taken only once");
 	works(machine_boot_wait(m, g, NULL, &first, &err), "its agent answers");
 	machine_get_state(m);
 	ok(fix.printed > 1000, "the console was told: %" PRIu64 " bytes", fix.printed);
 	console = machine_console(m);
-	has_str(console, "Linux version", "and is kept");
+	has_str(console, "Linux version", "the console's text is kept");
 	is_int(machine_resume(m, SOON, &err), -EINVAL, "a running machine cannot be resumed: %s",
 		err.text);
-	is_int(machine_restore(m, fix.state, SOON, &err), -EINVAL, "nor restored: %s", err.text);
-	is_int(machine_capture(m, fix.state, SOON, &err), -EINVAL, "nor captured: %s", err.text);
-	is_int(machine_pause(m, SOON, &err), 0, "it is paused");
+	is_int(machine_restore(m, fix.state, SOON, &err), -EINVAL,
+		"a running machine cannot be restored: %s", err.text);
+	is_int(machine_capture(m, fix.state, SOON, &err), -EINVAL,
+		"a running machine cannot be captured: %s", err.text);
+	is_int(machine_pause(m, SOON, &err), 0, "a machine is paused");
 	works(machine_capture(m, fix.state, SOON, &err), "its device state is written");
-	is_int(machine_get_state(m), MACHINE_PAUSED, "it is still paused");
+	is_int(machine_get_state(m), MACHINE_PAUSED,
+		"a machine that was paused twice is still paused");
 	works(machine_resume(m, SOON, &err), "it goes on");
 	works(guest_sync(g, SOON, machine_pidfd(m), &again, &err), "and answers");
-	ok(!memcmp(first.boot, again.boot, sizeof(first.boot)), "with the nonce of its boot");
-	is_int((int64_t)again.counter, (int64_t)first.counter + 1, "and the next count");
-	is_int(machine_pause(m, SOON, &err), 0, "it is paused again");
+	ok(!memcmp(first.boot, again.boot, sizeof(first.boot)),
+		"a captured machine answers with the nonce of its boot");
+	is_int((int64_t)again.counter, (int64_t)first.counter + 1,
+		"a machine's HELLO has the next count");
+	is_int(machine_pause(m, SOON, &err), 0, "a machine is paused a second time");
 	works(machine_capture(m, fix.state, SOON, &err), "and captured again");
 	fstat(fix.state, &st);
 	ok(st.st_size > 4096 && st.st_size < 1 << 20, "in %jd bytes", (intmax_t)st.st_size);
 	captured = again;
 	is_int(fcntl(fix.memory, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_GROW | F_SEAL_SHRINK), 0,
-		"its memory is sealed");
+		"the memory of a machine is sealed");
 }
 
 /* STANDBY → answered, as a create does it. */
@@ -180,11 +185,12 @@ static void check_second_state(struct machine *m)
 	works(machine_capture(m, fd, SOON, &err), "and captured");
 	len = pread(fd, second, sizeof(second), 0);
 	ok(n > 0 && len > 0 && (size_t)len < sizeof(second),
-		"its state of %zd bytes holds no memory", len);
+		"the device state of %zd bytes holds no memory", len);
 	is_int(qemu_state_prefix(first, (size_t)n, &was, &err), 0, "the first has a beginning");
-	is_int(qemu_state_prefix(second, (size_t)len, &is, &err), 0, "and so has the second");
+	is_int(qemu_state_prefix(second, (size_t)len, &is, &err), 0,
+		"the second state has a beginning");
 	ok(was == is && memcmp(first, second, is) == 0, "the same");
-	ok(memcmp(second + len - 2, "{}", 2) == 0, "and an end");
+	ok(memcmp(second + len - 2, "{}", 2) == 0, "the second state has an end");
 	works(machine_capture(m, fd, SOON, &err), "it can be captured again");
 }
 
@@ -204,14 +210,16 @@ static void test_restore_plain(void)
 	works(machine_ready(a, SOON, &err), "its monitor answers");
 	works(restore(a, &ga, &hello, &err), "the first is restored and answers");
 	check_hello(&hello);
-	is_int(machine_get_state(a), MACHINE_RUNNING, "it is running");
+	is_int(machine_get_state(a), MACHINE_RUNNING, "a restored and resumed machine is running");
 	works(restore(b, &gb, &hello, &err), "the second too");
 	check_hello(&hello);
 	is_int(machine_pause(a, SOON, &err), 0, "the first is paused");
 	check_second_state(a);
-	is_int(machine_resume(a, SOON, &err), 0, "it goes on");
-	is_int(guest_sync(ga, SOON, machine_pidfd(a), &hello, &err), 0, "and answers again");
-	is_int((int64_t)hello.counter, (int64_t)captured.counter + 2, "with a count of its own");
+	is_int(machine_resume(a, SOON, &err), 0, "the first machine goes on after its capture");
+	is_int(guest_sync(ga, SOON, machine_pidfd(a), &hello, &err), 0,
+		"the first machine answers after its capture");
+	is_int((int64_t)hello.counter, (int64_t)captured.counter + 2,
+		"the first machine goes on with a count of its own");
 }
 
 static void test_restore_pager(void)
@@ -229,16 +237,17 @@ static void test_restore_pager(void)
 		works(restore(m, &g, &hello, &err), "it is restored and answers");
 		check_hello(&hello);
 	}
-	ok(m && machine_get_state(m) == MACHINE_RUNNING, "it runs");
+	ok(m && machine_get_state(m) == MACHINE_RUNNING, "a machine with a pager runs");
 	pager_stop(&pager);
-	is_int((int64_t)pager.size, MEMORY, "all of its memory was handed over");
+	is_int((int64_t)pager.size, MEMORY, "all of the memory was handed over");
 	ok(pager.minor > 100, "%d pages were shared", pager.minor);
 	printf("# %d more were zeros, %d ranges removed\n", pager.missing, pager.removed);
-	is_int(pager.failed, 0, "and none failed");
-	ok(m && ends(m, 1000), "without its pager it is dead within a second");
+	is_int(pager.failed, 0, "no page failed");
+	ok(m && ends(m, 1000), "a machine is dead within a second without its pager");
 	if (m) {
 		machine_end_reason(m, &err);
-		has_str(err.text, "killed by signal 9", "and says how");
+		has_str(err.text, "killed by signal 9",
+			"the error of a machine without its pager says how it ended");
 		is_int(machine_pause(m, SOON, &err), -ECONNABORTED, "calls tell: %s", err.text);
 	}
 }
@@ -264,7 +273,8 @@ static void test_pager_silent(void)
 	}
 	pager_stop(&pager);
 	is_int(pager.failed, 0, "the handshake was good");
-	ok(m && ends(m, 1000), "then it is dead within a second, though it hangs in a fault");
+	ok(m && ends(m, 1000),
+		"a machine that hangs in a fault is dead within a second of its pager's end");
 }
 
 static void test_pager_refuses(void)
@@ -276,7 +286,7 @@ static void test_pager_refuses(void)
 
 	works(start(false, fd, NULL, &m, &err), "a standby with a pager that refuses");
 	close_fd(&fd);
-	ok(m && ends(m, 20000), "ends");
+	ok(m && ends(m, 20000), "a machine without a pager ends");
 	pager_stop(&pager);
 }
 
@@ -338,11 +348,12 @@ static void test_bad_state(void)
 	file_pread_full(fix.state, buf, sizeof(buf), 0);
 	file_pwrite_full(cut, buf, sizeof(buf), 0);
 	is_int(start(false, -1, NULL, &m, &err), 0, "a standby");
-	is_int(machine_restore(m, other, SOON, &err), -EBADMSG, "another file is refused: %s",
-		err.text);
+	is_int(machine_restore(m, other, SOON, &err), -EBADMSG,
+		"a file that is no state is refused: %s", err.text);
 	is_int(machine_restore(m, cut, SOON, &err), -ECONNABORTED, "half a state too");
-	has_str(err.text, "the monitor said last", "with the monitor's words: %s", err.text);
-	is_int(machine_get_state(m), MACHINE_ENDED, "that machine is over");
+	has_str(err.text, "the monitor said last",
+		"half a state is refused with the monitor's words: %s", err.text);
+	is_int(machine_get_state(m), MACHINE_ENDED, "a machine whose restore failed is over");
 	machine_free(m);
 }
 
@@ -369,13 +380,13 @@ static void test_killed(void)
 	pthread_create(&thread, NULL, kill_it, &pid);
 	is_int(machine_restore(m, fix.state, clock_deadline(100000), &err), -ECONNABORTED,
 		"killed while it is waited for: %s", err.text);
-	ok(clock_now_ns() - before < 5000000000ll, "it is noticed at once");
+	ok(clock_now_ns() - before < 5000000000ll, "a monitor that is killed is noticed at once");
 	pthread_join(thread, NULL);
 
-	is_int(start(false, -1, NULL, &n, &err), 0, "another");
+	is_int(start(false, -1, NULL, &n, &err), 0, "a second machine starts");
 	is_int(machine_restore(n, fix.state, SOON, &err), 0, "is restored");
 	kill(machine_pid(n), SIGKILL);
-	ok(ends(n, 5000), "and killed");
+	ok(ends(n, 5000), "the second machine is killed");
 	is_int(machine_resume(n, SOON, &err), -ECONNABORTED, "which its next call tells: %s",
 		err.text);
 }
@@ -427,12 +438,14 @@ static void test_boot_fails(void)
 	is_int(start(true, -1, CMDLINE, &m, &err), -ENOENT,
 		"a machine with a kernel that is not there does not start");
 	fix.kernel = kernel;
-	has_str(err.text, "/nonexistent/vmlinux", "and says why: %s", err.text);
+	has_str(err.text, "/nonexistent/vmlinux", "a machine without its kernel says why: %s",
+		err.text);
 
-	is_int(start(true, -1, CMDLINE " rdinit=/nonexistent", &n, &err), 0, "one without an init");
+	is_int(start(true, -1, CMDLINE " rdinit=/nonexistent", &n, &err), 0,
+		"a machine without an init starts");
 	is_int(channel_guest(n, &g, &err), 0, "is listened to");
 	is_int(machine_boot_wait(n, g, NULL, &hello, &err), -ECONNABORTED, "panics, which ends it");
-	has_str(err.text, "Kernel panic", "and is quoted");
+	has_str(err.text, "Kernel panic", "the kernel's panic is quoted");
 	printf("# %.60s…\n", err.text);
 	close(fix.memory);
 	fix.memory = sealed;
@@ -650,12 +663,13 @@ static void test_find(void)
 			continue;
 		is_int(monitor_find(facts->name, facts->version, &found, &err), 0,
 			"%s is found by its version", facts->version);
-		ok(found == facts, "itself");
+		ok(found == facts, "a build of the monitor finds itself");
 		is_int(monitor_find("other", facts->version, &found, &err), -ENOENT,
-			"but not as another monitor");
+			"a build of the monitor is not found as another monitor");
 	}
-	is_int(monitor_find("qemu", "0.0", &found, &err), -ENOENT, "another version is not here");
-	has_str(err.text, facts->program, "and the error tells which are: %s", err.text);
+	is_int(monitor_find("qemu", "0.0", &found, &err), -ENOENT,
+		"a monitor of another version is not found here");
+	has_str(err.text, facts->program, "the error tells which versions are here: %s", err.text);
 }
 
 int main(void)

@@ -125,7 +125,7 @@ static void test_shared(struct pager_client_spec *spec)
 		return;
 	pid = pager_client_pid(a);
 	is_int(pager_client_pid(b), pid, "to one process");
-	is_int(litter(), 1, "with one socket");
+	is_int(litter(), 1, "many clients of a template share one socket");
 	changed.options.window_bytes = PAGE;
 	other = client(&changed);
 	ok(other && pager_client_pid(other) != pid, "other options, another process");
@@ -133,22 +133,23 @@ static void test_shared(struct pager_client_spec *spec)
 	m = machine(a, NULL, "read", "5");
 	is_int(ended(&m), 0, "a machine by way of the first");
 	m = machine(b, NULL, "read", "6");
-	is_int(ended(&m), 0, "and of the second");
+	is_int(ended(&m), 0, "a machine of the second client attaches");
 	is_int(pager_client_get_stats(a, &s, &err), 0, "the pager counts");
-	is_int(s.machines_total, 2, "both machines");
+	is_int(s.machines_total, 2, "the pager counts both machines");
 	is_int(pager_client_get_error(a, &err, &err), 0, "asked for errors, it answers");
-	is_str(err.text, "", "it had none");
-	is_int(pager_client_recorded(a, NULL, &err), -EINVAL, "it records nothing unless told to");
+	is_str(err.text, "", "a pager without errors says so");
+	is_int(pager_client_recorded(a, NULL, &err), -EINVAL,
+		"a pager records nothing unless it was told to");
 	pager_client_free(a);
 	m = machine(b, &news, "stop", "9");
 	is_int(hear(news), 'h', "a machine runs while its client lives");
 	pager_client_free(b);
-	ok(kill(pid, 0) == 0, "without clients, the machine keeps the process");
+	ok(kill(pid, 0) == 0, "a machine keeps its pager's process without any client");
 	if (write(news, "g", 1) != 1)
 		child_die("news");
-	is_int(hear(news), '!', "and is served");
-	ok(ended(&m) >= 0 && gone(pid), "with the last machine the process goes");
-	is_int(litter_in_the_end(), 0, "and leaves nothing");
+	is_int(hear(news), '!', "a machine without a client is served");
+	ok(ended(&m) >= 0 && gone(pid), "a pager's process goes with its last machine");
+	is_int(litter_in_the_end(), 0, "a pager that goes leaves nothing");
 	close(news);
 }
 
@@ -164,23 +165,23 @@ static void test_killed(struct pager_client_spec *spec)
 		return;
 	pid = pager_client_pid(a);
 	m = machine(a, &news, "stop", "9");
-	is_int(hear(news), 'h', "its machine runs");
+	is_int(hear(news), 'h', "a client's machine runs");
 	kill(pid, SIGKILL);
 	pfd.fd = pager_client_fd(a);
 	is_int(poll(&pfd, 1, 5000), 1, "the pager's end is seen");
 	status = ended(&m);
 	ok(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "the machine is dead");
 	is_int(pager_client_attach(a, -1, NULL, &sock, &own_in, &err), -ECONNRESET,
-		"nothing attaches any more");
+		"nothing attaches to a pager whose machine is dead");
 	b = client(spec);
 	ok(b && pager_client_pid(b) != pid, "a new client replaces the socket it left");
 	m = machine(b, NULL, "read", "9");
-	is_int(ended(&m), 0, "and is served");
+	is_int(ended(&m), 0, "a client that replaced a dead pager is served");
 	pid = pager_client_pid(b);
 	pager_client_free(a);
 	pager_client_free(b);
 	ok(gone(pid), "the process goes");
-	is_int(litter_in_the_end(), 0, "nothing stays");
+	is_int(litter_in_the_end(), 0, "a pager that was replaced leaves nothing");
 	close(news);
 }
 
@@ -213,20 +214,20 @@ static void test_late_watchdog(struct pager_client_spec *spec)
 	kill(watchdog, SIGSTOP);
 	kill(pid, SIGKILL);
 	pfd.fd = pager_client_fd(a);
-	is_int(poll(&pfd, 1, 5000), 1, "its pager is killed, its watchdog does not see it");
+	is_int(poll(&pfd, 1, 5000), 1, "a pager is killed that its watchdog does not see");
 	b = client(spec);
-	ok(b && pager_client_pid(b) != pid, "another pager takes its place");
+	ok(b && pager_client_pid(b) != pid, "a second pager takes the place of a killed one");
 	kill(watchdog, SIGCONT);
 	ok(gone(watchdog), "the watchdog wakes, and goes");
 	c = client(spec);
 	ok(b && c && pager_client_pid(c) == pager_client_pid(b),
-		"and leaves the other's socket alone");
+		"a watchdog leaves another pager's socket alone");
 	pid = b ? pager_client_pid(b) : -1;
 	pager_client_free(a);
 	pager_client_free(b);
 	pager_client_free(c);
 	ok(gone(pid), "which goes in the end");
-	is_int(litter_in_the_end(), 0, "nothing stays");
+	is_int(litter_in_the_end(), 0, "a watchdog leaves nothing");
 }
 
 static void test_own(struct pager_client_spec spec)
@@ -243,7 +244,7 @@ static void test_own(struct pager_client_spec spec)
 	b = client(&spec);
 	if (!ok(a && b && pager_client_pid(a) != pager_client_pid(b), "own processes"))
 		return;
-	is_int(litter(), 0, "without sockets");
+	is_int(litter(), 0, "a pager of one's own has no socket");
 	m = machine(a, NULL, "read", "77");
 	is_int(ended(&m), 0, "a machine");
 	is_int(pager_client_recorded(a, &got, &err), 0, "is recorded");
@@ -257,10 +258,11 @@ static void test_own(struct pager_client_spec spec)
 	spec.options.record = spec.options.no_premap = false;
 	spec.no_uffd = true;
 	a = client(&spec);
-	if (!ok(a && pager_client_way(a) == PAGER_PRIVATE, "without userfaultfd, the private way"))
+	if (!ok(a && pager_client_way(a) == PAGER_PRIVATE,
+		    "a pager without userfaultfd serves the private way"))
 		return;
 	m = machine(a, NULL, "read", "3");
-	is_int(ended(&m), 0, "it has the memory");
+	is_int(ended(&m), 0, "a machine of the private way has its memory");
 	pager_client_free(a);
 }
 
@@ -296,7 +298,7 @@ static void test_race(struct pager_client_spec *spec)
 		bad += seen[i] <= 0 || !gone(seen[i]);
 	is_int(n, 12, "every client spoke");
 	is_int(bad, 0, "each had a pager, and every pager is gone");
-	is_int(litter_in_the_end(), 0, "nothing stays");
+	is_int(litter_in_the_end(), 0, "pagers that were killed leave nothing");
 	close(pipes[0]);
 }
 
@@ -323,8 +325,8 @@ static void test_many(struct pager_client_spec *spec)
 	pager_client_forget(d[0]); /* as good as freed, where nobody else has it */
 	for (int i = 1; i < MANY; i++)
 		pager_client_free(d[i]);
-	ok(gone(pid), "with the last of them it goes");
-	is_int(litter_in_the_end(), 0, "and leaves nothing");
+	ok(gone(pid), "a pager goes with the last of many clients");
+	is_int(litter_in_the_end(), 0, "a pager with many clients leaves nothing");
 }
 
 static void test_broken(struct pager_client_spec spec)
@@ -341,7 +343,7 @@ static void test_broken(struct pager_client_spec spec)
 		"a pager that cannot start says so");
 	printf("# %s\n", err.text);
 	close(fd);
-	is_int(litter_in_the_end(), 0, "and leaves nothing");
+	is_int(litter_in_the_end(), 0, "a pager that cannot start leaves nothing");
 }
 
 int main(int argc, char **argv)

@@ -81,43 +81,43 @@ static void test_meaning(void)
 
 	if (!r)
 		return;
-	is_str(r->name, "two", "name");
+	is_str(r->name, "two", "a recipe's name is read");
 	is_str(r->description, "d; e # f", "comments are for lines of their own");
 	ok(r->aliases.n == 2 && !strcmp(r->aliases.items[1], "zwei"), "other names");
-	is_int((int64_t)r->memory_bytes, 64 << 20, "memory");
-	is_int(r->vcpus, 8, "vcpus");
-	is_int((int64_t)r->disk_bytes, 1 << 30, "disk");
+	is_int((int64_t)r->memory_bytes, 64 << 20, "a recipe's memory is read");
+	is_int(r->vcpus, 8, "a recipe's number of processors is read");
+	is_int((int64_t)r->disk_bytes, 1 << 30, "a recipe's disk is read");
 	ok(!recipe_settles_addresses(r, true), "addresses are random where the recipe says so");
 	is_int((int64_t)r->packages.n, 3, "packages once each");
 	is_str(r->packages.items[0], "bash", "packages are sorted");
-	is_int((int64_t)r->n_files, 2, "files");
+	is_int((int64_t)r->n_files, 2, "a recipe's files are read");
 	is_str(r->files[0].guest, "/b c", "files are sorted");
 	is_str(r->files[0].host, "/abs/b", "an absolute path stays");
 	is_int(r->files[0].mode, 0644, "mode by default");
 	is_str(r->files[1].host, "dir/sub/a", "a relative one is beside the recipe");
-	is_int(r->files[1].mode, 0755, "mode");
+	is_int(r->files[1].mode, 0755, "a file's mode is read");
 	is_str(r->env.items[0], "A='q'", "env is sorted");
 	is_str(r->env.items[1], "B=x = y", "env keeps what follows the first =");
 	is_int((int64_t)r->install.n, 2, "install steps");
 	is_str(r->install.items[0].text, "for i in 1; do\nif true\n  then :\ndone",
 		"a continued step keeps its inner indent");
 	is_int(r->install.items[0].line, 28, "steps know their line");
-	is_str(r->install.items[0].file, "dir/one.ini", "and their file");
+	is_str(r->install.items[0].file, "dir/one.ini", "steps know their file");
 	is_str(r->install.items[1].text, "echo ten; # not a comment",
 		"steps in the order of numbers");
-	is_int((int64_t)r->pip.n, 2, "pip");
-	is_str(r->start_command, "sleep 1", "start");
+	is_int((int64_t)r->pip.n, 2, "pip's requirements are read");
+	is_str(r->start_command, "sleep 1", "the start command is read");
 	ok(r->ready_python, "ready in python");
-	is_str(r->ready, "assert True", "ready");
+	is_str(r->ready, "assert True", "the ready check is read");
 	is_str(r->warm.items[0].text, "for i in x:\n    pass", "python code keeps its indent");
 	ok(r->warm.items[0].python && !r->warm.items[1].python, "python or shell");
-	ok(r->keep_caches, "caches");
+	ok(r->keep_caches, "what becomes of caches is read");
 	is_int((int64_t)r->programs.n, 2, "programs, one a line");
 	is_str(r->programs.items[1], "cc --version | head", "each a shell line");
-	is_int((int64_t)r->exec_timeout_ms, 120000, "timeout");
-	is_int((int64_t)r->output_bytes, 3 << 20, "output");
-	is_int((int64_t)r->exec_pids, 10, "pids");
-	ok(recipe_uses_python(r), "it needs the interpreter");
+	is_int((int64_t)r->exec_timeout_ms, 120000, "the time limit is read");
+	is_int((int64_t)r->output_bytes, 3 << 20, "the limit on output is read");
+	is_int((int64_t)r->exec_pids, 10, "the limit on processes is read");
+	ok(recipe_uses_python(r), "a recipe with a step in Python needs the interpreter");
 	recipe_free(r);
 }
 
@@ -169,7 +169,7 @@ static void test_text(void)
 	struct recipe *c = text_a ? parse(text_a) : NULL;
 
 	again = c ? recipe_text(c) : NULL;
-	is_str(text_a, text_b, "one meaning, one text");
+	is_str(text_a, text_b, "recipes of one meaning have one text");
 	is_str(again, text_a, "the text read again gives itself");
 	ok(text_a && !strstr(text_a, "dir/"), "no host path stands in it");
 	ok(c && c->allow.n == 4 && c->allow.items[0].private_ok && !c->allow.items[1].private_ok &&
@@ -183,7 +183,7 @@ static void test_text(void)
 	text_a = a ? recipe_text(a) : NULL;
 	ok(text_a && strstr(text_a, "url = https://example.org:8443/a.tar\n") &&
 			!strstr(text_a, "secret"),
-		"nor what a URL has of secrets");
+		"the text of a recipe has no secrets of a URL");
 	recipe_free(a);
 	recipe_free(b);
 	recipe_free(c);
@@ -219,7 +219,8 @@ static void test_lines(void)
 	is_str(r->ready, "assert True\n\n# b", "Python code likewise, to its last line");
 	is_str(r->warm.items[0].text, "x = \"\"\"\n# x\n\n  ; y\n\"\"\"",
 		"a string of several lines has each of them");
-	is_int(r->warm.items[0].line, 30, "and lines are still counted right");
+	is_int(r->warm.items[0].line, 30,
+		"lines behind a string of several lines are counted right");
 	text = recipe_text(r);
 	b = parse(text);
 	again = b ? recipe_text(b) : NULL;
@@ -230,7 +231,7 @@ static void test_lines(void)
 		"a carriage return in one line of a value is refused");
 	has_str(err.text, "m.ini:3: a line of a value ends in a carriage return", "by its line");
 	ok(!inifile_parse("m.ini", alike, strlen(alike), &ini, &err), "a file of CR LF is read");
-	is_str(ini.n ? ini.entries[0].value : "", "a\nb", "as one of LF");
+	is_str(ini.n ? ini.entries[0].value : "", "a\nb", "a file of CR LF is read as one of LF");
 	inifile_clear(&ini);
 }
 
@@ -270,12 +271,12 @@ static void test_chain(void)
 	if (r) {
 		is_str(r->name, "leaf", "the name is the newest file's");
 		ok(!r->description, "a description is not inherited");
-		ok(!r->aliases.n, "nor are other names");
+		ok(!r->aliases.n, "other names are not inherited");
 		is_int((int64_t)r->memory_bytes, 256 << 20, "the newest word on memory stands");
 		is_int((int64_t)r->packages.n, 3, "packages of the whole chain");
 		is_str(r->env.items[1], "B=3", "a variable is overridden");
 		is_str(r->install.items[0].text, "five", "parents' steps come first");
-		is_str(r->install.items[1].text, "one", "then the child's");
+		is_str(r->install.items[1].text, "one", "a child's steps come after its parents'");
 		is_int((int64_t)r->n_files_read, 3, "three files");
 		has_str(r->files_read[0], "other/base.ini", "the oldest first");
 		has_str(r->files[0].host, dir, "files are beside the recipe that names them");
@@ -285,7 +286,8 @@ static void test_chain(void)
 	ok(recipe_read("base", dirs, &r, &err) == 0, "a plain name is looked up");
 	recipe_free(r);
 	r = NULL;
-	is_int(recipe_read("absent", dirs, &r, &err), -ENOENT, "one that is nowhere");
+	is_int(recipe_read("absent", dirs, &r, &err), -ENOENT,
+		"a plain name that is nowhere is an error");
 	has_str(err.text, "no recipe absent.ini in", "says where it was looked for");
 	for (int i = 0; i < LIMIT_RECIPE_DEPTH + 2; i++) {
 		cleanup_free char *name = str_printf("deep%d.ini", i);
@@ -303,10 +305,10 @@ static void test_units(void)
 {
 	uint64_t v = 0;
 
-	ok(!units_parse_size("16K", &v) && v == 16384, "16K");
-	ok(!units_parse_size("3T", &v) && v == 3ULL << 40, "3T");
-	ok(!units_parse_time_ms("500ms", &v) && v == 500, "500ms");
-	ok(!units_parse_time_ms("2h", &v) && v == 7200000, "2h");
+	ok(!units_parse_size("16K", &v) && v == 16384, "16K is a size");
+	ok(!units_parse_size("3T", &v) && v == 3ULL << 40, "3T is a size");
+	ok(!units_parse_time_ms("500ms", &v) && v == 500, "500ms is a time");
+	ok(!units_parse_time_ms("2h", &v) && v == 7200000, "2h is a time");
 	static const char *const bad[] = {"", "M", "1", "1.5M", " 1M", "1 M", "+1M", "0x1M", "1m",
 		"18446744073709551616K", "18446744073709551615K"};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
@@ -328,11 +330,11 @@ static void test_long(void)
 	ok(!inifile_parse("l.ini", text, n, &ini, &err), "a line of the greatest length: %s",
 		err.text);
 	ok(ini.n == 1 && strlen(ini.entries[0].value) == LIMIT_RECIPE_LINE - 4,
-		"nothing of it is cut");
+		"nothing of a line of the greatest length is cut");
 	inifile_clear(&ini);
 	ok(inifile_parse("l.ini", text, n + 1, &ini, &err) < 0, "a byte more is refused");
 	is_int(inifile_parse("l.ini", text, LIMIT_RECIPE_BYTES + 1, &ini, &err), -EFBIG,
-		"too much text");
+		"a file with too much text is refused");
 }
 
 int main(void)

@@ -84,7 +84,7 @@ static void test_against_memmem(unsigned seed)
 		"a search (seed %u)", seed);
 	is_int((int64_t)count_found, (int64_t)count, "finds what memmem finds");
 	is_int((int64_t)sum_found, (int64_t)sum, "where it is");
-	is_int((int64_t)looked, TEXT_BYTES, "and has read all of it");
+	is_int((int64_t)looked, TEXT_BYTES, "a search has read all of its file");
 }
 
 static void test_ends_and_holes(void)
@@ -103,8 +103,8 @@ static void test_ends_and_holes(void)
 	count_found = 0;
 	is_int(search_fd(s, fd, whole, "the file", count_hit, NULL, &looked, &err), 0,
 		"a file that is nearly all hole is searched");
-	is_int((int64_t)count_found, 2, "both strings in it are found");
-	ok(looked < 1 << 24, "and holes are not read");
+	is_int((int64_t)count_found, 2, "two strings in a file that is nearly all hole are found");
+	ok(looked < 1 << 24, "the holes of a file are not read");
 	count_found = 0;
 	search_fd(s, fd, whole - 1, "the file", count_hit, NULL, NULL, &err);
 	is_int((int64_t)count_found, 1, "what lies behind the bytes asked for is not found");
@@ -112,8 +112,8 @@ static void test_ends_and_holes(void)
 		"what the callback returns ends the search");
 	is_int(calls, 1, "at the first hit");
 	is_int(search_fd(none, fd, whole, "the file", count_hit, NULL, &looked, &err), 0,
-		"nothing is searched for");
-	is_int((int64_t)looked, 0, "and nothing is read");
+		"a search without strings finds nothing");
+	is_int((int64_t)looked, 0, "a search without strings reads nothing");
 	has_str((search_fd(s, -1, 10, "that file", count_hit, NULL, NULL, &err), err.text),
 		"search that file", "a file that cannot be read is an error with its name");
 }
@@ -142,11 +142,12 @@ static void test_secrets(void)
 	is_int(lent_add_secret(&l, "long", "0123456789abcdef0123456789ABCDEFtail", 36), 0,
 		"thirty-six are one");
 	ok(found_in(&l, "xxshort-itxx"), "the short one is found");
-	ok(!found_in(&l, "xxshort-i"), "but no part of it");
+	ok(!found_in(&l, "xxshort-i"), "no part of the short string is found");
 	ok(found_in(&l, "0123456789abcdef0123"), "the first part of the long one is found");
-	ok(found_in(&l, "....456789ABCDEFtail"), "and its end");
+	ok(found_in(&l, "....456789ABCDEFtail"), "the end of the long string is found");
 	lent_mask(&l, line, strlen(line));
-	is_str(line, "it is ************************************, or ********", "both are masked");
+	is_str(line, "it is ************************************, or ********",
+		"both strings are masked in a text");
 }
 
 /* The lines around a private key are in every program that reads them. */
@@ -177,7 +178,8 @@ static void test_urls(void)
 	ok(found_in(&l, "://alice:p%40ss@"), "a short password, with its user");
 	ok(found_in(&l, "alice:p@ss"), "the same, decoded");
 	ok(found_in(&l, "Authorization: Basic YWxpY2U6cEBzcw=="), "the same, as HTTP sends it");
-	ok(!found_in(&l, "https://example.org/simple"), "nothing else");
+	ok(!found_in(&l, "https://example.org/simple"),
+		"nothing else than what was lent is listed");
 	lent_add_url(&token, "pip", "https://token-0123456789@ab.c/simple");
 	ok(found_in(&token, "token-0123456789"), "a token alone");
 	ok(found_in(&token, "https://ab.c/"), "a short host");
@@ -201,7 +203,8 @@ static void test_lines(void)
 	is_int((int64_t)l.n, 3, "of six lines three tell something, one of them twice there");
 	ok(found_in(&l, "MIIDdzCCAl+gAwIBAgIEPublicLineOne"), "a public line is among them");
 	is_int(lent_drop_known(&l, known, 40, "the disk", &err), 0, "until the disk is seen");
-	ok(!found_in(&l, "MIIDdzCCAl+gAwIBAgIEPublicLineOne"), "then it is not");
+	ok(!found_in(&l, "MIIDdzCCAl+gAwIBAgIEPublicLineOne"),
+		"a value that the disk has anyway is not searched for");
 	ok(found_in(&l, "MIIBszCCAVmgAwIBAgIUPrivate+Line+One\n"), "the others stay");
 }
 
@@ -249,7 +252,8 @@ static void test_owner(void)
 	is_owner(fd, 0, "the file system's own tables");
 	is_owner(fd, (32 << 20) - 4096, "a free block, of a file that was removed");
 	is_int(ext4_owner(fd, 32 << 20, &owner, &err), -EBADMSG, "a block behind the end has none");
-	is_int(ext4_owner(none, 0, &owner, &err), -EBADMSG, "nor has what is no file system");
+	is_int(ext4_owner(none, 0, &owner, &err), -EBADMSG,
+		"a byte of what is no file system has no owner");
 }
 
 /* ---- all of it ----------------------------------------------------------------------------- */
@@ -277,17 +281,19 @@ static void test_snapshot(void)
 
 	if (ftruncate(memory, 5LL << 30) || ftruncate(delta, 4096))
 		abort();
-	is_int(scan_snapshot(&spec, &searched, &err), 0, "nothing was lent");
-	ok(!searched, "so nothing was searched");
+	is_int(scan_snapshot(&spec, &searched, &err), 0, "a bake without loans has an empty list");
+	ok(!searched, "a bake without loans has nothing searched");
 	lent_add_secret(&l, "the secret A", "canary-a-12345", 14);
 	lent_add_secret(&l, "the secret B", "canary-b-12345", 14);
 	is_int(scan_snapshot(&spec, &searched, &err), 0, "a snapshot without them is good");
-	ok(json_integer_value(json_object_get(searched, "pieces")) == 2, "and says of how many");
+	ok(json_integer_value(json_object_get(searched, "pieces")) == 2,
+		"a scan says of how many values it found none");
 	json_decref(searched);
 	if (file_pwrite_full(memory, "canary-a-12345", 14, 3LL << 30) ||
 		file_pwrite_full(delta, "canary-b-12345", 14, 100))
 		abort();
-	is_int(scan_snapshot(&spec, &searched, &err), -EPERM, "one with them is refused");
+	is_int(scan_snapshot(&spec, &searched, &err), -EPERM,
+		"a snapshot with a value that was lent is refused");
 	has_str(err.text, "the secret A, in memory, at guest-physical address 0x100000000\n",
 		"the address in memory is the guest's");
 	has_str(err.text, ": /etc/with-a-name\n", "the file on the disk is named");

@@ -12,36 +12,7 @@
 
 #include "common/file.h"
 #include "common/proc.h"
-#include "common/str.h"
-#include "tests/unit/store_fixture.h"
-#include "tests/unit/tap.h"
-
-static struct err err;
-static char top[] = "/tmp/parbake-test-store-XXXXXX";
-static unsigned serial;
-
-/* A new store in a directory of its own. Caller frees @ret_dir. */
-static struct store *new_store(char **ret_dir)
-{
-	struct store *s = NULL;
-
-	*ret_dir = str_printf("%s/%u", top, serial++);
-	if (!is_int(store_open(*ret_dir, true, &s, &err), 0, "make a store")) {
-		printf("# %s\n", err.text);
-		exit(1);
-	}
-	return s;
-}
-
-static char *in(const char *dir, const char *name)
-{
-	return str_printf("%s/%s", dir, name);
-}
-
-static char *blob_path(const char *dir, const char *digest)
-{
-	return str_printf("%s/blobs/sha256/%s", dir, digest + 7);
-}
+#include "tests/unit/store_rig.h"
 
 static unsigned mode_of(const char *path)
 {
@@ -82,13 +53,14 @@ static void leads_elsewhere(struct store *s, const struct store_manifest *like)
 	is_int(store_resolve(s, "python-v1:old", &got, &err), -ENOENT, "of its tag alone");
 	is_int(fixture_publish(s, "python-v1", NULL, 5, NULL, &err), 0, "a template of that name");
 	is_int(store_resolve(s, "python-v1", &got, &err), 0, "is there now");
-	is_str(got.name, "python-v1", "and goes before the alias");
+	is_str(got.name, "python-v1", "a template's own name goes before an alias");
 	store_manifest_clear(&got);
-	is_int(store_remove(s, "python-v1", &err), 0, "without it");
+	is_int(store_remove(s, "python-v1", &err), 0,
+		"a template whose name hid an alias is removed");
 	is_int(store_resolve(s, "python-v1", &got, &err), 0, "the alias leads there again");
-	is_str(got.name, "interpreter", "as before");
+	is_str(got.name, "interpreter", "the alias leads to its template as before");
 	store_manifest_clear(&got);
-	is_int(store_remove(s, "interpreter", &err), 0, "and goes with its template");
+	is_int(store_remove(s, "interpreter", &err), 0, "an alias goes with its template");
 	is_int(store_resolve(s, "python-v1", &got, &err), -ENOENT, "for good");
 }
 
@@ -105,38 +77,40 @@ static void test_life(void)
 
 	umask(0);
 	s = new_store(&dir);
-	is_str(store_dir(s), dir, "its directory");
+	is_str(store_dir(s), dir, "a store tells its directory");
 	is_int(mode_of(dir), 0700, "the directory is the owner's alone, whatever the umask");
-	if (!is_int(fixture_publish(s, "base", NULL, 1, &one, &err), 0, "publish"))
+	if (!is_int(fixture_publish(s, "base", NULL, 1, &one, &err), 0, "a template is published"))
 		printf("# %s\n", err.text);
 	index = in(dir, "index.json");
 	blobs = in(dir, "blobs/sha256");
 	blob = blob_path(dir, one.layers[2].digest);
 	is_int(mode_of(index), 0600, "index.json is the owner's alone");
-	is_int(mode_of(blob), 0600, "so is memory");
-	is_int(mode_of(blobs), 0700, "so are the blobs");
+	is_int(mode_of(blob), 0600, "the memory's blob is the owner's alone");
+	is_int(mode_of(blobs), 0700, "the blobs' directory is the owner's alone");
 	umask(022);
-	is_str(one.name, "base", "its name");
-	is_str(one.tag, "latest", "its tag");
-	is_str(one.created, "2023-11-14T22:13:21Z", "its time");
-	is_int(one.n_layers, 4, "its layers");
+	is_str(one.name, "base", "a manifest has its name");
+	is_str(one.tag, "latest", "a manifest has its tag");
+	is_str(one.created, "2023-11-14T22:13:21Z", "a manifest has its time");
+	is_int(one.n_layers, 4, "a manifest has its layers");
 	is_str(one.layers[2].media, STORE_MEDIA_MEMORY, "a layer's media type");
 	ok(store_layer(&one, STORE_MEDIA_DISK) == &one.layers[3], "a layer by its type");
 	ok(store_layer(&one, STORE_MEDIA_WSET) == NULL, "a layer there is not");
-	is_int(json_integer_value(json_object_get(one.config, "format")), 1, "its config");
+	is_int(json_integer_value(json_object_get(one.config, "format")), 1,
+		"a manifest has its config");
 
-	is_int(store_resolve(s, "base", &got, &err), 0, "resolve");
+	is_int(store_resolve(s, "base", &got, &err), 0, "a name is resolved");
 	is_str(got.digest, one.digest, "… the same");
 	store_manifest_clear(&got);
 	is_int(store_resolve(s, "base:latest", &got, &err), 0, "resolve with the tag");
 	store_manifest_clear(&got);
 	pinned = str_printf("base@%s", one.digest);
-	if (!is_int(store_verify(s, &one, NULL, &err), 0, "verify"))
+	if (!is_int(store_verify(s, &one, NULL, &err), 0, "a version is verified"))
 		printf("# %s\n", err.text);
 
 	is_int(fixture_publish(s, "base", NULL, 2, &two, &err), 0, "publish a new version");
-	ok(strcmp(one.digest, two.digest) != 0, "another digest");
-	is_int(store_resolve(s, "base", &got, &err), 0, "resolve");
+	ok(strcmp(one.digest, two.digest) != 0, "a new version has another digest");
+	is_int(store_resolve(s, "base", &got, &err), 0,
+		"a name is resolved when it has a new version");
 	is_str(got.digest, two.digest, "… the new one");
 	store_manifest_clear(&got);
 	is_int(store_resolve(s, pinned, &got, &err), 0, "the old one by its digest");
@@ -177,7 +151,7 @@ static void test_life(void)
 	}
 	is_int(store_resolve(s, pinned, &got, &err), -ENOENT, "the old version is gone");
 	is_int(store_verify(s, &two, NULL, &err), 0, "the new one is whole");
-	is_int(store_remove(s, "base", &err), 0, "remove");
+	is_int(store_remove(s, "base", &err), 0, "a template is removed");
 	is_int(store_resolve(s, "base", &got, &err), -ENOENT, "… it is not found");
 	is_int(store_resolve(s, "base:v1", &got, &err), 0, "… its other tag is");
 	store_manifest_clear(&got);
@@ -194,13 +168,16 @@ static void test_unknown(void)
 		"base@sha256:12", "base@sha256:../../../etc/passwd", "../base", "base:latest:x",
 		"a@b@c"};
 
-	is_int(fixture_publish(s, "base", NULL, 1, &m, &err), 0, "publish");
-	is_int(fixture_publish(s, "code-interpreter", NULL, 1, NULL, &err), 0, "publish");
+	is_int(fixture_publish(s, "base", NULL, 1, &m, &err), 0,
+		"a template is published for resolving");
+	is_int(fixture_publish(s, "code-interpreter", NULL, 1, NULL, &err), 0,
+		"a second template is published for resolving");
 	is_int(store_resolve(s, "bsae", &got, &err), -ENOENT, "a typo");
 	has_str(err.text, "did you mean \"base\"?", "… is recognised");
 	is_int(store_resolve(s, "code-interpeter", &got, &err), -ENOENT, "a typo");
 	has_str(err.text, "did you mean \"code-interpreter\"?", "… is recognised");
-	is_int(store_resolve(s, "zzz", &got, &err), -ENOENT, "another name");
+	is_int(store_resolve(s, "zzz", &got, &err), -ENOENT,
+		"a name that is like no other is not resolved");
 	has_str(err.text, "parbake ls", "… says what to do");
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
 		is_int(store_resolve(s, wrong[i], &got, &err), -EINVAL, "\"%s\" is no ref",
@@ -237,7 +214,7 @@ static void test_blobs(void)
 		"… and young again");
 	is_int(store_blob_open(s, layer.digest, 5, &fd, &err), 0, "open it");
 	is_int(store_blob_open(s, layer.digest, 6, &fd, &err), -EBADMSG,
-		"with another size: refused");
+		"a blob of another size is refused");
 	has_str(err.text, "5 bytes, not 6", "… says which");
 	is_int(store_blob_open(s, "sha256:../../index.json", 5, &fd, &err), -EINVAL,
 		"a path for a digest");
@@ -298,8 +275,10 @@ static void test_damage(void)
 	size_t n;
 	char **refs;
 
-	is_int(fixture_publish(s, "base", NULL, 1, &m, &err), 0, "publish");
-	is_int(fixture_publish(s, "other", NULL, 2, NULL, &err), 0, "publish");
+	is_int(fixture_publish(s, "base", NULL, 1, &m, &err), 0,
+		"a template is published for damage");
+	is_int(fixture_publish(s, "other", NULL, 2, NULL, &err), 0,
+		"a second template is published beside the damaged one");
 	for (unsigned i = 0; i < m.n_layers; i++) {
 		cleanup_free char *path = blob_path(dir, m.layers[i].digest);
 
@@ -312,7 +291,8 @@ static void test_damage(void)
 			"… and says where, or why it cannot");
 		flip(path, (off_t)m.layers[i].bytes / 2);
 	}
-	is_int(store_verify(s, &m, NULL, &err), 0, "all put right: verified");
+	is_int(store_verify(s, &m, NULL, &err), 0,
+		"a version with everything put right is verified");
 	{
 		cleanup_free char *path = blob_path(dir, m.config_blob.digest);
 
@@ -320,12 +300,13 @@ static void test_damage(void)
 		is_int(store_resolve(s, "base", &got, &err), -EBADMSG,
 			"config flipped: not resolved");
 		has_str(err.text, m.config_blob.digest, "… names the blob");
-		is_int(store_list(s, &list, &n, &err), 0, "list");
+		is_int(store_list(s, &list, &n, &err), 0,
+			"a store with a damaged config is listed");
 		is_int((int64_t)n, 1, "… the other one is still there");
 		for (size_t i = 0; i < n; i++)
 			store_manifest_clear(&list[i]);
 		free(list);
-		is_int(store_refs(s, &refs, &n, &err), 0, "refs");
+		is_int(store_refs(s, &refs, &n, &err), 0, "references are listed");
 		is_int((int64_t)n, 2, "… both");
 		is_str(n ? refs[0] : NULL, "base", "… with the damaged one");
 		while (n)
@@ -472,7 +453,8 @@ static void test_named_twice(void)
 	text = json_text(index);
 	is_int(file_publish(dir, "index.json", text, strlen(text), 0600, &err), 0,
 		"an index of two manifests");
-	is_int(store_gc(s, 0, false, &gone, NULL, &err), 0, "gc");
+	is_int(store_gc(s, 0, false, &gone, NULL, &err), 0,
+		"a collection of garbage keeps what an index names");
 	is_int(gone, 0, "… removes nothing");
 	ok(store_blob_has(s, layer.digest, 4), "… of what the second one names");
 }
@@ -509,7 +491,8 @@ static void test_types(void)
 	struct store_layer odd = {0}, extra = {0}, raw = {0};
 	unsigned gone;
 
-	is_int(fixture_publish(s, "base", NULL, 1, &m, &err), 0, "publish");
+	is_int(fixture_publish(s, "base", NULL, 1, &m, &err), 0,
+		"a template is published beside an unknown index");
 	for (size_t i = 0; i < 3; i++) {
 		cleanup_manifest struct store_manifest got = {0};
 
@@ -523,11 +506,13 @@ static void test_types(void)
 		"{\"schemaVersion\":2,\"blobs\":[{\"at\":{\"digest\":\"%s\"}}]}", extra.digest);
 	store_blob_put(s, text, strlen(text), &odd, &err);
 	index_of(dir, types[1], "odd", NULL, odd.digest, odd.bytes);
-	is_int(store_gc(s, 0, false, &gone, NULL, &err), 0, "gc");
+	is_int(store_gc(s, 0, false, &gone, NULL, &err), 0,
+		"a collection of garbage reads unknown fields");
 	ok(store_blob_has(s, extra.digest, 5), "… keeps what an unknown field mentions");
 	store_blob_put(s, "\x89PNG", 4, &raw, &err);
 	index_of(dir, types[2], "raw", NULL, raw.digest, raw.bytes);
-	is_int(store_gc(s, 0, false, &gone, NULL, &err), 0, "gc");
+	is_int(store_gc(s, 0, false, &gone, NULL, &err), 0,
+		"a collection of garbage reads what is no manifest");
 	ok(store_blob_has(s, raw.digest, 4), "… keeps what is no manifest");
 	ok(!store_blob_has(s, extra.digest, 5), "… and nothing that nobody names");
 }
@@ -552,15 +537,17 @@ static void test_foreign(void)
 	is_int(store_resolve(s, "forged", &got, &err), -EBADMSG, "an image that is no template");
 	has_str(err.text, "not a parbake template", "… says so");
 	is_int(fixture_publish(s, "base", NULL, 1, NULL, &err), 0, "publish beside it");
-	is_int(store_list(s, &list, &n, &err), 0, "list");
+	is_int(store_list(s, &list, &n, &err), 0,
+		"a store with an image that is no template is listed");
 	is_int((int64_t)n, 1, "… ours alone");
 	store_manifest_clear(&list[0]);
 	free(list);
-	is_int(store_gc(s, 0, false, &gone, NULL, &err), 0, "gc");
+	is_int(store_gc(s, 0, false, &gone, NULL, &err), 0,
+		"a collection of garbage runs beside another's image");
 	ok(store_blob_has(s, EMPTY, 0), "… keeps what the other one names");
 	is_int(store_remove(s, "base", &err), 0, "remove ours");
 	is_int(json_read_file(AT_FDCWD, (text = in(dir, "index.json")), &index, &err), 0,
-		"index.json");
+		"index.json is read");
 	is_int((int64_t)json_array_size(json_object_get(index, "manifests")), 1,
 		"… still has theirs");
 }
@@ -583,7 +570,7 @@ static void test_publish_refused(void)
 	is_int(store_publish(s, "base", NULL, config, NULL, 0, -1, NULL, &err), -EINVAL,
 		"a bad time");
 	is_int(store_publish(s, "base", NULL, config, many, STORE_LAYERS_MAX + 1, 0, NULL, &err),
-		-E2BIG, "too many layers");
+		-E2BIG, "a manifest of too many layers is refused");
 }
 
 /* Who may add templates, and replace none. */
@@ -596,11 +583,13 @@ static void test_tags_kept(void)
 	is_int(fixture_publish(s, "mine", NULL, 1, NULL, &err), 0, "a template");
 	is_int(store_resolve(s, "mine", &m, &err), 0, "is there");
 	store_keep_tags(s, NULL);
-	is_int(fixture_publish(s, "mine", NULL, 2, NULL, &err), -EEXIST, "it is not replaced");
+	is_int(fixture_publish(s, "mine", NULL, 2, NULL, &err), -EEXIST,
+		"a tag that is kept is not replaced");
 	has_str(err.text, "\"mine\"", "… which is said by name");
 	is_int(store_resolve(s, "mine", &n, &err), 0, "… it stays");
 	is_str(n.digest, m.digest, "… as it was");
-	is_int(fixture_publish(s, "mine", "v2", 2, NULL, &err), 0, "another tag is added");
+	is_int(fixture_publish(s, "mine", "v2", 2, NULL, &err), 0,
+		"another tag is added beside one that is kept");
 	store_keep_tags(s, m.digest);
 	is_int(fixture_publish(s, "mine", "v2", 3, NULL, &err), -EEXIST,
 		"where one version may be replaced, a tag of another stays");
@@ -646,7 +635,7 @@ static void test_many_writers(void)
 		failed += status != 0;
 	}
 	is_int(failed, 0, "%d writers and collectors at once", WRITERS);
-	is_int(store_list(s, &list, &n, &err), 0, "list");
+	is_int(store_list(s, &list, &n, &err), 0, "a store with many writers is listed");
 	is_int((int64_t)n, WRITERS, "… every name is there");
 	for (size_t i = 0; i < n; i++) {
 		is_int(store_verify(s, &list[i], NULL, &err), 0, "… and whole");

@@ -43,13 +43,15 @@ static void test_symbols(void)
 	struct err err;
 
 	is_int(symbols_parse(map, strlen(map), &s, &err), 0, "a System.map");
-	is_str(name_of(s, 0x1001000), "kernel text: do_idle", "text");
-	is_str(name_of(s, 0x1900000), "freed init memory", "init");
+	is_str(name_of(s, 0x1001000), "kernel text: do_idle",
+		"an address of the kernel's text has its name");
+	is_str(name_of(s, 0x1900000), "freed init memory",
+		"an address of the kernel's init has its name");
 	is_str(name_of(s, 0x1950000), "kernel data: page_pool", "data, without the module");
 	is_str(name_of(s, 0x1a16000), "user, page cache or slab", "behind the kernel");
 	is_str(name_of(s, 0x10000), "user, page cache or slab", "in front of it");
 	is_str(name_of(s, 0xf00000000), "user, page cache or slab", "far away");
-	is_str(name_of(NULL, 0x1001000), "unknown", "without a map");
+	is_str(name_of(NULL, 0x1001000), "unknown", "an address has no name without a map");
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		is_int(symbols_parse(bad[i], strlen(bad[i]), &none, &err), -EINVAL, "refused: %s",
 			err.text);
@@ -68,12 +70,13 @@ static void test_symbols_find(void)
 	digest_buffer("kernel", 6, digest);
 	is_int(file_publish(dir, "vmlinux", "kernel", 6, 0644, &err), 0, "a kernel");
 	setenv("PARBAKE_KERNEL", kernel, 1);
-	is_int(symbols_find(digest, &s, &err), -ENOENT, "without its map");
-	is_int(file_publish(dir, "System.map", map, strlen(map), 0644, &err), 0, "its map");
+	is_int(symbols_find(digest, &s, &err), -ENOENT, "a kernel without its map has no symbols");
+	is_int(file_publish(dir, "System.map", map, strlen(map), 0644, &err), 0,
+		"a kernel's map is written");
 	is_int(symbols_find(digest, &s, &err), 0, "is found");
 	digest_buffer("another", 7, digest);
-	is_int(symbols_find(digest, &other, &err), -ENOENT, "another snapshot's is not");
-	has_str(err.text, "another kernel", "and why is said");
+	is_int(symbols_find(digest, &other, &err), -ENOENT, "another snapshot's map is not found");
+	has_str(err.text, "another kernel", "the error says why a map is not found");
 	file_remove_tree(AT_FDCWD, dir, NULL);
 }
 
@@ -102,7 +105,7 @@ static void test_pager_trace(void)
 
 	is_int(pager_trace_from_json(obj, &back, &err), 0, "a pager's trace comes back");
 	again = pager_trace_to_json(&back);
-	ok(json_equal(obj, again), "as it was");
+	ok(json_equal(obj, again), "a pager's trace comes back as it was");
 	json_array_set_new(json_array_get(json_object_get(obj, "entries"), 1), 5,
 		json_integer(PAGER_TRACE_KINDS));
 	is_int(pager_trace_from_json(obj, &bad, &err), -EPROTO, "a kind that is none");
@@ -149,19 +152,21 @@ static void test_trace(void)
 	is_int((int64_t)t.n_parts, 2, "parts that took time");
 	is_int(t.parts[1].begin, 600, "follow each other");
 	is_int((int64_t)t.n_faults, 2, "faults of this machine and this create alone");
-	is_int((int64_t)t.n_pager, 1, "one attach");
-	is_int((int64_t)t.premapped, 3, "and what it mapped");
-	is_int((int64_t)bench_trace_part_faults(&t, 0), 1, "one fault in the first part");
-	is_int((int64_t)bench_trace_part_faults(&t, 1), 1, "one in the second");
-	is_str(t.faults[0].meaning, "kernel text: do_idle", "with a name");
+	is_int((int64_t)t.n_pager, 1, "a create's trace has one attach");
+	is_int((int64_t)t.premapped, 3, "an attach tells what it mapped");
+	is_int((int64_t)bench_trace_part_faults(&t, 0), 1,
+		"a create's trace has one fault in its first part");
+	is_int((int64_t)bench_trace_part_faults(&t, 1), 1,
+		"a create's trace has one fault in its second part");
+	is_str(t.faults[0].meaning, "kernel text: do_idle", "a fault's page has a name");
 	bench_trace_print(&out, &t, 100, 1);
 	has_str(out.s, "monitor", "the waterfall names parts");
 	has_str(out.s, "2 faults", "counts faults");
-	has_str(out.s, "and 1 more", "and shows as many as asked");
+	has_str(out.s, "and 1 more", "a waterfall shows as many faults as were asked for");
 	obj = bench_trace_to_json(&t);
-	is_int(bench_trace_from_json(obj, &back, &err), 0, "it comes back from JSON");
+	is_int(bench_trace_from_json(obj, &back, &err), 0, "a create's trace comes back from JSON");
 	again = bench_trace_to_json(&back);
-	ok(json_equal(obj, again), "as it was");
+	ok(json_equal(obj, again), "a create's trace comes back as it was");
 	bench_trace_clear(&back);
 	json_object_set_new(
 		json_array_get(json_object_get(obj, "faults"), 0), "kind", json_string("odd"));
@@ -203,7 +208,8 @@ static void test_perfetto(void)
 	is_int((int64_t)wrong, 0, "every event has what the format asks for");
 	is_int((int64_t)processes, 2, "a process for each mode");
 	is_int((int64_t)whole, 3, "a slice for each create");
-	is_int((int64_t)slices, 3 * (1 + 2 + 1 + 2), "and for its parts, attach and faults");
+	is_int((int64_t)slices, 3 * (1 + 2 + 1 + 2),
+		"a trace has slices for a create's parts, attach and faults");
 	for (i = 0; i < 3; i++)
 		bench_trace_clear(&t[i]);
 }
@@ -219,7 +225,7 @@ static void test_smaps(void)
 	struct smaps s, own;
 	struct err err;
 
-	is_int(smaps_parse(text, &s, &err), 0, "smaps");
+	is_int(smaps_parse(text, &s, &err), 0, "smaps of another process are read");
 	is_int((int64_t)s.rss, 140 * 1024, "RSS of all");
 	is_int((int64_t)s.pss, 82 * 1024, "PSS of all");
 	is_int((int64_t)s.private_bytes, 15 * 1024, "private of all");
@@ -228,7 +234,7 @@ static void test_smaps(void)
 	is_int((int64_t)s.guest_private, 10 * 1024, "private of guest memory");
 	is_int(smaps_parse("Rss: 1 kB\n", &s, &err), -EINVAL, "no mapping in front");
 	is_int(smaps_read(getpid(), &own, &err), 0, "our own");
-	is_int(smaps_read_rough(getpid(), &s, &err), 0, "roughly");
+	is_int(smaps_read_rough(getpid(), &s, &err), 0, "smaps of our own process are read");
 	ok(s.private_bytes > 0 && s.private_bytes <= s.rss, "what is ours is part of it");
 	ok(own.rss >= own.pss && own.pss >= own.private_bytes && own.private_bytes > 0,
 		"RSS ≥ PSS ≥ private > 0");
