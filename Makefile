@@ -337,6 +337,9 @@ install: all kernel
 		install -m 755 "$$dir/parbake-qemu" $(DESTDIR)$(LIBDIR)/ && \
 		install -m 644 "$$dir/qboot.rom" $(DESTDIR)$(LIBDIR)/; fi
 	install -m 644 templates/*.ini $(DESTDIR)$(LIBDIR)/templates/
+	for to in bash:bash-completion/completions/parbake zsh:zsh/site-functions/_parbake fish:fish/vendor_completions.d/parbake.fish; do \
+		./parbake completion $${to%%:*} >$(B)/completion && \
+		install -D -m 644 $(B)/completion $(DESTDIR)$(PREFIX)/share/$${to#*:} || exit; done
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5
 	install -m 644 docs/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	install -m 644 docs/*.5 $(DESTDIR)$(PREFIX)/share/man/man5/
