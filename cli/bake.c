@@ -4,7 +4,6 @@
 #include "common/log.h"
 
 #include <fcntl.h>
-#include <getopt.h>
 #include <string.h>
 
 #include "bake/bake.h"
@@ -21,100 +20,35 @@
 
 struct args {
 	const char *store_dir;
+	struct words recipes;
 	struct bake_options bake;
-	bool root_only;
+	const char *accel, *monitor, *until; /* NULL: not given */
+	bool force;
 	bool lock, locked; /* write the lock beside the recipe; be held to it */
 	bool json;
 	struct recipe_dirs dirs;
 };
 
-static int parse_options(struct args *a, int argc, char **argv, struct err *err)
+/* 0, an exit status, or a negative errno. */
+static int check_options(struct args *a, struct err *err)
 {
-	static const struct option options[] = {
-		{"tag", required_argument, NULL, 't'},
-		{"force", no_argument, NULL, 'f'},
-		{"from-stage", required_argument, NULL, 's'},
-		{"until", required_argument, NULL, 'u'},
-		{"accel", required_argument, NULL, 'a'},
-		{"monitor", required_argument, NULL, 'm'},
-		{"sources", required_argument, NULL, 'd'},
-		{"lock", no_argument, NULL, 'l'},
-		{"locked", no_argument, NULL, 'L'},
-		{"check", no_argument, NULL, 'c'},
-		{"json", no_argument, NULL, 'j'},
-		{"store", required_argument, NULL, 'S'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
-	};
-	bool accel = false, force = false;
-	int c;
-
-	a->bake.from = PLAN_STAGES;
-	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-		switch (c) {
-		case 't':
-			a->bake.tag = optarg;
-			break;
-		case 'f':
-			force = true;
-			break;
-		case 's':
-			if (plan_stage_parse(optarg, &a->bake.from))
-				return err_set(err, EINVAL,
-					"--from-stage %s: there are source, root and guest",
-					optarg);
-			break;
-		case 'u':
-			if (strcmp(optarg, "root"))
-				return err_set(err, EINVAL, "--until %s: there is root", optarg);
-			a->root_only = true;
-			break;
-		case 'a':
-			if (machine_accel_parse(optarg, &a->bake.accel))
-				return err_set(
-					err, EINVAL, "--accel %s: must be kvm or tcg", optarg);
-			accel = true;
-			break;
-		case 'm': /* checked where monitors are looked for */
-			setenv("PARBAKE_MONITOR", optarg, 1);
-			break;
-		case 'd':
-			a->bake.sources = optarg;
-			break;
-		case 'l':
-			a->lock = true;
-			break;
-		case 'L':
-			a->locked = true;
-			break;
-		case 'c':
-			a->bake.dry = true;
-			break;
-		case 'j':
-			a->json = true;
-			break;
-		case 'S':
-			a->store_dir = optarg;
-			break;
-		case 'h':
-			return 1;
-		default:
-			return err_set(err, EINVAL, "unknown option, or one without its value");
-		}
-	}
 	if (a->lock && a->locked)
-		return err_set(err, EINVAL, "--lock makes a lock anew, --locked keeps to it");
-	if ((a->lock || a->locked || a->bake.dry) && a->root_only)
-		return err_set(
-			err, EINVAL, "--until root makes no version: there is nothing to compare");
+		return command_usage(
+			&command_bake, "--lock makes a lock anew, --locked keeps to it");
+	if ((a->lock || a->locked || a->bake.dry) && a->until)
+		return command_usage(&command_bake,
+			"--until root makes no version: there is nothing to compare");
 	if (a->lock && a->bake.dry)
-		return err_set(err, EINVAL, "--check bakes nothing that a lock could be made of");
-	if (optind == argc)
-		return err_set(err, EINVAL, "which recipe? A name (base) or a path (./mine.ini)");
+		return command_usage(
+			&command_bake, "--check bakes nothing that a lock could be made of");
 	/* --force with --from-stage: from there */
-	if (force && a->bake.from == PLAN_STAGES)
+	if (a->force && a->bake.from == PLAN_STAGES)
 		a->bake.from = PLAN_SOURCE;
-	return accel || a->root_only ? 0 : monitor_default_accel(&a->bake.accel, err);
+	if (a->monitor)
+		setenv("PARBAKE_MONITOR", a->monitor, 1);
+	if (a->accel)
+		return machine_accel_parse(a->accel, &a->bake.accel);
+	return a->until ? 0 : monitor_default_accel(&a->bake.accel, err);
 }
 
 static void report(
@@ -239,7 +173,7 @@ static int bake_one(const struct args *a, struct store *s, const char *name, str
 	opt.check = a->locked ? lock_hold : a->lock ? lock_make : NULL;
 	opt.check_user = &watch;
 	opt.progress = progress_new(a->json ? PROGRESS_JSON : PROGRESS_AUTO);
-	rc = a->root_only ? bake_root(r, &opt, err) : bake_run(s, r, &opt, &res, err);
+	rc = a->until ? bake_root(r, &opt, err) : bake_run(s, r, &opt, &res, err);
 	if (!rc && res.up_to_date && !opt.dry)
 		train(s, &res.manifest, opt.progress);
 	progress_free(opt.progress);
@@ -248,7 +182,7 @@ static int bake_one(const struct args *a, struct store *s, const char *name, str
 		rc = write_lock(r, &watch.lock, err);
 	if (rc)
 		err_prefix(err, "bake %s", r->name);
-	if (rc || a->root_only)
+	if (rc || a->until)
 		return rc;
 	if (opt.dry)
 		return report_check(a, r, &res);
@@ -256,29 +190,28 @@ static int bake_one(const struct args *a, struct store *s, const char *name, str
 	return 0;
 }
 
-int cmd_bake(int argc, char **argv)
+static int run(void *user)
 {
-	struct args a = {0};
+	struct args *a = user;
 	cleanup_store struct store *s = NULL;
 	struct err err = {0};
-	int rc;
+	int rc = check_options(a, &err);
 
-	rc = parse_options(&a, argc, argv, &err);
 	if (rc > 0)
-		return cli_help("bake");
+		return rc;
 	if (rc == -EINVAL)
-		return cli_usage("bake", "%s", err.text);
-	recipe_dirs_find(&a.dirs);
+		return command_usage(&command_bake, "%s", err.text);
+	recipe_dirs_find(&a->dirs);
 	if (!rc)
-		rc = store_open(a.store_dir, true, &s, &err);
+		rc = store_open(a->store_dir, true, &s, &err);
 	/* a check goes through all of them */
-	for (int i = optind; i < argc && rc >= 0; i++) {
-		int one = bake_one(&a, s, argv[i], &err);
+	for (size_t i = 0; i < a->recipes.n && rc >= 0; i++) {
+		int one = bake_one(a, s, a->recipes.items[i], &err);
 
 		rc = one < 0 ? one : rc > one ? rc : one;
 	}
-	recipe_dirs_clear(&a.dirs);
-	if (rc < 0 && a.json) {
+	recipe_dirs_clear(&a->dirs);
+	if (rc < 0 && a->json) {
 		cleanup_json json_t *event = json_pack("{s:s, s:o}", "event", "error", "text",
 			json_lossy(err.text, strlen(err.text)));
 
@@ -288,3 +221,39 @@ int cmd_bake(int argc, char **argv)
 		cli_fail(&err);
 	return rc >= 0 ? rc : rc == -ESTALE ? CLI_DIFFERS : CLI_FAILED;
 }
+
+static const char *const stages[] = {
+	[PLAN_SOURCE] = "source", [PLAN_ROOT] = "root", [PLAN_GUEST] = "guest", NULL};
+
+static const struct option_entry options[] = {
+	{"tag", 0, OPTION_TEXT, "TAG", AT(bake.tag), "publish under NAME:TAG (latest)"},
+	{"force", AT(force), "do every stage anew, whatever is cached"},
+	{"from-stage", 0, OPTION_CHOICE, "S", AT(bake.from),
+		"do stage S and those after it anew: source, root, guest", .choices = stages},
+	{"until", 0, OPTION_TEXT, AT(until),
+		"make the root disk, into the cache, and no more: needs no guest kernel",
+		.choices = (const char *const[]){"root", NULL}},
+	{"accel", 0, OPTION_TEXT, AT(accel), "bake for it (what this host has)",
+		.choices = (const char *const[]){"tcg", "kvm", NULL}},
+	{"monitor", 0, OPTION_TEXT, AT(monitor),
+		"bake with parbake-vmm (kvm) or QEMU (qemu; what works best)",
+		.choices = (const char *const[]){"kvm", "qemu", NULL}},
+	{"sources", 0, OPTION_TEXT, "DIR", AT(bake.sources),
+		"take the root's archive from DIR, where `parbake fetch` has put it", NAMES_DIR},
+	{"lock", AT(lock), "write what it was made of into NAME.lock beside the recipe"},
+	{"locked", AT(locked), "bake what NAME.lock says: any drift is listed and refused"},
+	{"check", AT(bake.dry),
+		"bake nothing, say whether the version is what the recipe would give"},
+	{"json", AT(json), "events, one JSON object a line"},
+	OPTION_STORE(struct args, store_dir),
+	{0},
+};
+
+static const struct operand_entry operands[] = {
+	{"RECIPE", AT(recipes), NAMES_RECIPE, .many = true}, {0}};
+
+const struct command command_bake = {"bake", "make snapshots from recipes",
+	.notes = "Exit status: 0; 1 it failed; 3 --check: to be baked, --locked: it differs from "
+		 "the lock.",
+	.options = options, .operands = operands, .args_bytes = sizeof(struct args),
+	.defaults = &(const struct args){.bake.from = PLAN_STAGES}, .run = run};

@@ -6,7 +6,6 @@
  */
 #include "cli/cli.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +16,7 @@
 #include "common/limits.h"
 #include "common/str.h"
 
-struct code {
+struct args {
 	const char *sandbox, *text, *context, *language;
 	char *owned;
 	uint64_t timeout_ms;
@@ -59,7 +58,7 @@ static void say_cut(const json_t *end)
 
 static int on_part(void *user, const json_t *obj, unsigned flags, struct err *err)
 {
-	struct code *code = user;
+	struct args *code = user;
 	const char *type = client_string(obj, "type");
 
 	(void)flags;
@@ -91,14 +90,14 @@ static int on_part(void *user, const json_t *obj, unsigned flags, struct err *er
 
 static int on_data(void *user, const char *bytes, size_t len)
 {
-	struct code *code = user;
+	struct args *code = user;
 
 	return client_parts_feed(&code->parts, bytes, len);
 }
 
 static void on_done(void *user, const struct client_answer *a)
 {
-	struct code *code = user;
+	struct args *code = user;
 
 	code->over = true;
 	if (!code->parts.err.text[0] && !a->error)
@@ -111,7 +110,7 @@ static void on_done(void *user, const struct client_answer *a)
 		code->r = err_set(code->err, ECONNRESET, "the answer ended before the code");
 }
 
-static int run(struct code *code, struct err *err)
+static int execute(struct args *code, struct err *err)
 {
 	cleanup_client struct client *c = NULL;
 	cleanup_free char *id = NULL, *path = NULL;
@@ -149,7 +148,7 @@ static int run(struct code *code, struct err *err)
 	return r < 0 ? r : code->r;
 }
 
-static int read_code(struct code *code, struct err *err)
+static int read_code(struct args *code, struct err *err)
 {
 	size_t len;
 	int r;
@@ -164,49 +163,38 @@ static int read_code(struct code *code, struct err *err)
 	return r;
 }
 
-int cmd_code(int argc, char **argv)
+static int run(void *user)
 {
-	static const struct option options[] = {
-		{"code", required_argument, NULL, 'c'},
-		{"context", required_argument, NULL, 'x'},
-		{"language", required_argument, NULL, 'l'},
-		{"timeout", required_argument, NULL, 't'},
-		{"json", no_argument, NULL, 'j'},
-		{NULL, 0, NULL, 0},
-	};
-	struct code code = {.text = "-"};
+	struct args *code = user;
 	struct err err = {0};
-	int opt, r = 0;
+	int r = read_code(code, &err);
 
-	while ((opt = getopt_long(argc, argv, "c:t:l:", options, NULL)) != -1) {
-		if (opt == '?')
-			return cli_usage("code", "see above");
-		if (opt == 'c')
-			code.text = optarg;
-		else if (opt == 'x')
-			code.context = optarg;
-		else if (opt == 'l')
-			code.language = optarg;
-		else if (opt == 't')
-			r = cli_duration("--timeout", optarg, &code.timeout_ms, &err);
-		else
-			code.json = true;
-		if (r < 0)
-			return cli_usage("code", "%s", err.text);
-	}
-	if (argc - optind != 1)
-		return cli_usage("code",
-			argc == optind ? "which sandbox?"
-				       : "one sandbox; what it is to run goes behind --code");
-	code.sandbox = argv[optind];
-	r = read_code(&code, &err);
 	if (r == 0)
-		r = run(&code, &err);
-	client_parts_clear(&code.parts);
-	free(code.owned);
+		r = execute(code, &err);
+	client_parts_clear(&code->parts);
+	free(code->owned);
 	if (r < 0) {
 		cli_fail(&err);
 		return CLI_NOT_RUN;
 	}
-	return code.timed_out ? CLI_TIMED_OUT : code.raised ? CLI_FAILED : CLI_OK;
+	return code->timed_out ? CLI_TIMED_OUT : code->raised ? CLI_FAILED : CLI_OK;
 }
+
+static const struct option_entry options[] = {
+	{"code", 'c', OPTION_TEXT, "CODE", AT(text),
+		"what to run (-: standard input, the default)"},
+	{"context", 0, OPTION_TEXT, "ID", AT(context), "in an interpreter of its own"},
+	{"language", 'l', OPTION_TEXT, "L", AT(language),
+		"python, javascript, typescript, bash, r or java"},
+	{"timeout", 't', OPTION_DURATION, "T", AT(timeout_ms), "interrupt it after so long"},
+	{"json", AT(json), "the events of the execution, one a line"},
+	{0},
+};
+
+static const struct operand_entry operands[] = {{"ID", AT(sandbox), NAMES_SANDBOX}, {0}};
+
+const struct command command_code = {"code",
+	"run code in a sandbox: Python, in its warm interpreter, or another language",
+	.notes = "Exit status: 0; 1 it raised; 124 it was timed out; 125 parbake failed.",
+	.options = options, .operands = operands, .args_bytes = sizeof(struct args),
+	.defaults = &(const struct args){.text = "-"}, .run = run};

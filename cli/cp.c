@@ -6,7 +6,6 @@
 #include "cli/cli.h"
 
 #include <fcntl.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -24,8 +23,9 @@ struct place {
 	const char *path;
 };
 
-struct copy {
+struct args {
 	struct place from, to;
+	const char *from_word, *to_word; /* as written */
 	const char *user;
 	bool json;
 };
@@ -60,7 +60,7 @@ static char *with_leaf(const char *path, const char *from, bool is_dir)
 	return is_dir ? str_printf("%s/%s", path, leaf_of(from)) : str_dup(path);
 }
 
-static char *request_path(const struct copy *c, const char *id, const char *path, const char *mode)
+static char *request_path(const struct args *c, const char *id, const char *path, const char *mode)
 {
 	cleanup_free char *escaped = client_escape(path);
 	/* "" is root, whatever the template's user is, and a file that is there keeps its owner */
@@ -71,7 +71,7 @@ static char *request_path(const struct copy *c, const char *id, const char *path
 
 /* ---- in ------------------------------------------------------------------------------------ */
 
-static int put(const struct copy *copy, struct client *c, const char *id, uint64_t *ret_bytes,
+static int put(const struct args *copy, struct client *c, const char *id, uint64_t *ret_bytes,
 	struct err *err)
 {
 	cleanup_fd int fd = open(copy->from.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -160,7 +160,7 @@ static int fetch(struct client *c, const char *path, int fd, uint64_t *ret_bytes
 	return r < 0 ? r : g.r;
 }
 
-static int get(const struct copy *copy, struct client *c, const char *id, uint64_t *ret_bytes,
+static int get(const struct args *copy, struct client *c, const char *id, uint64_t *ret_bytes,
 	struct err *err)
 {
 	cleanup_publish struct publish p = PUBLISH_INIT;
@@ -182,7 +182,7 @@ static int get(const struct copy *copy, struct client *c, const char *id, uint64
 	return r < 0 ? r : publish_commit(&p, leaf, 0666 & ~cli_umask, err);
 }
 
-static int run(const struct copy *copy, struct err *err)
+static int transfer(const struct args *copy, struct err *err)
 {
 	cleanup_client struct client *c = NULL;
 	cleanup_free char *id = NULL;
@@ -206,34 +206,36 @@ static int run(const struct copy *copy, struct err *err)
 	return 0;
 }
 
-int cmd_cp(int argc, char **argv)
+static int run(void *user)
 {
-	static const struct option options[] = {
-		{"user", required_argument, NULL, 'u'},
-		{"json", no_argument, NULL, 'j'},
-		{NULL, 0, NULL, 0},
-	};
-	struct copy copy = {0};
+	struct args *copy = user;
 	struct err err = {0};
-	int opt, r;
+	int r;
 
-	while ((opt = getopt_long(argc, argv, "u:", options, NULL)) != -1) {
-		if (opt == '?')
-			return cli_usage("cp", "see above");
-		if (opt == 'u')
-			copy.user = optarg;
-		else
-			copy.json = true;
-	}
-	if (argc - optind != 2)
-		return cli_usage("cp", "write FROM TO, one of them as ID:PATH");
-	split(argv[optind], &copy.from);
-	split(argv[optind + 1], &copy.to);
-	if (!copy.from.sandbox == !copy.to.sandbox)
-		r = cli_usage("cp", "one of the two must be ID:PATH");
+	split(copy->from_word, &copy->from);
+	split(copy->to_word, &copy->to);
+	if (!copy->from.sandbox == !copy->to.sandbox)
+		r = command_usage(&command_cp, "one of the two must be ID:PATH");
 	else
-		r = run(&copy, &err) < 0 ? cli_fail(&err) : CLI_OK;
-	free(copy.from.sandbox);
-	free(copy.to.sandbox);
+		r = transfer(copy, &err) < 0 ? cli_fail(&err) : CLI_OK;
+	free(copy->from.sandbox);
+	free(copy->to.sandbox);
 	return r;
 }
+
+static const struct option_entry options[] = {
+	{"user", 'u', OPTION_TEXT, "USER", AT(user), "whose file it is in the sandbox"},
+	OPTION_JSON(struct args, json),
+	{0},
+};
+
+static const struct operand_entry operands[] = {
+	{"FROM", AT(from_word), NAMES_FILE},
+	{"TO", AT(to_word), NAMES_FILE},
+	{0},
+};
+
+const struct command command_cp = {"cp", "copy a file into a sandbox of the pool or out of it",
+	.notes = "One of FROM and TO is ID:PATH. A directory as TO: end it with /; - as TO: "
+		 "standard output.",
+	.options = options, .operands = operands, .args_bytes = sizeof(struct args), .run = run};

@@ -2,7 +2,6 @@
 /* `parbake diff`: what differs between two template versions. */
 #include "cli/cli.h"
 
-#include <getopt.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -17,8 +16,8 @@
 #define FILES_SHOWN 200 /* of each list, for people; --json has all */
 
 struct args {
-	const char *store_a, *store_b, *page;
-	struct strings benches; /* none, or a document of each version */
+	const char *store_a, *store_b, *a, *b, *page;
+	struct words benches; /* none, or a document of each version */
 	bool json;
 };
 
@@ -313,16 +312,15 @@ static void put_all(const json_t *all)
 		printf("the same, but for memory\n");
 }
 
-static int compare_versions(
-	const struct args *a, const char *one, const char *other, json_t **ret, struct err *err)
+static int compare_versions(const struct args *a, json_t **ret, struct err *err)
 {
 	cleanup_store struct store *x = NULL, *y = NULL;
 	cleanup_manifest struct store_manifest m = {0}, n = {0};
 	struct progress *progress;
-	int r = cli_resolve(a->store_a, one, &x, &m, err);
+	int r = cli_resolve(a->store_a, a->a, &x, &m, err);
 
 	if (!r)
-		r = cli_resolve(a->store_b ? a->store_b : a->store_a, other, &y, &n, err);
+		r = cli_resolve(a->store_b ? a->store_b : a->store_a, a->b, &y, &n, err);
 	if (r)
 		return r;
 	progress = progress_new(a->json ? PROGRESS_SILENT : PROGRESS_AUTO);
@@ -345,8 +343,7 @@ static int at_plan(void *user, enum bake_point point, const struct bake_view *vi
 	return point == BAKE_PLANNED ? diff_recipe(view, w->version, &w->made, err) : 0;
 }
 
-static int compare_recipe(
-	const struct args *a, const char *recipe, const char *other, json_t **ret, struct err *err)
+static int compare_recipe(const struct args *a, json_t **ret, struct err *err)
 {
 	cleanup_store struct store *s = NULL;
 	cleanup_manifest struct store_manifest m = {0};
@@ -356,11 +353,11 @@ static int compare_recipe(
 	struct with_recipe with = {.version = &m};
 	struct bake_options opt = {
 		.from = PLAN_STAGES, .dry = true, .check = at_plan, .check_user = &with};
-	int rc = cli_resolve(a->store_b ? a->store_b : a->store_a, other, &s, &m, err);
+	int rc = cli_resolve(a->store_b ? a->store_b : a->store_a, a->b, &s, &m, err);
 
 	recipe_dirs_find(&dirs);
 	if (!rc)
-		rc = recipe_read(recipe, (const char *const *)dirs.items, &r, err);
+		rc = recipe_read(a->a, (const char *const *)dirs.items, &r, err);
 	recipe_dirs_clear(&dirs);
 	if (!rc)
 		rc = monitor_default_accel(&opt.accel, err);
@@ -400,11 +397,10 @@ static bool is_recipe(const char *text)
 	return strchr(text, '/') || (len > 4 && !strcmp(text + len - 4, ".ini"));
 }
 
-static int compare(const struct args *a, const char *one, const char *other, struct err *err)
+static int compare(const struct args *a, struct err *err)
 {
 	cleanup_json json_t *all = NULL;
-	int r = is_recipe(one) ? compare_recipe(a, one, other, &all, err)
-			       : compare_versions(a, one, other, &all, err);
+	int r = is_recipe(a->a) ? compare_recipe(a, &all, err) : compare_versions(a, &all, err);
 
 	if (!r && a->benches.n)
 		r = compare_benches(a, all, err);
@@ -419,41 +415,40 @@ static int compare(const struct args *a, const char *one, const char *other, str
 	return json_is_true(json_object_get(all, "same")) ? CLI_OK : CLI_DIFFERS;
 }
 
-int cmd_diff(int argc, char **argv)
+static int run(void *user)
 {
-	static const struct option options[] = {
-		{"json", no_argument, NULL, 'j'},
-		{"html", required_argument, NULL, 'h'},
-		{"bench", required_argument, NULL, 'b'},
-		{"store", required_argument, NULL, 'S'},
-		{"other-store", required_argument, NULL, 'O'},
-		{NULL, 0, NULL, 0},
-	};
-	struct args a = {0};
+	const struct args *a = user;
 	struct err err = {0};
-	int opt, r;
+	int r;
 
-	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (opt == 'j')
-			a.json = true;
-		else if (opt == 'h')
-			a.page = optarg;
-		else if (opt == 'b')
-			strings_add(&a.benches, optarg);
-		else if (opt == 'S')
-			a.store_a = optarg;
-		else if (opt == 'O')
-			a.store_b = optarg;
-		else
-			return cli_usage("diff", "see above");
-	}
-	if (argc - optind != 2)
-		return cli_usage("diff", "which two versions?");
-	if (is_recipe(argv[optind + 1]))
-		return cli_usage("diff", "a recipe is named first, then the version");
-	if (a.benches.n != 0 && a.benches.n != 2)
-		return cli_usage("diff", "--bench: a document of each version, in their order");
-	r = compare(&a, argv[optind], argv[optind + 1], &err);
-	strings_clear(&a.benches);
+	if (is_recipe(a->b))
+		return command_usage(&command_diff, "a recipe is named first, then the version");
+	if (a->benches.n != 0 && a->benches.n != 2)
+		return command_usage(
+			&command_diff, "--bench: a document of each version, in their order");
+	r = compare(a, &err);
 	return r < 0 ? cli_fail(&err) : r;
 }
+
+static const struct option_entry options[] = {
+	{"html", 0, OPTION_TEXT, "FILE", AT(page), "all of it as one page, too", NAMES_FILE},
+	{"bench", 0, OPTION_WORDS, "FILE", AT(benches),
+		"compare create latency: what `bench create --save` wrote, of each version",
+		NAMES_FILE},
+	{"other-store", 0, OPTION_TEXT, "DIR", AT(store_b), "where B lies (as A)", NAMES_DIR},
+	{"json", AT(json), "all of it, one JSON object"},
+	OPTION_STORE(struct args, store_a),
+	{0},
+};
+
+static const struct operand_entry operands[] = {
+	{"A", AT(a), NAMES_TEMPLATE},
+	{"B", AT(b), NAMES_TEMPLATE},
+	{0},
+};
+
+const struct command command_diff = {"diff",
+	"what differs between two versions: config, packages, files, memory, processes",
+	.notes = "A may be a recipe, too (a path, or NAME.ini).\nExit status: 0 the same but for "
+		 "memory; 3 something differs; 1 it failed.",
+	.options = options, .operands = operands, .args_bytes = sizeof(struct args), .run = run};

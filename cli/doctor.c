@@ -2,7 +2,6 @@
 /* parbake doctor: how this host works, found out by trying, and what would make it better. */
 #include "cli/cli.h"
 
-#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -235,38 +234,31 @@ static void check_translations(struct report *rep)
 		say(rep, GOOD, "translations", "all %zu emulated templates have theirs", kept);
 }
 
-int cmd_doctor(int argc, char **argv)
+static int run(void *user)
 {
-	static const struct option options[] = {
-		{"json", no_argument, NULL, 'j'},
-		{NULL, 0, NULL, 0},
-	};
-	struct report rep = {0};
-	int opt;
+	struct report *rep = user;
 
-	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (opt != 'j')
-			return cli_usage("doctor", "see above");
-		rep.json = true;
-		rep.list = json_array();
+	rep->list = rep->json ? json_array() : NULL;
+	check_machine(rep);
+	check_monitor(rep);
+	check_confinement(rep);
+	check_cgroups(rep);
+	check_uffd(rep);
+	check_lib(rep, "libparbake-uffd.so", "preload");
+	check_lib(rep, "initramfs.cpio", "agent");
+	check_kernel(rep);
+	check_place(rep, PATHS_STORE, "store");
+	check_place(rep, PATHS_CACHE, "cache");
+	check_place(rep, PATHS_RUN, "run");
+	check_translations(rep);
+	if (rep->json) {
+		json_print_line(rep->list);
+		json_decref(rep->list);
 	}
-	if (optind < argc)
-		return cli_usage("doctor", "\"%s\"?", argv[optind]);
-	check_machine(&rep);
-	check_monitor(&rep);
-	check_confinement(&rep);
-	check_cgroups(&rep);
-	check_uffd(&rep);
-	check_lib(&rep, "libparbake-uffd.so", "preload");
-	check_lib(&rep, "initramfs.cpio", "agent");
-	check_kernel(&rep);
-	check_place(&rep, PATHS_STORE, "store");
-	check_place(&rep, PATHS_CACHE, "cache");
-	check_place(&rep, PATHS_RUN, "run");
-	check_translations(&rep);
-	if (rep.json) {
-		json_print_line(rep.list);
-		json_decref(rep.list);
-	}
-	return rep.bad ? CLI_FAILED : CLI_OK;
+	return rep->bad ? CLI_FAILED : CLI_OK;
 }
+
+static const struct option_entry options[] = {OPTION_JSON(struct report, json), {0}};
+
+const struct command command_doctor = {"doctor", "say how this host works, and why",
+	.options = options, .args_bytes = sizeof(struct report), .run = run};

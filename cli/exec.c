@@ -14,7 +14,7 @@
 #include "common/buffer.h"
 #include "common/limits.h"
 
-struct request {
+struct args {
 	const char *sandbox;
 	struct client_exec exec;
 	struct words env;
@@ -28,7 +28,7 @@ struct kept {
 };
 
 /* Is there input? Not where nobody would type it, and not that of a device that has none. */
-static int input_of(const struct request *rq)
+static int input_of(const struct args *rq)
 {
 	struct stat st;
 
@@ -91,7 +91,7 @@ static void say_cut(const char *which, bool cut, int64_t bytes)
 		fprintf(stderr, "parbake: %s was cut\n", which);
 }
 
-static int conclude(const struct request *rq, const struct client_exit *e, const struct kept *kept)
+static int conclude(const struct args *rq, const struct client_exit *e, const struct kept *kept)
 {
 	if (rq->json) {
 		print_json(e, kept);
@@ -118,7 +118,7 @@ static int not_run(int r)
 				  : CLI_NOT_RUN;
 }
 
-static int run_command(struct request *rq)
+static int run_command(struct args *rq)
 {
 	cleanup_client struct client *c = NULL;
 	cleanup_free char *id = NULL;
@@ -151,7 +151,7 @@ static int run_command(struct request *rq)
 
 static int run(void *user)
 {
-	struct request *rq = user;
+	struct args *rq = user;
 
 	if (!rq->exec.argv == !rq->exec.shell)
 		return command_usage(&command_exec, "give one of: -- COMMAND, --shell LINE");
@@ -162,40 +162,26 @@ static int run(void *user)
 }
 
 static const struct option_entry options[] = {
-	{"shell", .kind = OPTION_TEXT, .offset = offsetof(struct request, exec.shell),
-		.value = "LINE", .help = "run a line of sh(1)"},
-	{"interactive", 'i', .offset = offsetof(struct request, interactive),
-		.help = "pass standard input on, also from a terminal"},
-	{"tty", 't', .offset = offsetof(struct request, exec.tty),
-		.help = "give the command a terminal"},
-	{"env", 'e', .kind = OPTION_PAIRS, .max = LIMIT_CONFIG_ENV,
-		.offset = offsetof(struct request, env), .value = "K=V", .help = "set a variable"},
-	{"cwd", 'C', .kind = OPTION_TEXT, .offset = offsetof(struct request, exec.cwd),
-		.value = "DIR", .help = "directory in the sandbox"},
-	{"user", 'u', .kind = OPTION_TEXT, .offset = offsetof(struct request, exec.user),
-		.value = "USER", .help = "name or uid[:gid]"},
-	{"timeout", .kind = OPTION_DURATION, .offset = offsetof(struct request, exec.timeout_ms),
-		.value = "T", .help = "kill the whole process tree after T"},
-	{"json", .offset = offsetof(struct request, json),
-		.help = "print one JSON object with everything instead"},
+	{"shell", 0, OPTION_TEXT, "LINE", AT(exec.shell), "run a line of sh(1)"},
+	{"interactive", 'i', AT(interactive), "pass standard input on, also from a terminal"},
+	{"tty", 't', AT(exec.tty), "give the command a terminal"},
+	{"env", 'e', OPTION_PAIRS, "K=V", AT(env), "set a variable", .max = LIMIT_CONFIG_ENV},
+	{"cwd", 'C', OPTION_TEXT, "DIR", AT(exec.cwd), "directory in the sandbox"},
+	{"user", 'u', OPTION_TEXT, "USER", AT(exec.user), "name or uid[:gid]"},
+	{"timeout", 0, OPTION_DURATION, "T", AT(exec.timeout_ms),
+		"kill the whole process tree after T"},
+	{"json", AT(json), "print one JSON object with everything instead"},
 	{0},
 };
 
 static const struct operand_entry operands[] = {
-	{"ID", .names = NAMES_SANDBOX, .offset = offsetof(struct request, sandbox)},
-	{"COMMAND", .optional = true, .names = NAMES_COMMAND,
-		.offset = offsetof(struct request, exec.argv)},
+	{"ID", AT(sandbox), NAMES_SANDBOX},
+	{"COMMAND", AT(exec.argv), .optional = true, .names = NAMES_COMMAND},
 	{0},
 };
 
-const struct command command_exec = {
-	.name = "exec",
-	.summary = "run a command in a sandbox of the pool",
+const struct command command_exec = {"exec", "run a command in a sandbox of the pool",
 	.notes = "One of -- COMMAND and --shell says what to run. Exit status: as `parbake run` "
 		 "has it.",
-	.options = options,
-	.operands = operands,
-	.args_bytes = sizeof(struct request),
-	.defaults = &(const struct request){.exec.stdin_fd = -1},
-	.run = run,
-};
+	.options = options, .operands = operands, .args_bytes = sizeof(struct args),
+	.defaults = &(const struct args){.exec.stdin_fd = -1}, .run = run};

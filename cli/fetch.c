@@ -2,9 +2,6 @@
 /* `parbake fetch`: what recipes need of a network, into a directory. */
 #include "cli/cli.h"
 
-#include <getopt.h>
-#include <string.h>
-
 #include "bake/bake.h"
 #include "cli/recipes.h"
 #include "common/progress.h"
@@ -34,34 +31,38 @@ static int fetch_one(
 	return 0;
 }
 
-int cmd_fetch(int argc, char **argv)
-{
-	static const struct option options[] = {
-		{"into", required_argument, NULL, 'i'},
-		{"json", no_argument, NULL, 'j'},
-		{NULL, 0, NULL, 0},
-	};
-	struct recipe_dirs dirs = {0};
-	const char *into = NULL;
-	struct err err = {0};
-	bool json = false;
-	int opt, rc = 0;
+struct args {
+	const char *into;
+	bool json;
+	struct words recipes;
+};
 
-	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (opt == 'i')
-			into = optarg;
-		else if (opt == 'j')
-			json = true;
-		else
-			return cli_usage("fetch", "see above");
-	}
-	if (!into)
-		return cli_usage("fetch", "--into DIR says where it goes");
-	if (optind == argc)
-		return cli_usage("fetch", "which recipe?");
+static int run(void *user)
+{
+	const struct args *a = user;
+	struct recipe_dirs dirs = {0};
+	struct err err = {0};
+	int rc = 0;
+
 	recipe_dirs_find(&dirs);
-	for (int i = optind; i < argc && !rc; i++)
-		rc = fetch_one(argv[i], (const char *const *)dirs.items, into, json, &err);
+	for (size_t i = 0; i < a->recipes.n && !rc; i++)
+		rc = fetch_one(a->recipes.items[i], (const char *const *)dirs.items, a->into,
+			a->json, &err);
 	recipe_dirs_clear(&dirs);
 	return rc ? cli_fail(&err) : CLI_OK;
 }
+
+static const struct option_entry options[] = {
+	{"into", 0, OPTION_TEXT, "DIR", AT(into),
+		"where it goes; `parbake bake --sources DIR` takes it from there", .required = true,
+		.names = NAMES_DIR},
+	{"json", AT(json), "events, one JSON object a line"},
+	{0},
+};
+
+static const struct operand_entry operands[] = {
+	{"RECIPE", AT(recipes), NAMES_RECIPE, .many = true}, {0}};
+
+const struct command command_fetch = {"fetch",
+	"save what recipes' roots take from a network, for bakes without one", .options = options,
+	.operands = operands, .args_bytes = sizeof(struct args), .run = run};

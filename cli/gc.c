@@ -55,25 +55,21 @@ static int run(void *user)
 }
 
 static const struct option_entry options[] = {
-	{"keep", .kind = OPTION_DURATION, .zero = true, .offset = offsetof(struct args, keep_ms),
-		.value = "T", .help = "keep blobs younger than T (10m; 0: none)"},
-	{"keep-versions", .kind = OPTION_NUMBER, .max = LIMIT_INDEX_ENTRIES,
-		.offset = offsetof(struct args, keep_versions), .value = "N",
-		.help = "keep the N newest versions of each name, too, tagged or not"},
-	{"keep-cache", .kind = OPTION_DURATION, .zero = true,
-		.offset = offsetof(struct args, keep_cache_ms), .value = "T",
-		.help = "keep what was used within T (24h; 0: none)"},
-	{"dry-run", .offset = offsetof(struct args, dry_run), .help = "only say what would go"},
+	{"keep", 0, OPTION_DURATION, "T", AT(keep_ms), "keep blobs younger than T (10m; 0: none)",
+		.zero = true},
+	{"keep-versions", 0, OPTION_NUMBER, "N", AT(keep_versions),
+		"keep the N newest versions of each name, too, tagged or not",
+		.max = LIMIT_INDEX_ENTRIES},
+	{"keep-cache", 0, OPTION_DURATION, "T", AT(keep_cache_ms),
+		"keep what was used within T (24h; 0: none)", .zero = true},
+	{"dry-run", AT(dry_run), "only say what would go"},
 	OPTION_JSON(struct args, json),
 	OPTION_STORE(struct args, store_dir),
 	{0},
 };
 
-const struct command command_gc = {
-	.name = "gc",
-	.summary = "remove what no tag reaches, and what of the cache no template needs",
-	.options = options,
+const struct command command_gc = {"gc",
+	"remove what no tag reaches, and what of the cache no template needs", .options = options,
 	.args_bytes = sizeof(struct args),
 	.defaults = &(const struct args){.keep_ms = KEEP_MS, .keep_cache_ms = KEEP_CACHE_MS},
-	.run = run,
-};
+	.run = run};

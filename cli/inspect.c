@@ -2,9 +2,7 @@
 /* parbake inspect: a snapshot's manifest and config, as JSON for people and programs. */
 #include "cli/cli.h"
 
-#include <getopt.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "common/json.h"
 
@@ -54,41 +52,30 @@ static int print_recipe(const struct store_manifest *m, struct err *err)
 	return 0;
 }
 
-int cmd_inspect(int argc, char **argv)
+enum part { PART_ALL, PART_CONFIG, PART_MANIFEST, PART_RECIPE };
+
+struct args {
+	const char *store_dir, *template;
+	bool json; /* JSON is all it prints */
+	int part;
+};
+
+static int run(void *user)
 {
-	static const struct option options[] = {
-		{"config", no_argument, NULL, 'c'},
-		{"manifest", no_argument, NULL, 'm'},
-		{"recipe", no_argument, NULL, 'r'},
-		{"json", no_argument, NULL, 'j'},
-		{"store", required_argument, NULL, 'S'},
-		{NULL, 0, NULL, 0},
-	};
+	const struct args *a = user;
 	cleanup_store struct store *s = NULL;
 	cleanup_manifest struct store_manifest m = {0};
-	const char *dir = NULL;
 	struct err err = {0};
-	int opt, what = 0, r;
+	int r = cli_resolve(a->store_dir, a->template, &s, &m, &err);
 
-	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (opt == 'S')
-			dir = optarg;
-		else if (opt == '?')
-			return cli_usage("inspect", "see above");
-		else if (opt != 'j') /* JSON is all it prints */
-			what = opt;
-	}
-	if (argc - optind != 1)
-		return cli_usage("inspect", "which template?");
-	r = cli_resolve(dir, argv[optind], &s, &m, &err);
 	if (r < 0)
 		return cli_fail(&err);
-	if (what == 'c') {
+	if (a->part == PART_CONFIG) {
 		print_pretty(m.config);
-	} else if (what == 'm') {
+	} else if (a->part == PART_MANIFEST) {
 		/* its own bytes, so that their digest can be checked */
 		r = print_blob(s, m.digest, &err);
-	} else if (what == 'r') {
+	} else if (a->part == PART_RECIPE) {
 		r = print_recipe(&m, &err);
 	} else {
 		cleanup_json json_t *all = json_pack("{s:s, s:s, s:s, s:s, s:o, s:O}", "name",
@@ -99,3 +86,17 @@ int cmd_inspect(int argc, char **argv)
 	}
 	return r < 0 ? cli_fail(&err) : CLI_OK;
 }
+
+static const struct option_entry options[] = {
+	{"config", 0, OPTION_SET, AT(part), "its config alone", .set = PART_CONFIG},
+	{"manifest", 0, OPTION_SET, AT(part), "its manifest, the very bytes", .set = PART_MANIFEST},
+	{"recipe", 0, OPTION_SET, AT(part), "the recipe it was baked from", .set = PART_RECIPE},
+	{"json", AT(json), "as without: JSON is all it prints"},
+	OPTION_STORE(struct args, store_dir),
+	{0},
+};
+
+static const struct operand_entry operands[] = {{"TEMPLATE", AT(template), NAMES_TEMPLATE}, {0}};
+
+const struct command command_inspect = {"inspect", "show what a snapshot is made of, as JSON",
+	.options = options, .operands = operands, .args_bytes = sizeof(struct args), .run = run};

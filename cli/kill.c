@@ -2,7 +2,6 @@
 /* parbake kill: end sandboxes, many at once; it returns when their machines are gone. */
 #include "cli/cli.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,22 +12,23 @@
 
 #define AT_ONCE 32
 
-struct crowd {
+struct args {
 	struct client *client;
 	char **ids;
 	size_t n, begun, ended, failed;
 	bool all, json;
+	struct words words; /* as written */
 };
 
 struct one {
-	struct crowd *crowd;
+	struct args *crowd;
 	const char *id;
 };
 
 static void on_done(void *user, const struct client_answer *a)
 {
 	struct one *one = user;
-	struct crowd *crowd = one->crowd;
+	struct args *crowd = one->crowd;
 	/* of all there were, one may have ended by itself meanwhile */
 	bool gone = !a->error || (crowd->all && a->status == 404);
 
@@ -47,7 +47,7 @@ static void on_done(void *user, const struct client_answer *a)
 	free(one);
 }
 
-static int begin(struct crowd *crowd, struct err *err)
+static int begin(struct args *crowd, struct err *err)
 {
 	struct one *one = malloc(sizeof(*one));
 	cleanup_free char *path = str_printf("/sandboxes/%s", crowd->ids[crowd->begun]);
@@ -62,7 +62,7 @@ static int begin(struct crowd *crowd, struct err *err)
 	return -EIO;
 }
 
-static int kill_all(struct crowd *crowd, struct err *err)
+static int kill_all(struct args *crowd, struct err *err)
 {
 	int r = 0;
 
@@ -75,7 +75,7 @@ static int kill_all(struct crowd *crowd, struct err *err)
 	return r;
 }
 
-static int find_all(struct crowd *crowd, struct err *err)
+static int find_all(struct args *crowd, struct err *err)
 {
 	cleanup_json json_t *list = NULL;
 	json_t *sandbox;
@@ -96,14 +96,15 @@ static int find_all(struct crowd *crowd, struct err *err)
 	return 0;
 }
 
-static int find_named(struct crowd *crowd, char **names, size_t n)
+static int find_named(struct args *crowd)
 {
-	crowd->ids = calloc(n, sizeof(*crowd->ids));
+	crowd->ids = calloc(crowd->words.n, sizeof(*crowd->ids));
 	if (!crowd->ids)
 		abort();
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < crowd->words.n; i++) {
 		struct err err = {0};
-		int r = client_resolve(crowd->client, names[i], &crowd->ids[crowd->n], &err);
+		int r = client_resolve(
+			crowd->client, crowd->words.items[i], &crowd->ids[crowd->n], &err);
 
 		if (r == 0) {
 			crowd->n++;
@@ -117,37 +118,38 @@ static int find_named(struct crowd *crowd, char **names, size_t n)
 	return 0;
 }
 
-int cmd_kill(int argc, char **argv)
+static int run(void *user)
 {
-	static const struct option options[] = {
-		{"all", no_argument, NULL, 'a'},
-		{"json", no_argument, NULL, 'j'},
-		{NULL, 0, NULL, 0},
-	};
+	struct args *crowd = user;
 	cleanup_client struct client *c = NULL;
-	struct crowd crowd = {0};
 	struct err err = {0};
-	int opt, r;
+	int r;
 
-	while ((opt = getopt_long(argc, argv, "a", options, NULL)) != -1) {
-		if (opt == '?')
-			return cli_usage("kill", "see above");
-		crowd.all |= opt == 'a';
-		crowd.json |= opt == 'j';
-	}
-	if (crowd.all == (optind < argc))
-		return cli_usage("kill", crowd.all ? "--all, or ids" : "which sandboxes?");
+	if (crowd->all == (crowd->words.n > 0))
+		return command_usage(
+			&command_kill, crowd->all ? "--all, or ids" : "which sandboxes?");
 	r = client_new(&c, &err);
-	crowd.client = c;
+	crowd->client = c;
 	if (r == 0)
-		r = crowd.all ? find_all(&crowd, &err)
-			      : find_named(&crowd, argv + optind, (size_t)(argc - optind));
+		r = crowd->all ? find_all(crowd, &err) : find_named(crowd);
 	if (r == 0)
-		r = kill_all(&crowd, &err);
+		r = kill_all(crowd, &err);
 	if (r < 0 && err.text[0])
 		cli_fail(&err);
-	for (size_t i = 0; i < crowd.n; i++)
-		free(crowd.ids[i]);
-	free(crowd.ids);
-	return r < 0 || crowd.failed ? CLI_FAILED : CLI_OK;
+	for (size_t i = 0; i < crowd->n; i++)
+		free(crowd->ids[i]);
+	free(crowd->ids);
+	return r < 0 || crowd->failed ? CLI_FAILED : CLI_OK;
 }
+
+static const struct option_entry options[] = {
+	{"all", 'a', AT(all), "all of this key's"},
+	OPTION_JSON(struct args, json),
+	{0},
+};
+
+static const struct operand_entry operands[] = {
+	{"ID", AT(words), NAMES_SANDBOX, .optional = true, .many = true}, {0}};
+
+const struct command command_kill = {"kill", "end sandboxes of the pool", .options = options,
+	.operands = operands, .args_bytes = sizeof(struct args), .run = run};

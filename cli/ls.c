@@ -86,10 +86,5 @@ static const struct option_entry options[] = {
 	{0},
 };
 
-const struct command command_ls = {
-	.name = "ls",
-	.summary = "list the templates in the store",
-	.options = options,
-	.args_bytes = sizeof(struct args),
-	.run = run,
-};
+const struct command command_ls = {"ls", "list the templates in the store", .options = options,
+	.args_bytes = sizeof(struct args), .run = run};

@@ -43,7 +43,7 @@ int cli_number(const char *option, const char *text, uint64_t min, uint64_t max,
 	return 0;
 }
 
-int cli_duration(const char *option, const char *text, uint64_t *ret, struct err *err)
+static int take_duration(const char *option, const char *text, uint64_t *ret, struct err *err)
 {
 	uint64_t ms;
 
@@ -57,7 +57,7 @@ int cli_duration(const char *option, const char *text, uint64_t *ret, struct err
 int cli_lease(const char *option, const char *text, uint64_t *ret_s, struct err *err)
 {
 	uint64_t ms = 0;
-	int r = cli_duration(option, text, &ms, err);
+	int r = take_duration(option, text, &ms, err);
 
 	if (r == 0)
 		*ret_s = (ms + 999) / 1000;
@@ -176,7 +176,7 @@ static int take(const struct option_bound *b, const char *option, const char *te
 		return take_real(o, option, text, b->field, err);
 	case OPTION_DURATION:
 		if (!o->zero || strcmp(text, "0"))
-			return cli_duration(option, text, b->field, err);
+			return take_duration(option, text, b->field, err);
 		*(uint64_t *)b->field = 0;
 		return 0;
 	case OPTION_LEASE:
@@ -193,8 +193,7 @@ static int take(const struct option_bound *b, const char *option, const char *te
 	abort();
 }
 
-/* Does it take a value? */
-static bool option_has_value(const struct option_entry *o)
+bool option_has_value(const struct option_entry *o)
 {
 	return o->kind != OPTION_FLAG && o->kind != OPTION_SET && o->kind != OPTION_HELP;
 }

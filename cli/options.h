@@ -71,19 +71,26 @@ struct words {
 	size_t n;
 };
 
+/*
+ * The struct that a table's values go to is called struct args, in each command's own file, so that an entry reads
+ *	{"tag", 't', OPTION_TEXT, "TAG", AT(tag), "publish under NAME:TAG"}
+ * and that of a flag {"force", AT(force), "do all of it anew"}.
+ */
+#define AT(field) .offset = offsetof(struct args, field)
+
 /* Tables end with an entry that has neither name nor letter nor table. */
 struct option_entry {
 	const char *name; /* without dashes; NULL: the letter alone */
 	char letter; /* 0: none */
+	enum option_kind kind;
+	const char *value; /* what help calls it: "FILE"; NULL: no value, or all of .choices */
+	size_t offset; /* of the field */
+	const char *help; /* what it does, in a sentence without a capital or a full stop */
+	enum option_names names;
+	const char *section; /* a heading of the help page before it; NULL: none */
 	bool required;
 	bool repeats; /* of OPTION_CALL: for the usage line */
 	bool zero; /* of OPTION_DURATION: 0 is a value, too */
-	enum option_kind kind;
-	enum option_names names;
-	size_t offset; /* of the field */
-	const char *value; /* what help calls it: "FILE"; NULL: no value, or all of .choices */
-	const char *help; /* what it does, in a sentence without a capital or a full stop */
-	const char *section; /* a heading of the help page before it; NULL: none */
 	const char *const *choices; /* ended by NULL */
 	int set;
 	uint64_t min, max;
@@ -96,10 +103,10 @@ struct option_entry {
 /* Tables end with an entry without a name. Only the last but a NAMES_COMMAND may be optional or many. */
 struct operand_entry {
 	const char *name; /* what usage calls it: "TEMPLATE" */
+	size_t offset;
+	enum option_names names;
 	bool optional;
 	bool many; /* one or more; with .optional any number: the field is a struct words, otherwise a const char * */
-	enum option_names names;
-	size_t offset;
 };
 
 struct command {
@@ -154,7 +161,9 @@ int command_usage(const struct command *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Print the help page, lines of at most @width columns. */
 void command_help(const struct command *c, FILE *to, size_t width);
-/* The width for it: the terminal's at standard output; 80 where that is none. */
+/* Print a line or more for each command of @list (ended by NULL) but internal ones: its last word and what it is for. */
+void command_list(const struct command *const *list, FILE *to, size_t width);
+/* The width for these: the terminal's at standard output; 80 where that is none. */
 size_t command_help_width(void);
 
 /* An option of a command with its place in that command's arguments. */
@@ -168,12 +177,13 @@ struct option_bound {
 size_t command_options(
 	const struct command *c, void *args, struct option_bound ret[static COMMAND_OPTIONS_MAX]);
 
+/* Does it take a value? */
+bool option_has_value(const struct option_entry *o);
+
 /* A number of an option: within [@min, @max] or an error that names the option. */
 int cli_number(const char *option, const char *text, uint64_t min, uint64_t max, uint64_t *ret,
 	struct err *err);
-/* A duration ("500ms", "30s", "5m") in milliseconds, at least 1. */
-int cli_duration(const char *option, const char *text, uint64_t *ret, struct err *err);
-/* A lease of an option in whole seconds, as the API has it: rounded up. */
+/* A lease ("500ms", "30s", "5m") of an option in whole seconds, as the API has it: rounded up. */
 int cli_lease(const char *option, const char *text, uint64_t *ret_s, struct err *err);
 
 #endif

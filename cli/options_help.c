@@ -140,7 +140,7 @@ static char *usage_line(const struct command *c, size_t width, bool all)
 
 		append(&line, one);
 	}
-	if (!all || columns(line, strlen(line)) <= 2 * width - 20)
+	if (!all || columns(line, strlen(line)) <= (c->commands ? width : 2 * width - 20))
 		return line;
 	free(line);
 	return usage_line(c, width, false);
@@ -219,10 +219,25 @@ static void print_options(const struct command *c, FILE *to, size_t width)
 	}
 }
 
+void command_list(const struct command *const *list, FILE *to, size_t width)
+{
+	size_t at = 0;
+
+	for (const struct command *const *c = list; *c; c++) {
+		if ((*c)->summary && strlen(command_word(*c)) > at)
+			at = strlen(command_word(*c));
+	}
+	for (const struct command *const *c = list; *c; c++) {
+		if ((*c)->summary)
+			print_entry(to, command_word(*c), (*c)->summary, at + 4, width);
+	}
+}
+
 void command_help(const struct command *c, FILE *to, size_t width)
 {
-	cleanup_free char *summary = str_printf("%s.", c->summary ? c->summary : "internal");
-	size_t at = 0;
+	const char *text = c->summary ? c->summary : "internal";
+	cleanup_free char *summary =
+		str_printf("%s%s", text, text[strlen(text) - 1] == '?' ? "" : ".");
 
 	print_usage(c, to, width);
 	fputc('\n', to);
@@ -231,14 +246,7 @@ void command_help(const struct command *c, FILE *to, size_t width)
 		print_options(c, to, width);
 	} else {
 		fputs("\ncommands:\n", to);
-		for (const struct command *const *one = c->commands; *one; one++) {
-			if ((*one)->summary && strlen(command_word(*one)) > at)
-				at = strlen(command_word(*one));
-		}
-		for (const struct command *const *one = c->commands; *one; one++) {
-			if ((*one)->summary)
-				print_entry(to, command_word(*one), (*one)->summary, at + 4, width);
-		}
+		command_list(c->commands, to, width);
 		fprintf(to, "\n`parbake help %s COMMAND` tells its options.\n", c->name);
 	}
 	if (c->notes) {

@@ -2,48 +2,31 @@
 /* parbake pool: its verbs. `status` is a client of the daemon, in pool_status.c. */
 #include "cli/cli.h"
 
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/limits.h"
-#include "common/nearest.h"
 #include "pool/config.h"
 #include "pool/daemon/daemon.h"
 
-/* --config FILE of serve and check; NULL: none. */
-static int take_config(int argc, char **argv, const char **ret)
+static int serve(void *user)
 {
-	static const struct option options[] = {
-		{"config", required_argument, NULL, 'c'},
-		{NULL, 0, NULL, 0},
-	};
-	int opt;
-
-	*ret = NULL;
-	while ((opt = getopt_long(argc, argv, "c:", options, NULL)) != -1) {
-		if (opt != 'c')
-			return cli_usage("pool", "see above");
-		*ret = optarg;
-	}
-	return CLI_OK;
-}
-
-static int serve_main(int argc, char **argv)
-{
-	const char *path;
+	const char *const *path = user;
 	struct err err = {0};
-	int status = take_config(argc, argv, &path);
 
-	if (status != CLI_OK)
-		return status;
-	if (optind < argc)
-		return cli_usage(
-			"pool", "\"%s\"? A configuration goes behind --config", argv[optind]);
-	return daemon_run(path, &err) < 0 ? cli_fail(&err) : CLI_OK;
+	return daemon_run(*path, &err) < 0 ? cli_fail(&err) : CLI_OK;
 }
+
+static const struct option_entry serve_options[] = {
+	{"config", 'c', OPTION_TEXT, "FILE", .offset = 0,
+		"parbake-pool(5); else " DAEMON_CONFIG " where it is there", NAMES_FILE},
+	{0}};
+
+static const struct command command_serve = {"pool serve",
+	"be the daemon, until SIGTERM; SIGHUP reads the configuration anew",
+	.options = serve_options, .args_bytes = sizeof(const char *), .run = serve};
 
 static void print_ready(const char *what, uint32_t n, uint32_t most)
 {
@@ -53,19 +36,20 @@ static void print_ready(const char *what, uint32_t n, uint32_t most)
 		printf(" %s %" PRIu32, what, n);
 }
 
-static int check_main(int argc, char **argv)
-{
-	cleanup_config struct config *c = NULL;
-	const char *path;
-	struct err err = {0};
-	int status = take_config(argc, argv, &path);
+struct args {
+	const char *config, *file;
+};
 
-	if (status != CLI_OK)
-		return status;
-	if (optind < argc && !path)
-		path = argv[optind++];
-	if (optind < argc)
-		return cli_usage("pool", "\"%s\"? One configuration is checked", argv[optind]);
+static int check(void *user)
+{
+	const struct args *a = user;
+	cleanup_config struct config *c = NULL;
+	const char *path = a->config ? a->config : a->file;
+	struct err err = {0};
+
+	if (a->config && a->file)
+		return command_usage(
+			&command_pool, "\"%s\"? One configuration is checked", a->file);
 	if (!path && access(DAEMON_CONFIG, F_OK) == 0)
 		path = DAEMON_CONFIG;
 	if (config_read(path, &c, &err) < 0)
@@ -84,19 +68,30 @@ static int check_main(int argc, char **argv)
 	return CLI_OK;
 }
 
+static const struct option_entry check_options[] = {
+	{"config", 'c', OPTION_TEXT, "FILE", AT(config),
+		"the configuration, as `pool serve` has it", NAMES_FILE},
+	{0}};
+
+static const struct operand_entry check_operands[] = {
+	{"FILE", AT(file), NAMES_FILE, .optional = true}, {0}};
+
+static const struct command command_check = {"pool check",
+	"is a configuration good? Says what it comes to", .options = check_options,
+	.operands = check_operands, .args_bytes = sizeof(struct args), .run = check};
+
 /* The key itself is shown once, here, and nowhere kept. */
-static int key_main(int argc, char **argv)
+static int make_key(void *user)
 {
+	const char *name = *(const char *const *)user;
 	char key[CONFIG_KEY_SIZE], digest[DIGEST_TEXT_SIZE];
 	struct err err = {0};
 
-	if (argc != 2)
-		return cli_usage("pool", "which name shall the key have?");
-	if (!store_name_valid(argv[1]))
-		return cli_usage("pool",
+	if (!store_name_valid(name))
+		return command_usage(&command_pool,
 			"\"%s\" is no name of a key: up to %d of a-z 0-9, between them single . _ "
 			"-",
-			argv[1], LIMIT_NAME);
+			name, LIMIT_NAME);
 	if (config_make_key(key, &err) < 0)
 		return cli_fail(&err);
 	digest_buffer(key, strlen(key), digest);
@@ -105,34 +100,17 @@ static int key_main(int argc, char **argv)
 	       "# for the daemon's configuration:\n"
 	       "[key %s]\n"
 	       "digest = %s\n",
-		key, argv[1], digest);
+		key, name, digest);
 	return CLI_OK;
 }
 
-static const struct verb {
-	const char *name;
-	int (*run)(int argc, char **argv);
-} verbs[] = {
-	{"serve", serve_main},
-	{"check", check_main},
-	{"key", key_main},
-	{"status", pool_status_main},
-};
+static const struct operand_entry key_operands[] = {{"NAME", .offset = 0}, {0}};
 
-#define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
+static const struct command command_key = {"pool key",
+	"make a key for the API, and what the configuration says of it", .operands = key_operands,
+	.args_bytes = sizeof(const char *), .run = make_key};
 
-int cmd_pool(int argc, char **argv)
-{
-	const char *names[N_VERBS], *near;
-
-	for (size_t i = 0; i < N_VERBS; i++) {
-		if (argc > 1 && !strcmp(argv[1], verbs[i].name))
-			return verbs[i].run(argc - 1, argv + 1);
-		names[i] = verbs[i].name;
-	}
-	if (argc < 2)
-		return cli_usage("pool", "which one?");
-	near = nearest_name(argv[1], names, N_VERBS);
-	return cli_usage("pool", "there is no `pool %s`%s%s%s", argv[1],
-		near ? ", do you mean `pool " : "", near ?: "", near ? "`?" : "");
-}
+const struct command command_pool = {"pool",
+	"run a pool of sandboxes behind an HTTP API; look after it",
+	.commands = (const struct command *const[]){
+		&command_serve, &command_check, &command_key, &command_pool_status, NULL}};

@@ -2,7 +2,6 @@
 /* parbake pool status: the templates of a running pool, what waits for each and what came of it. */
 #include "cli/cli.h"
 
-#include <getopt.h>
 #include <stdio.h>
 
 #include "cli/client.h"
@@ -49,33 +48,25 @@ static double of_names(const json_t *list)
 	return n;
 }
 
-int pool_status_main(int argc, char **argv)
+struct args {
+	bool json;
+};
+
+static int run(void *user)
 {
-	static const struct option options[] = {
-		{"json", no_argument, NULL, 'j'},
-		{NULL, 0, NULL, 0},
-	};
+	const struct args *a = user;
 	cleanup_client struct client *c = NULL;
 	cleanup_json json_t *answer = NULL;
 	const json_t *list;
 	struct err err = {0};
-	bool json = false;
 	json_t *one;
 	const char *state;
 	double older = 0;
 	size_t i;
-	int opt;
 
-	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (opt == '?')
-			return cli_usage("pool", "see above");
-		json = true;
-	}
-	if (optind < argc)
-		return cli_usage("pool", "\"%s\"?", argv[optind]);
 	if (client_new(&c, &err) < 0 || client_call(c, "GET", "/v1/pool", NULL, &answer, &err) < 0)
 		return cli_fail(&err);
-	if (json) {
+	if (a->json) {
 		json_print_line(answer);
 		return CLI_OK;
 	}
@@ -94,3 +85,9 @@ int pool_status_main(int argc, char **argv)
 			older);
 	return CLI_OK;
 }
+
+static const struct option_entry options[] = {OPTION_JSON(struct args, json), {0}};
+
+const struct command command_pool_status = {"pool status",
+	"what waits for each template, and what came of it", .options = options,
+	.args_bytes = sizeof(struct args), .run = run};

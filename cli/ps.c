@@ -2,7 +2,6 @@
 /* parbake ps: the sandboxes of a pool, a line each. */
 #include "cli/cli.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,44 +42,42 @@ static void print_row(const json_t *sandbox, int64_t now_ms)
 	printf("\n");
 }
 
-int cmd_ps(int argc, char **argv)
+struct args {
+	bool all, json, quiet;
+};
+
+static int run(void *user)
 {
-	static const struct option options[] = {
-		{"all", no_argument, NULL, 'a'},
-		{"json", no_argument, NULL, 'j'},
-		{"quiet", no_argument, NULL, 'q'},
-		{NULL, 0, NULL, 0},
-	};
+	const struct args *a = user;
 	cleanup_client struct client *c = NULL;
 	cleanup_json json_t *list = NULL;
-	bool all = false, json = false, quiet = false;
 	struct err err = {0};
 	json_t *one;
 	size_t i;
-	int opt;
 
-	while ((opt = getopt_long(argc, argv, "aq", options, NULL)) != -1) {
-		if (opt == '?')
-			return cli_usage("ps", "see above");
-		all |= opt == 'a';
-		json |= opt == 'j';
-		quiet |= opt == 'q';
-	}
-	if (optind < argc)
-		return cli_usage("ps", "\"%s\"?", argv[optind]);
-	if (client_new(&c, &err) < 0 || client_list(c, all ? NULL : "running", &list, &err) < 0)
+	if (client_new(&c, &err) < 0 || client_list(c, a->all ? NULL : "running", &list, &err) < 0)
 		return cli_fail(&err);
-	if (!json && !quiet)
+	if (!a->json && !a->quiet)
 		printf("%-20s %-20s %-8s %7s %7s %4s %9s  %s\n", "SANDBOX", "TEMPLATE", "STATE",
 			"AGE", "LEASE", "CPUS", "MEMORY", "METADATA");
 	json_array_foreach(list, i, one)
 	{
-		if (json)
+		if (a->json)
 			json_print_line(one);
-		else if (quiet)
+		else if (a->quiet)
 			printf("%s\n", client_string(one, "sandboxID"));
 		else
 			print_row(one, clock_realtime_ns() / 1000000);
 	}
 	return CLI_OK;
 }
+
+static const struct option_entry options[] = {
+	{"all", 'a', AT(all), "with those that are paused"},
+	{"quiet", 'q', AT(quiet), "ids alone"},
+	OPTION_JSON(struct args, json),
+	{0},
+};
+
+const struct command command_ps = {"ps", "list the pool's sandboxes", .options = options,
+	.args_bytes = sizeof(struct args), .run = run};

@@ -2,32 +2,30 @@
 /* parbake rm: take tags away. Sandboxes that run keep what they were made from. */
 #include "cli/cli.h"
 
-#include <getopt.h>
-#include <stdio.h>
+struct args {
+	const char *store_dir;
+	struct words templates;
+};
 
-int cmd_rm(int argc, char **argv)
+static int run(void *user)
 {
-	static const struct option options[] = {
-		{"store", required_argument, NULL, 'S'},
-		{NULL, 0, NULL, 0},
-	};
+	const struct args *a = user;
 	cleanup_store struct store *s = NULL;
-	const char *dir = NULL;
 	struct err err = {0};
-	int opt;
 
-	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (opt != 'S')
-			return cli_usage("rm", "see above");
-		dir = optarg;
-	}
-	if (optind == argc)
-		return cli_usage("rm", "which template?");
-	if (store_open(dir, false, &s, &err) < 0)
+	if (store_open(a->store_dir, false, &s, &err) < 0)
 		return cli_fail(&err);
-	for (; optind < argc; optind++) {
-		if (store_remove(s, argv[optind], &err) < 0)
+	for (size_t i = 0; i < a->templates.n; i++) {
+		if (store_remove(s, a->templates.items[i], &err) < 0)
 			return cli_fail(&err);
 	}
 	return CLI_OK;
 }
+
+static const struct option_entry options[] = {OPTION_STORE(struct args, store_dir), {0}};
+
+static const struct operand_entry operands[] = {
+	{"TEMPLATE", AT(templates), NAMES_TEMPLATE, .many = true}, {0}};
+
+const struct command command_rm = {"rm", "remove tags (the data go with gc)", .options = options,
+	.operands = operands, .args_bytes = sizeof(struct args), .run = run};

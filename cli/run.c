@@ -7,7 +7,6 @@
 #include "cli/cli.h"
 
 #include <fcntl.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,7 +23,6 @@
 #include "common/progress.h"
 #include "common/str.h"
 #include "store/signed.h"
-#include "common/units.h"
 #include "restore/train.h"
 
 #define MAX_FILES 64
@@ -35,143 +33,46 @@ struct copy {
 	char *from, *to;
 };
 
-struct request {
+struct copies {
+	struct copy items[MAX_FILES];
+	size_t n;
+};
+
+struct args {
 	const char *ref, *store_dir, *keys; /* keys: --require-signature */
 	const char *code, *shell, *cwd, *user;
 	const char *const *argv;
-	const char *env[MAX_ENV + 1];
-	size_t n_env;
-	struct copy files[MAX_FILES], fetches[MAX_FILES];
-	size_t n_files, n_fetches;
+	struct words env;
+	struct copies files, fetches;
 	uint64_t timeout_ms, max_output;
 	bool tty, json;
 	char *code_read; /* owned: --code - */
 };
 
-static int split_copy(
-	const char *option, const char *arg, struct copy *list, size_t *n, struct err *err)
+static int take_copy(void *field, const char *option, const char *arg, struct err *err)
 {
+	struct copies *list = field;
 	const char *colon = strrchr(arg, ':');
 
 	if (!colon || colon == arg || !colon[1])
 		return err_set(err, EINVAL, "%s %s: write FROM:TO", option, arg);
-	if (*n == MAX_FILES)
+	if (list->n == MAX_FILES)
 		return err_set(err, E2BIG, "more than %d of %s", MAX_FILES, option);
-	list[*n].from = str_printf("%.*s", (int)(colon - arg), arg);
-	list[*n].to = str_dup(colon + 1);
-	(*n)++;
+	list->items[list->n].from = str_printf("%.*s", (int)(colon - arg), arg);
+	list->items[list->n].to = str_dup(colon + 1);
+	list->n++;
 	return 0;
 }
 
-static void free_request(struct request *rq)
+static void free_copies(struct copies *list)
 {
-	for (size_t i = 0; i < rq->n_files; i++) {
-		free(rq->files[i].from);
-		free(rq->files[i].to);
-	}
-	for (size_t i = 0; i < rq->n_fetches; i++) {
-		free(rq->fetches[i].from);
-		free(rq->fetches[i].to);
-	}
-	free(rq->code_read);
-}
-
-static int take_env(struct request *rq, const char *arg, struct err *err)
-{
-	const char *eq = strchr(arg, '=');
-
-	if (!eq || eq == arg)
-		return err_set(err, EINVAL, "--env %s: write NAME=VALUE", arg);
-	if (rq->n_env == MAX_ENV)
-		return err_set(err, E2BIG, "more than %d of --env", MAX_ENV);
-	rq->env[rq->n_env++] = arg;
-	return 0;
-}
-
-static int take_option(void *user, int opt, struct err *err)
-{
-	struct request *rq = user;
-
-	switch (opt) {
-	case 'e':
-		return take_env(rq, optarg, err);
-	case 'f':
-		return split_copy("--file", optarg, rq->files, &rq->n_files, err);
-	case 'o':
-		return split_copy("--fetch", optarg, rq->fetches, &rq->n_fetches, err);
-	case 't':
-		return cli_duration("--timeout", optarg, &rq->timeout_ms, err);
-	case 'M':
-		if (cli_number("--max-output", optarg, 1, LIMIT_ARCHIVE_BYTES, &rq->max_output,
-			    NULL) < 0 &&
-			(units_parse_size(optarg, &rq->max_output) < 0 || !rq->max_output))
-			return err_set(err, EINVAL,
-				"--max-output %s: not a size; write 1000, 64K or 16M", optarg);
-		return 0;
-	case 'C':
-		rq->cwd = optarg;
-		return 0;
-	case 'u':
-		rq->user = optarg;
-		return 0;
-	case 'c':
-		rq->code = optarg;
-		return 0;
-	case 's':
-		rq->shell = optarg;
-		return 0;
-	case 'T':
-		rq->tty = true;
-		return 0;
-	case 'j':
-		rq->json = true;
-		return 0;
-	case 'K':
-		rq->keys = optarg;
-		return 0;
-	case 'S':
-		rq->store_dir = optarg;
-		return 0;
-	default:
-		return -EINVAL;
+	for (size_t i = 0; i < list->n; i++) {
+		free(list->items[i].from);
+		free(list->items[i].to);
 	}
 }
 
-static int parse(int argc, char **argv, struct request *rq)
-{
-	static const struct option options[] = {
-		{"env", required_argument, NULL, 'e'},
-		{"file", required_argument, NULL, 'f'},
-		{"fetch", required_argument, NULL, 'o'},
-		{"timeout", required_argument, NULL, 't'},
-		{"max-output", required_argument, NULL, 'M'},
-		{"cwd", required_argument, NULL, 'C'},
-		{"user", required_argument, NULL, 'u'},
-		{"code", required_argument, NULL, 'c'},
-		{"shell", required_argument, NULL, 's'},
-		{"tty", no_argument, NULL, 'T'},
-		{"json", no_argument, NULL, 'j'},
-		{"require-signature", required_argument, NULL, 'K'},
-		{"store", required_argument, NULL, 'S'},
-		{NULL, 0, NULL, 0},
-	};
-	int status = cli_command_line(
-		"run", argc, argv, "e:f:o:t:C:u:", options, take_option, rq, &rq->ref, &rq->argv);
-
-	if (status)
-		return status;
-	if (!rq->ref)
-		return cli_usage("run", "which template?");
-	if (!!rq->argv + !!rq->code + !!rq->shell != 1)
-		return cli_usage("run", "give one of: -- COMMAND, --code, --shell");
-	if (rq->code && (rq->user || rq->cwd || rq->n_env || rq->tty))
-		return cli_usage("run",
-			"--code runs in an interpreter that is running already: --env, --cwd, "
-			"--user and --tty are for a command");
-	return 0;
-}
-
-static int read_code(struct request *rq, struct err *err)
+static int read_code(struct args *rq, struct err *err)
 {
 	size_t len;
 	int r;
@@ -194,23 +95,23 @@ static int pass_output(void *user, enum proto_channel channel, const uint8_t *by
 	return terminal_pass(channel == PROTO_ERR ? STDERR_FILENO : STDOUT_FILENO, bytes, len);
 }
 
-static int put_files(
-	struct sandbox *sb, const struct request *rq, int64_t deadline, struct err *err)
+static int put_files(struct sandbox *sb, const struct args *rq, int64_t deadline, struct err *err)
 {
-	for (size_t i = 0; i < rq->n_files; i++) {
-		cleanup_fd int fd = open(rq->files[i].from, O_RDONLY | O_CLOEXEC);
+	for (size_t i = 0; i < rq->files.n; i++) {
+		cleanup_fd int fd = open(rq->files.items[i].from, O_RDONLY | O_CLOEXEC);
 		struct stat st;
 		int r;
 
 		if (fd < 0 || fstat(fd, &st) < 0)
-			return err_sys(err, errno, "--file %s", rq->files[i].from);
+			return err_sys(err, errno, "--file %s", rq->files.items[i].from);
 		if (!S_ISREG(st.st_mode))
-			return err_set(
-				err, EINVAL, "--file %s: not a regular file", rq->files[i].from);
-		r = guest_put_file(sandbox_guest(sb), fd, rq->files[i].to, st.st_mode & 0777,
+			return err_set(err, EINVAL, "--file %s: not a regular file",
+				rq->files.items[i].from);
+		r = guest_put_file(sandbox_guest(sb), fd, rq->files.items[i].to, st.st_mode & 0777,
 			rq->user, deadline, machine_pidfd(sandbox_machine(sb)), err);
 		if (r < 0) {
-			err_prefix(err, "copy %s to %s", rq->files[i].from, rq->files[i].to);
+			err_prefix(err, "copy %s to %s", rq->files.items[i].from,
+				rq->files.items[i].to);
 			return r;
 		}
 	}
@@ -243,17 +144,17 @@ static int fetch_one(
 }
 
 static int fetch_files(struct sandbox *sb, const struct snapshot_config *config,
-	const struct request *rq, int64_t deadline, struct err *err)
+	const struct args *rq, int64_t deadline, struct err *err)
 {
 	uint64_t max = config->disk_bytes > config->memory_bytes ? config->disk_bytes
 								 : config->memory_bytes;
 
-	for (size_t i = 0; i < rq->n_fetches; i++) {
-		int r = fetch_one(sb, &rq->fetches[i], max, deadline, err);
+	for (size_t i = 0; i < rq->fetches.n; i++) {
+		int r = fetch_one(sb, &rq->fetches.items[i], max, deadline, err);
 
 		if (r < 0) {
-			err_prefix(
-				err, "copy %s out to %s", rq->fetches[i].from, rq->fetches[i].to);
+			err_prefix(err, "copy %s out to %s", rq->fetches.items[i].from,
+				rq->fetches.items[i].to);
 			return r;
 		}
 	}
@@ -261,17 +162,17 @@ static int fetch_files(struct sandbox *sb, const struct snapshot_config *config,
 }
 
 /* The recipe's [env], then --env: a later one wins in the agent. Caller frees the array. */
-static const char **merge_env(const struct snapshot_config *config, const struct request *rq)
+static const char **merge_env(const struct snapshot_config *config, const struct args *rq)
 {
-	const char **env = calloc(config->env.n + rq->n_env + 1, sizeof(*env));
+	const char **env = calloc(config->env.n + rq->env.n + 1, sizeof(*env));
 	size_t n = 0;
 
 	if (!env)
 		abort();
 	for (size_t i = 0; i < config->env.n; i++)
 		env[n++] = config->env.items[i];
-	for (size_t i = 0; i < rq->n_env; i++)
-		env[n++] = rq->env[i];
+	for (size_t i = 0; i < rq->env.n; i++)
+		env[n++] = rq->env.items[i];
 	return env;
 }
 
@@ -291,7 +192,7 @@ static int not_run(int r)
 }
 
 /* *@ret_status: our own, where it fails. */
-static int execute(struct template *t, struct sandbox *sb, const struct request *rq,
+static int execute(struct template *t, struct sandbox *sb, const struct args *rq,
 	struct guest_result *res, int *ret_status, struct err *err)
 {
 	const struct snapshot_config *config = template_config(t);
@@ -362,7 +263,7 @@ static json_t *results_json(const char *lines)
 }
 
 static void print_json(
-	const struct request *rq, const struct guest_result *res, const struct sandbox_trace *trace)
+	const struct args *rq, const struct guest_result *res, const struct sandbox_trace *trace)
 {
 	cleanup_json json_t *obj = json_object();
 
@@ -419,8 +320,8 @@ static void say_cut(const char *which, bool cut, uint64_t total, uint64_t limit)
 			progress_bytes(total, was), progress_bytes(limit, kept));
 }
 
-static int conclude(const struct request *rq, const struct guest_result *res, uint64_t limit,
-	uint64_t timeout_ms)
+static int conclude(
+	const struct args *rq, const struct guest_result *res, uint64_t limit, uint64_t timeout_ms)
 {
 	if (!rq->json) {
 		if (rq->code)
@@ -459,7 +360,7 @@ static void warn_of_disk(struct sandbox *sb)
 		log_warn("%s", text);
 }
 
-static int run(struct request *rq)
+static int run_once(struct args *rq)
 {
 	cleanup_store struct store *s = NULL;
 	cleanup_manifest struct store_manifest m = {0};
@@ -513,13 +414,56 @@ static int run(struct request *rq)
 						  : LIMIT_EXEC_TIMEOUT_MS);
 }
 
-int cmd_run(int argc, char **argv)
+static int run(void *user)
 {
-	struct request rq = {0};
-	int status = parse(argc, argv, &rq);
+	struct args *rq = user;
+	int status;
 
-	if (!status)
-		status = run(&rq);
-	free_request(&rq);
+	if (!!rq->argv + !!rq->code + !!rq->shell != 1)
+		status = command_usage(&command_run, "give one of: -- COMMAND, --code, --shell");
+	else if (rq->code && (rq->user || rq->cwd || rq->env.n || rq->tty))
+		status = command_usage(&command_run,
+			"--code runs in an interpreter that is running already: --env, --cwd, "
+			"--user and --tty are for a command");
+	else
+		status = run_once(rq);
+	free_copies(&rq->files);
+	free_copies(&rq->fetches);
+	free(rq->code_read);
 	return status;
 }
+
+static const struct option_entry options[] = {
+	{"code", 0, OPTION_TEXT, "CODE", AT(code),
+		"run Python in the template's warm interpreter (-: from standard input)"},
+	{"shell", 0, OPTION_TEXT, "LINE", AT(shell), "run a line of sh(1)"},
+	{"env", 'e', OPTION_PAIRS, "K=V", AT(env), "set a variable", .max = MAX_ENV},
+	{"file", 'f', OPTION_CALL, "A:B", AT(files), "copy the file A into the sandbox as B first",
+		.take = take_copy, .repeats = true, .names = NAMES_FILE},
+	{"fetch", 'o', OPTION_CALL, "B:A", AT(fetches), "copy B out of the sandbox as A afterwards",
+		.take = take_copy, .repeats = true},
+	{"timeout", 't', OPTION_DURATION, "T", AT(timeout_ms),
+		"kill the whole process tree after T (the recipe's, else 5m)"},
+	{"cwd", 'C', OPTION_TEXT, "DIR", AT(cwd), "directory in the sandbox"},
+	{"user", 'u', OPTION_TEXT, "USER", AT(user), "name or uid[:gid] (root)"},
+	{"require-signature", 0, OPTION_TEXT, "FILE", AT(keys),
+		"run nothing that no key in FILE has signed", NAMES_FILE},
+	{"max-output", 0, OPTION_SIZE, "N", AT(max_output),
+		"bytes of each output stream passed on (the recipe's, else 16M)"},
+	{"tty", AT(tty), "give the command a terminal"},
+	{"json", AT(json), "print one JSON object with everything instead"},
+	OPTION_STORE(struct args, store_dir),
+	{0},
+};
+
+static const struct operand_entry operands[] = {
+	{"TEMPLATE", AT(ref), NAMES_TEMPLATE},
+	{"COMMAND", AT(argv), NAMES_COMMAND, .optional = true},
+	{0},
+};
+
+const struct command command_run = {"run", "make a sandbox, run a command in it, remove it",
+	.notes = "One of -- COMMAND, --code and --shell says what to run.\nExit status: the "
+		 "command's; 124 timed out; 125 parbake failed; 126, 127 as sh(1); 128+N killed by "
+		 "signal N.",
+	.options = options, .operands = operands, .args_bytes = sizeof(struct args), .run = run};

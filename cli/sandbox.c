@@ -5,7 +5,6 @@
  */
 #include "cli/cli.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,64 +14,20 @@
 
 #define LONG_MS (LIMIT_CAPTURE_MS + CLIENT_TIMEOUT_MS)
 
-struct request {
+struct args {
 	const char *command;
+	const char *word; /* the sandbox, as written */
+	const char *duration, *name;
+	uint64_t timeout_s, count;
+	bool json, replace;
 	char *id; /* owned */
 	struct client *client;
-	uint64_t timeout_s, count;
-	const char *name;
-	bool json, replace;
 };
 
-static void request_clear(struct request *rq)
+static int ask(struct args *rq, const char *method, const char *leaf, const json_t *body,
+	json_t **ret, struct err *err)
 {
-	free(rq->id);
-	if (rq->client)
-		client_free(rq->client);
-}
-#define cleanup_request cleanup_with(request_clear)
-
-/* The options that these commands have among them; how many words they want. 0 or an exit status. */
-static int parse(
-	struct request *rq, int argc, char **argv, const char *letters, int words, const char *what)
-{
-	static const struct option options[] = {
-		{"json", no_argument, NULL, 'j'},
-		{"timeout", required_argument, NULL, 't'},
-		{"name", required_argument, NULL, 'N'},
-		{"replace", no_argument, NULL, 'R'},
-		{NULL, 0, NULL, 0},
-	};
-	struct err err = {0};
-	int opt, r = 0;
-
-	rq->command = strrchr(argv[0], ' ') + 1; /* "parbake NAME" */
-	while ((opt = getopt_long(argc, argv, "n:", options, NULL)) != -1) {
-		if (opt == '?' || (opt != 'j' && !strchr(letters, opt)))
-			return cli_usage(rq->command, "see above");
-		if (opt == 'j')
-			rq->json = true;
-		else if (opt == 't')
-			r = cli_lease("--timeout", optarg, &rq->timeout_s, &err);
-		else if (opt == 'n')
-			r = cli_number("-n", optarg, 1, LIMIT_POOL_FORK, &rq->count, &err);
-		else if (opt == 'R')
-			rq->replace = true;
-		else
-			rq->name = optarg;
-		if (r < 0)
-			return cli_usage(rq->command, "%s", err.text);
-	}
-	if (argc - optind != words)
-		return cli_usage(
-			rq->command, "%s", argc - optind < words ? what : "too many words");
-	return 0;
-}
-
-static int ask(struct request *rq, const char *word, const char *method, const char *leaf,
-	const json_t *body, json_t **ret, struct err *err)
-{
-	int r = client_open(word, &rq->client, &rq->id, err);
+	int r = client_open(rq->word, &rq->client, &rq->id, err);
 	cleanup_free char *path = r == 0 ? str_printf("/sandboxes/%s/%s", rq->id, leaf) : NULL;
 	const struct client_spec spec = {
 		.method = method, .path = path, .json = body, .timeout_ms = LONG_MS};
@@ -85,7 +40,7 @@ static int ask(struct request *rq, const char *word, const char *method, const c
 }
 
 /* @obj (may be NULL: the id alone), or with --json all of it. */
-static int tell(const struct request *rq, const json_t *obj, const char *text)
+static int tell(const struct args *rq, const json_t *obj, const char *text)
 {
 	cleanup_json json_t *mine = NULL;
 
@@ -100,54 +55,44 @@ static int tell(const struct request *rq, const json_t *obj, const char *text)
 	return CLI_OK;
 }
 
-int cmd_pause(int argc, char **argv)
-{
-	cleanup_request struct request rq = {0};
-	struct err err = {0};
-	int status = parse(&rq, argc, argv, "", 1, "which sandbox?");
+/* The requests. Each is run with the command's arguments, and cleared by run_request(). */
 
-	if (status)
-		return status;
-	if (ask(&rq, argv[optind], "POST", "pause", NULL, NULL, &err) < 0)
-		return cli_fail(&err);
-	return tell(&rq, NULL, rq.id);
+static int pause_sandbox(struct args *rq, struct err *err)
+{
+	return ask(rq, "POST", "pause", NULL, NULL, err) < 0 ? cli_fail(err)
+							     : tell(rq, NULL, rq->id);
 }
 
-int cmd_resume(int argc, char **argv)
+static json_t *timeout_body(const struct args *rq)
 {
-	cleanup_request struct request rq = {0};
-	cleanup_json json_t *body = json_object(), *sandbox = NULL;
-	struct err err = {0};
-	int status = parse(&rq, argc, argv, "t", 1, "which sandbox?");
+	json_t *body = json_object();
 
-	if (status)
-		return status;
-	if (rq.timeout_s)
-		json_object_set_new(body, "timeout", json_integer((json_int_t)rq.timeout_s));
-	if (ask(&rq, argv[optind], "POST", "resume", body, &sandbox, &err) < 0)
-		return cli_fail(&err);
-	return tell(&rq, sandbox, rq.id);
+	if (rq->timeout_s)
+		json_object_set_new(body, "timeout", json_integer((json_int_t)rq->timeout_s));
+	return body;
 }
 
-int cmd_timeout(int argc, char **argv)
+static int resume_sandbox(struct args *rq, struct err *err)
 {
-	cleanup_request struct request rq = {0};
-	cleanup_json json_t *body = json_object();
-	struct err err = {0};
-	int status = parse(&rq, argc, argv, "", 2, "write ID DURATION");
+	cleanup_json json_t *body = timeout_body(rq), *sandbox = NULL;
 
-	if (status)
-		return status;
-	if (cli_lease("DURATION", argv[optind + 1], &rq.timeout_s, &err) < 0)
-		return cli_usage("timeout", "%s", err.text);
-	json_object_set_new(body, "timeout", json_integer((json_int_t)rq.timeout_s));
-	if (ask(&rq, argv[optind], "POST", "timeout", body, NULL, &err) < 0)
-		return cli_fail(&err);
-	return tell(&rq, NULL, rq.id);
+	return ask(rq, "POST", "resume", body, &sandbox, err) < 0 ? cli_fail(err)
+								  : tell(rq, sandbox, rq->id);
+}
+
+static int set_timeout(struct args *rq, struct err *err)
+{
+	cleanup_json json_t *body = NULL;
+
+	if (cli_lease("DURATION", rq->duration, &rq->timeout_s, err) < 0)
+		return command_usage(&command_timeout, "%s", err->text);
+	body = timeout_body(rq);
+	return ask(rq, "POST", "timeout", body, NULL, err) < 0 ? cli_fail(err)
+							       : tell(rq, NULL, rq->id);
 }
 
 /* [{"sandbox": {…}} or {"error": {…}}, …] */
-static int tell_forks(const struct request *rq, const json_t *answer)
+static int tell_forks(const struct args *rq, const json_t *answer)
 {
 	size_t made = 0, i;
 	json_t *one;
@@ -166,57 +111,102 @@ static int tell_forks(const struct request *rq, const json_t *answer)
 	return made == rq->count ? CLI_OK : CLI_FAILED;
 }
 
-int cmd_fork(int argc, char **argv)
+static int fork_sandbox(struct args *rq, struct err *err)
 {
-	cleanup_request struct request rq = {.count = 1};
-	cleanup_json json_t *body = NULL, *answer = NULL;
-	struct err err = {0};
-	int status = parse(&rq, argc, argv, "nt", 1, "which sandbox?");
+	cleanup_json json_t *body = timeout_body(rq), *answer = NULL;
 
-	if (status)
-		return status;
-	body = json_pack("{s:I}", "count", (json_int_t)rq.count);
-	if (rq.timeout_s)
-		json_object_set_new(body, "timeout", json_integer((json_int_t)rq.timeout_s));
-	if (ask(&rq, argv[optind], "POST", "fork", body, &answer, &err) < 0)
-		return cli_fail(&err);
-	return tell_forks(&rq, answer);
+	json_object_set_new(body, "count", json_integer((json_int_t)rq->count));
+	return ask(rq, "POST", "fork", body, &answer, err) < 0 ? cli_fail(err)
+							       : tell_forks(rq, answer);
 }
 
-int cmd_snapshot(int argc, char **argv)
+static int take_snapshot(struct args *rq, struct err *err)
 {
-	cleanup_request struct request rq = {0};
 	cleanup_json json_t *body = json_object(), *answer = NULL;
-	struct err err = {0};
 	const char *id;
-	int status = parse(&rq, argc, argv, "NR", 1, "which sandbox?");
 
-	if (status)
-		return status;
-	if (rq.name)
-		json_object_set_new(body, "name", json_string(rq.name));
-	if (rq.replace)
+	if (rq->name)
+		json_object_set_new(body, "name", json_string(rq->name));
+	if (rq->replace)
 		json_object_set_new(body, "replace", json_true());
-	if (ask(&rq, argv[optind], "POST", "snapshots", body, &answer, &err) < 0 ||
-		json_get_string(answer, "snapshotID", &id, &err) < 0)
-		return cli_fail(&err);
-	return tell(&rq, answer, id);
+	if (ask(rq, "POST", "snapshots", body, &answer, err) < 0 ||
+		json_get_string(answer, "snapshotID", &id, err) < 0)
+		return cli_fail(err);
+	return tell(rq, answer, id);
 }
 
-int cmd_logs(int argc, char **argv)
+static int show_logs(struct args *rq, struct err *err)
 {
-	cleanup_request struct request rq = {0};
 	cleanup_json json_t *answer = NULL;
-	struct err err = {0};
 	json_t *line;
 	size_t i;
-	int status = parse(&rq, argc, argv, "", 1, "which sandbox?");
 
-	if (status)
-		return status;
-	if (ask(&rq, argv[optind], "GET", "logs", NULL, &answer, &err) < 0)
-		return cli_fail(&err);
+	if (ask(rq, "GET", "logs", NULL, &answer, err) < 0)
+		return cli_fail(err);
 	json_array_foreach(json_object_get(answer, "logs"), i, line)
-		tell(&rq, line, client_string(line, "line"));
+		tell(rq, line, client_string(line, "line"));
 	return CLI_OK;
 }
+
+static int run_request(
+	struct args *rq, const struct command *c, int (*request)(struct args *rq, struct err *err))
+{
+	struct err err = {0};
+	int status;
+
+	rq->command = c->name;
+	status = request(rq, &err);
+	free(rq->id);
+	if (rq->client)
+		client_free(rq->client);
+	return status;
+}
+
+#define LEASE                                                                                      \
+	{                                                                                          \
+		"timeout", 0, OPTION_LEASE, "T", AT(timeout_s),                                    \
+			"its lease from then on (the pool's default)"                              \
+	}
+#define ID                                                                                         \
+	{                                                                                          \
+		"ID", AT(word), NAMES_SANDBOX                                                      \
+	}
+
+static const struct option_entry json_options[] = {OPTION_JSON(struct args, json), {0}};
+static const struct option_entry lease_options[] = {LEASE, OPTION_JSON(struct args, json), {0}};
+static const struct option_entry fork_options[] = {
+	{NULL, 'n', OPTION_NUMBER, "N", AT(count), "how many (1)", .min = 1,
+		.max = LIMIT_POOL_FORK},
+	LEASE,
+	OPTION_JSON(struct args, json),
+	{0},
+};
+static const struct option_entry snapshot_options[] = {
+	{"name", 0, OPTION_TEXT, "TEMPLATE", AT(name),
+		"a new one, NAME or NAME:TAG; without a name the pool keeps it"},
+	{"replace", AT(replace), "in the place of one that is there"},
+	OPTION_JSON(struct args, json),
+	{0},
+};
+static const struct operand_entry id_operand[] = {ID, {0}};
+static const struct operand_entry timeout_operands[] = {ID, {"DURATION", AT(duration)}, {0}};
+
+/* A command of this file: its function, and the table that names it. */
+#define COMMAND(word, call, summary, its_options, its_operands)                                    \
+	static int run_##word(void *user)                                                          \
+	{                                                                                          \
+		return run_request(user, &command_##word, call);                                   \
+	}                                                                                          \
+	const struct command command_##word = {#word, summary, .options = its_options,             \
+		.operands = its_operands, .args_bytes = sizeof(struct args),                       \
+		.defaults = &(const struct args){.count = 1}, .run = run_##word}
+
+COMMAND(pause, pause_sandbox, "put a sandbox to disk", json_options, id_operand);
+COMMAND(resume, resume_sandbox, "go on with a paused sandbox", lease_options, id_operand);
+COMMAND(fork, fork_sandbox, "make sandboxes that go on from where one is", fork_options,
+	id_operand);
+COMMAND(snapshot, take_snapshot, "keep a sandbox's state, as a template where named",
+	snapshot_options, id_operand);
+COMMAND(timeout, set_timeout, "let a sandbox's lease end that far from now", json_options,
+	timeout_operands);
+COMMAND(logs, show_logs, "show a sandbox's console", json_options, id_operand);

@@ -3,7 +3,6 @@
 #include "cli/cli.h"
 
 #include <fcntl.h>
-#include <getopt.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -14,6 +13,7 @@
 
 struct args {
 	const char *store_dir, *key, *signature, *new_key;
+	struct words templates;
 };
 
 static int write_new(const char *path, const char *text, mode_t mode, struct err *err)
@@ -56,46 +56,45 @@ static int sign_one(const struct args *a, const char *ref, const char *text, str
 	return r;
 }
 
-int cmd_sign(int argc, char **argv)
+static int run(void *user)
 {
-	static const struct option options[] = {
-		{"key", required_argument, NULL, 'k'},
-		{"signature", required_argument, NULL, 's'},
-		{"new-key", required_argument, NULL, 'n'},
-		{"store", required_argument, NULL, 'S'},
-		{NULL, 0, NULL, 0},
-	};
-	struct args a = {0};
+	const struct args *a = user;
 	cleanup_free char *text = NULL;
 	struct err err = {0};
-	const char *from;
 	size_t len;
-	int opt, r = 0;
+	int r;
 
-	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (opt == 'k')
-			a.key = optarg;
-		else if (opt == 's')
-			a.signature = optarg;
-		else if (opt == 'n')
-			a.new_key = optarg;
-		else if (opt == 'S')
-			a.store_dir = optarg;
-		else
-			return cli_usage("sign", "see above");
-	}
-	if (!!a.key + !!a.signature + !!a.new_key != 1)
-		return cli_usage("sign", "give one of: --key, --signature, --new-key");
-	if (a.new_key)
-		return make_key(a.new_key, &err) ? cli_fail(&err) : CLI_OK;
-	if (optind == argc || (a.signature && argc - optind != 1))
-		return cli_usage("sign",
-			a.signature ? "one template, whose signature it is" : "which template?");
-	from = a.key ? a.key : a.signature;
-	r = file_read_all(AT_FDCWD, from, LIMIT_SIGNATURE_BYTES, &text, &len, &err);
-	for (int i = optind; i < argc && !r; i++)
-		r = sign_one(&a, argv[i], text, &err);
+	if (!!a->key + !!a->signature + !!a->new_key != 1)
+		return command_usage(&command_sign, "give one of: --key, --signature, --new-key");
+	if (a->new_key)
+		return make_key(a->new_key, &err) ? cli_fail(&err) : CLI_OK;
+	if (a->templates.n == 0)
+		return command_usage(&command_sign, "which template?");
+	if (a->signature && a->templates.n != 1)
+		return command_usage(&command_sign, "one template, whose signature it is");
+	r = file_read_all(
+		AT_FDCWD, a->key ? a->key : a->signature, LIMIT_SIGNATURE_BYTES, &text, &len, &err);
+	for (size_t i = 0; i < a->templates.n && !r; i++)
+		r = sign_one(a, a->templates.items[i], text, &err);
 	if (text)
 		explicit_bzero(text, strlen(text));
 	return r ? cli_fail(&err) : CLI_OK;
 }
+
+static const struct option_entry options[] = {
+	{"key", 0, OPTION_TEXT, "FILE", AT(key),
+		"with this secret key of minisign's, one without a password", NAMES_FILE},
+	{"signature", 0, OPTION_TEXT, "FILE", AT(signature),
+		"keep a signature of the manifest that was made elsewhere", NAMES_FILE},
+	{"new-key", 0, OPTION_TEXT, "FILE", AT(new_key),
+		"make a secret key, and FILE.pub with the public one", NAMES_FILE},
+	OPTION_STORE(struct args, store_dir),
+	{0},
+};
+
+static const struct operand_entry operands[] = {
+	{"TEMPLATE", AT(templates), NAMES_TEMPLATE, .optional = true, .many = true}, {0}};
+
+const struct command command_sign = {"sign", "sign versions, as minisign does",
+	.notes = "One of --key, --signature and --new-key is given; --new-key takes no template.",
+	.options = options, .operands = operands, .args_bytes = sizeof(struct args), .run = run};

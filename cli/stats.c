@@ -6,7 +6,6 @@
  */
 #include "cli/cli.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,21 +19,22 @@
 #define METRICS_MS 2000 /* that one sandbox's may take */
 
 struct row {
-	struct stats *stats;
+	struct args *stats;
 	json_t *sandbox; /* as listed; a reference */
 	json_t *metrics; /* the newest; NULL: not told */
 };
 
-struct stats {
+struct args {
 	struct client *client;
 	char **ids; /* of the command line, resolved; none: all that run */
 	size_t n_ids;
 	struct row *rows;
 	size_t n, open;
-	bool json, live;
+	bool json, once, live;
+	struct words words; /* as written */
 };
 
-static bool wanted(const struct stats *s, const char *id)
+static bool wanted(const struct args *s, const char *id)
 {
 	for (size_t i = 0; i < s->n_ids; i++) {
 		if (!strcmp(s->ids[i], id))
@@ -55,7 +55,7 @@ static void on_metrics(void *user, const struct client_answer *a)
 	json_decref(list);
 }
 
-static int ask(struct stats *s, struct row *row, struct err *err)
+static int ask(struct args *s, struct row *row, struct err *err)
 {
 	cleanup_free char *id = client_escape(client_string(row->sandbox, "sandboxID"));
 	cleanup_free char *path = str_printf("/sandboxes/%s/metrics", id);
@@ -71,7 +71,7 @@ static int ask(struct stats *s, struct row *row, struct err *err)
 	return 0;
 }
 
-static void clear_rows(struct stats *s)
+static void clear_rows(struct args *s)
 {
 	for (size_t i = 0; i < s->n; i++) {
 		json_decref(s->rows[i].sandbox);
@@ -82,7 +82,7 @@ static void clear_rows(struct stats *s)
 	s->n = 0;
 }
 
-static int collect(struct stats *s, struct err *err)
+static int collect(struct args *s, struct err *err)
 {
 	cleanup_json json_t *list = NULL;
 	json_t *sandbox;
@@ -132,7 +132,7 @@ static void print_row(const struct row *row, int64_t now_ms)
 		client_time(sb, "endAt", &end) && m ? client_age(end - now_ms, left) : "-");
 }
 
-static void print_all(const struct stats *s)
+static void print_all(const struct args *s)
 {
 	int64_t now_ms = clock_realtime_ns() / 1000000;
 
@@ -154,7 +154,7 @@ static void print_all(const struct stats *s)
 	fflush(stdout);
 }
 
-static int run(struct stats *s, struct err *err)
+static int show(struct args *s, struct err *err)
 {
 	int r;
 
@@ -173,37 +173,38 @@ static int run(struct stats *s, struct err *err)
 	return r;
 }
 
-int cmd_stats(int argc, char **argv)
+static int run(void *user)
 {
-	static const struct option options[] = {
-		{"json", no_argument, NULL, 'j'},
-		{"once", no_argument, NULL, '1'},
-		{NULL, 0, NULL, 0},
-	};
+	struct args *s = user;
 	cleanup_client struct client *c = NULL;
-	struct stats s = {.live = isatty(STDOUT_FILENO)};
 	struct err err = {0};
-	int opt, r;
+	int r = client_new(&c, &err);
 
-	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (opt == '?')
-			return cli_usage("stats", "see above");
-		s.json |= opt == 'j';
-		s.live = false;
-	}
-	s.ids = calloc((size_t)(argc - optind) + 1, sizeof(*s.ids));
-	if (!s.ids)
+	s->live = !s->json && !s->once && isatty(STDOUT_FILENO);
+	s->ids = calloc(s->words.n + 1, sizeof(*s->ids));
+	if (!s->ids)
 		abort();
-	r = client_new(&c, &err);
-	s.client = c;
-	for (; r == 0 && optind < argc; optind++) {
-		r = client_resolve(c, argv[optind], &s.ids[s.n_ids], &err);
-		s.n_ids += r == 0;
+	s->client = c;
+	while (r == 0 && s->n_ids < s->words.n) {
+		r = client_resolve(c, s->words.items[s->n_ids], &s->ids[s->n_ids], &err);
+		s->n_ids += r == 0;
 	}
 	if (r == 0)
-		r = run(&s, &err);
-	for (size_t i = 0; i < s.n_ids; i++)
-		free(s.ids[i]);
-	free(s.ids);
+		r = show(s, &err);
+	for (size_t i = 0; i < s->n_ids; i++)
+		free(s->ids[i]);
+	free(s->ids);
 	return r < 0 ? cli_fail(&err) : CLI_OK;
 }
+
+static const struct option_entry options[] = {
+	{"once", AT(once), "once, also on a terminal"},
+	OPTION_JSON(struct args, json),
+	{0},
+};
+
+static const struct operand_entry operands[] = {
+	{"ID", AT(words), NAMES_SANDBOX, .optional = true, .many = true}, {0}};
+
+const struct command command_stats = {"stats", "show what sandboxes take, live on a terminal",
+	.options = options, .operands = operands, .args_bytes = sizeof(struct args), .run = run};

@@ -2,9 +2,7 @@
 /* parbake verify: every byte of the named snapshots, or of all, in the store and in this host's cache. */
 #include "cli/cli.h"
 
-#include <getopt.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "bake/trial.h"
 #include "common/clock.h"
@@ -46,6 +44,8 @@ static int verify_cached(const struct store_manifest *m, struct cached *ret, str
 struct args {
 	bool json, boot;
 	const char *keys; /* that one of has signed it; NULL: any, or none */
+	const char *store_dir;
+	struct words templates;
 };
 
 static int verify_one(struct store *s, const struct store_manifest *m, const struct args *a)
@@ -121,44 +121,39 @@ static int verify_all(struct store *s, const struct args *a)
 	return bad ? CLI_FAILED : CLI_OK;
 }
 
-int cmd_verify(int argc, char **argv)
+static int run(void *user)
 {
-	static const struct option options[] = {
-		{"require-signature", required_argument, NULL, 'K'},
-		{"boot", no_argument, NULL, 'b'},
-		{"json", no_argument, NULL, 'j'},
-		{"store", required_argument, NULL, 'S'},
-		{NULL, 0, NULL, 0},
-	};
+	const struct args *a = user;
 	cleanup_store struct store *s = NULL;
-	const char *dir = NULL;
-	struct args a = {0};
 	bool bad = false;
 	struct err err = {0};
-	int opt;
 
-	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (opt == 'j')
-			a.json = true;
-		else if (opt == 'b')
-			a.boot = true;
-		else if (opt == 'K')
-			a.keys = optarg;
-		else if (opt == 'S')
-			dir = optarg;
-		else
-			return cli_usage("verify", "see above");
-	}
-	if (store_open(dir, false, &s, &err) < 0)
+	if (store_open(a->store_dir, false, &s, &err) < 0)
 		return cli_fail(&err);
-	if (optind == argc)
-		return verify_all(s, &a);
-	for (; optind < argc; optind++) {
+	if (a->templates.n == 0)
+		return verify_all(s, a);
+	for (size_t i = 0; i < a->templates.n; i++) {
 		cleanup_manifest struct store_manifest m = {0};
 
-		if (store_resolve(s, argv[optind], &m, &err) < 0)
+		if (store_resolve(s, a->templates.items[i], &m, &err) < 0)
 			return cli_fail(&err);
-		bad |= verify_one(s, &m, &a) < 0;
+		bad |= verify_one(s, &m, a) < 0;
 	}
 	return bad ? CLI_FAILED : CLI_OK;
 }
+
+static const struct option_entry options[] = {
+	{"boot", AT(boot), "then restore each, and have it pass its ready check"},
+	{"require-signature", 0, OPTION_TEXT, "FILE", AT(keys), "a key in FILE must have signed it",
+		NAMES_FILE},
+	OPTION_JSON(struct args, json),
+	OPTION_STORE(struct args, store_dir),
+	{0},
+};
+
+static const struct operand_entry operands[] = {
+	{"TEMPLATE", AT(templates), NAMES_TEMPLATE, .optional = true, .many = true}, {0}};
+
+const struct command command_verify = {"verify",
+	"check every byte of snapshots against their digests, and of what the cache has of them",
+	.options = options, .operands = operands, .args_bytes = sizeof(struct args), .run = run};

@@ -313,6 +313,22 @@ static int judge(
 		: 0;
 }
 
+/*
+ * The root disk, before anything was done in the guest. Steps may install more packages, so one that is missing is told only
+ * where the root is another one anyway: a Debian package that the mirror has no more.
+ */
+static int judge_root(
+	struct lock_watch *w, const struct bake_view *view, struct lock *have, struct err *err)
+{
+	cleanup_lock struct lock root = {0};
+
+	lock_add_root(&root, view->root_digest);
+	sort_lines(have);
+	lock_compare(&w->lock, &root, 1U << LOCK_ROOT, false, &w->drift);
+	lock_compare(&w->lock, have, 1U << LOCK_DEBIAN, !w->drift.n, &w->drift);
+	return judge(w, have, 1U << LOCK_NPM | 1U << LOCK_WHEEL, true, err);
+}
+
 static int add_made(struct lock *l, const struct bake_view *view, struct err *err)
 {
 	cleanup_subject struct subject subject = SUBJECT_INIT;
@@ -341,7 +357,7 @@ static int add_root_packages(struct lock *l, const struct bake_view *view, struc
 int lock_hold(void *user, enum bake_point point, const struct bake_view *view, struct err *err)
 {
 	const unsigned packages = 1U << LOCK_DEBIAN | 1U << LOCK_NPM | 1U << LOCK_WHEEL;
-	cleanup_lock struct lock have = {0}, root = {0};
+	cleanup_lock struct lock have = {0};
 	int r;
 
 	switch (point) {
@@ -350,11 +366,7 @@ int lock_hold(void *user, enum bake_point point, const struct bake_view *view, s
 		return r ? r : judge(user, &have, LOCK_INPUTS, false, err);
 	case BAKE_ROOTED:
 		r = add_root_packages(&have, view, err);
-		/* steps may install more */
-		if (!r)
-			r = judge(user, &have, packages, true, err);
-		lock_add_root(&root, view->root_digest);
-		return r ? r : judge(user, &root, 1U << LOCK_ROOT, false, err);
+		return r ? r : judge_root(user, view, &have, err);
 	case BAKE_MADE:
 		r = add_made(&have, view, err);
 		return r ? r : judge(user, &have, packages | 1U << LOCK_ROOT, false, err);

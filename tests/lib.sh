@@ -94,3 +94,22 @@ trap 'rm -rf "$scratch"' EXIT
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 parbake=${PARBAKE:-$top/parbake}
 export LC_ALL=C.UTF-8
+
+# A store that is kept as text.
+unpack_golden() { # FILE DIR
+	python3 - "$1" "$2" <<'END'
+import base64, os, sys
+files, path = {}, None
+for line in open(sys.argv[1], encoding="ascii"):
+    if line.startswith("\t"):
+        files[path] += line.strip()
+    elif not line.startswith("#"):
+        path = line.strip()
+        files[path] = ""
+for path, text in files.items():
+    path = os.path.normpath(os.path.join(sys.argv[2], path))
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(base64.b64decode(text))
+END
+}

@@ -30,17 +30,6 @@ const char *plan_stage_name(enum plan_stage stage)
 	return stages[stage].name;
 }
 
-int plan_stage_parse(const char *name, enum plan_stage *ret)
-{
-	for (unsigned i = 0; i < PLAN_STAGES; i++) {
-		if (strcmp(stages[i].name, name))
-			continue;
-		*ret = (enum plan_stage)i;
-		return 0;
-	}
-	return -EINVAL;
-}
-
 int plan_epoch(int64_t *ret, struct err *err)
 {
 	const char *env = getenv("SOURCE_DATE_EPOCH");

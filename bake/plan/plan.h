@@ -21,8 +21,6 @@ enum plan_stage {
 };
 
 const char *plan_stage_name(enum plan_stage stage);
-/* -EINVAL; @name: "source", "root", "guest". */
-int plan_stage_parse(const char *name, enum plan_stage *ret);
 
 /* What a bake depends on beside its recipe. All borrowed. */
 struct plan_facts {

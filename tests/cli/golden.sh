@@ -8,24 +8,7 @@ mkdir -m 700 "$PARBAKE_HOME"
 golden=$top/tests/golden
 store=$scratch/one/store
 
-unpack() { # FILE DIR
-	python3 - "$1" "$2" <<'END'
-import base64, os, sys
-files, path = {}, None
-for line in open(sys.argv[1], encoding="ascii"):
-    if line.startswith("\t"):
-        files[path] += line.strip()
-    elif not line.startswith("#"):
-        path = line.strip()
-        files[path] = ""
-for path, text in files.items():
-    path = os.path.normpath(os.path.join(sys.argv[2], path))
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    with open(path, "wb") as file:
-        file.write(base64.b64decode(text))
-END
-}
-unpack "$golden/store-1.txt" "$store"
+unpack_golden "$golden/store-1.txt" "$store"
 ok "a store of format 1 is whole" "$parbake" verify golden:v1 --store "$store"
 ok "and signed" "$parbake" verify golden:v1 --store "$store" --require-signature "$scratch/one/key.pub"
 "$parbake" inspect golden:v1 --config --store "$store" >"$scratch/config"

@@ -20,6 +20,10 @@ for part in preload agent kernel; do
 done
 not_ok "one that did not is not" "$tree/bin/parbake" bake no-such-recipe
 like "$(cat "$scratch/err")" "no-such-recipe" "and named"
+for to in bash-completion/completions/parbake zsh/site-functions/_parbake fish/vendor_completions.d/parbake.fish; do
+	ok "the script of completion for ${to%%[-/]*} lies where that shell looks for it" \
+		cmp "$tree/share/$to" <("$tree/bin/parbake" completion "${to%%[-/]*}")
+done
 for page in "$tree"/share/man/man?/*; do
 	is "$(man --warnings -l "$page" 2>&1 >/dev/null)" "" "$(basename "$page") is a page without warnings"
 done
