@@ -92,6 +92,7 @@ static struct pool_record sample(json_t *metadata, json_t *env, json_t *template
 		.exec_memory_bytes = 64 * MIB,
 		.exec_pids = 30,
 		.context = true,
+		.user = "app",
 		.template_env = template_env};
 }
 
@@ -108,6 +109,7 @@ static void records(void)
 	again = pool_record_write(&back);
 	ok(json_equal(record, again), "a record that was read is written the same");
 	is_str(back.id, n.id, "a record has its id");
+	is_str(back.user, "app", "a record keeps its template's user");
 	is_int(back.started_ms, n.started_ms, "a record has its beginning");
 	is_int((int64_t)back.generation, 7, "a record has its generation");
 	ok(back.auto_pause && back.context && !back.allow,

@@ -18,6 +18,7 @@ static struct snapshot_config full_config(void)
 	digest_buffer("f", 1, c.cpu_features);
 	c.description = str_dup("Ein Käse, and \"quotes\"");
 	c.ready = str_dup("python: import numpy");
+	c.user = str_dup("app");
 	c.recipe = str_dup("[template]\nname = base\n");
 	c.env.items = calloc(2, sizeof(char *));
 	c.env.items[0] = str_dup("PATH=/usr/bin");
@@ -96,6 +97,9 @@ static void test_each_field(void)
 		{"ready", "\"true\\r\""},
 		{"exec_timeout_ms", "31536000001"},
 		{"ready", "null"},
+		{"user", "\"../etc\""},
+		{"user", "\"9\""},
+		{"user", "\"\""},
 		{"context", "1"},
 		{"extra", "[]"},
 	};
