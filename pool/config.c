@@ -302,7 +302,7 @@ static const struct word words[] = {
 	KEY("max_snapshots", count, max_snapshots, 1, LIMIT_POOL_SANDBOXES),
 	KEY("creates_per_s", creates, creates_per_s, 0, 0),
 	KEY("max_memory", size, max_memory, MEMORY_MIN, MEMORY_MAX),
-	KEY("max_disk", size, max_disk, MIB, LIMIT_DISK_MAX * LIMIT_POOL_SANDBOXES),
+	KEY("max_disk", size, max_disk, MIB, LIMIT_DISK_MAX *LIMIT_POOL_SANDBOXES),
 };
 
 #define N_WORDS (sizeof(words) / sizeof(*words))

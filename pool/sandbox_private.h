@@ -60,7 +60,8 @@ struct pool_sandbox {
 	struct pool_transition *transition; /* a pause, snapshot or fork on its way; NULL: none */
 
 	uint64_t cost_bytes; /* of host memory, when it was last measured; 0: not yet */
-	uint64_t disk_bytes; /* of the host's disk: its checkpoint's, or its overlay's when last measured */
+	uint64_t
+		disk_bytes; /* of the host's disk: its checkpoint's, or its overlay's when last measured */
 	uint64_t cpu_ns; /* at the last measurement, for the share since then */
 	int64_t cpu_at;
 	struct pool_cgroup *cgroup;

@@ -383,8 +383,7 @@ static void refill_at(struct pool *p, int64_t at)
 /* May something be made while there are creates, or were a moment ago? */
 static bool yields(struct pool *p, int64_t now)
 {
-	bool busy = !TAILQ_EMPTY(&p->queue) || p->slots_used ||
-		now - p->handout_ended < QUIET_NS;
+	bool busy = !TAILQ_EMPTY(&p->queue) || p->slots_used || now - p->handout_ended < QUIET_NS;
 
 	if (!busy) {
 		p->refill_starved = 0;

@@ -279,8 +279,8 @@ static void do_stats(struct keeper_process *k, const struct keeper_request *rq)
 			(json_int_t)(monitor.guest_pss - monitor.guest_private), "monitor_private",
 			(json_int_t)(monitor.pss - monitor.guest_pss), "keeper_private",
 			(json_int_t)own.pss, "disk_bytes", (json_int_t)overlay.st_blocks * 512,
-			"cpu_ns", (json_int_t)clock_process_ns(pid), "faults", (json_int_t)count_faults(pid),
-			"rough", rough),
+			"cpu_ns", (json_int_t)clock_process_ns(pid), "faults",
+			(json_int_t)count_faults(pid), "rough", rough),
 		NULL, 0);
 	loop_defer(k->l, trim, NULL);
 }

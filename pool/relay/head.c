@@ -98,8 +98,7 @@ static char *masked(const struct relay_target *to)
 void relay_head_write(const struct relays *all, const struct http_request *rq,
 	const struct relay_target *to, bool upgrade, struct buffer *out)
 {
-	struct writing w = {
-		.all = all, .connection = http_header(rq, "Connection"), .out = out};
+	struct writing w = {.all = all, .connection = http_header(rq, "Connection"), .out = out};
 	const char *host = http_header(rq, "Host");
 	cleanup_free char *mask = *to->mask_host ? masked(to) : NULL;
 	uint64_t length = http_body_length(rq);

@@ -83,8 +83,8 @@ static int do_capture(
 	int r = sandbox_capture(sb, dir, go_on, SOON, &info, err);
 
 	if (r == 0)
-		snprintf(text, size, "%" PRIu64 " %" PRIu64 " %" PRId64,
-			info.memory_bytes, info.disk_bytes, info.stopped_ns);
+		snprintf(text, size, "%" PRIu64 " %" PRIu64 " %" PRId64, info.memory_bytes,
+			info.disk_bytes, info.stopped_ns);
 	return r;
 }
 

@@ -467,8 +467,7 @@ static void test_control(void)
 	ok(until(NULL, runs("sleep 345")), "a command without followers goes on");
 	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGKILL\""), 200,
 		"until it is killed");
-	ok(until(NULL, !runs("sleep 345")),
-		"a command without followers ends when it is killed");
+	ok(until(NULL, !runs("sleep 345")), "a command without followers ends when it is killed");
 }
 
 int main(void)

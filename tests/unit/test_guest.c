@@ -517,7 +517,8 @@ static void test_identity(void)
 	guest_identity_make(NULL, &a, &err);
 	guest_identity_make("web-1", &b, &err);
 	ok(strcmp(a.machine_id, b.machine_id) != 0 && strlen(a.machine_id) == 32, "machine ids");
-	ok(memcmp(a.entropy, b.entropy, sizeof(a.entropy)) != 0, "two identities have different entropy");
+	ok(memcmp(a.entropy, b.entropy, sizeof(a.entropy)) != 0,
+		"two identities have different entropy");
 	ok(!strncmp(a.hostname, "parbake-", 8) && !strncmp(a.hostname + 8, a.machine_id, 8),
 		"a host name of the id");
 	is_str(b.hostname, "web-1", "a host name that was asked for is sent");
