@@ -29,7 +29,8 @@ LIBDIR := $(PREFIX)/lib/parbake
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 SYSCONFDIR ?= /etc
 
-CFLAGS ?= -O2 -g
+# -g1: backtraces have lines. To look at variables: make CFLAGS="-Og -g3". (-g costs a ninth of the time of a build.)
+CFLAGS ?= -O2 -g1
 WARN := -Wall -Wextra -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
 	-Wformat=2 -Wno-format-nonliteral $(if $(WERROR),-Werror)
 BASE_CFLAGS = -std=gnu11 $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -I. \
@@ -114,10 +115,10 @@ $(PARBAKE): $(LIB_OBJ) $(CLI_OBJ)
 $(PRELOAD): vmm/qemu/preload_uffd.c
 	$(call say,SO,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(filter-out -fsanitize=%,$(BASE_CFLAGS)) -O2 -g -fPIC -shared -MF $(B)/preload.d -o $@ $< -ldl -lpthread
+	$(Q)$(CC) $(filter-out -fsanitize=%,$(BASE_CFLAGS)) -O2 -g1 -fPIC -shared -MF $(B)/preload.d -o $@ $< -ldl -lpthread
 
 # The monitor for KVM is static, with nothing but libc: it starts for each machine. What it shares with parbake is compiled for it.
-VMM_CFLAGS = $(filter-out -fsanitize=%,$(BASE_CFLAGS)) -O2 -g -fPIE -ffunction-sections -fdata-sections
+VMM_CFLAGS = $(filter-out -fsanitize=%,$(BASE_CFLAGS)) -O2 -g1 -fPIE -ffunction-sections -fdata-sections
 VMM_SHARED := common/err.c common/fault.c common/file.c common/nearest.c common/sock.c common/str.c
 VMM_OBJ := $(patsubst %.c,$(B)/static/%.o,$(VMM_SRC) $(VMM_SHARED))
 
@@ -132,7 +133,7 @@ $(VMM): $(VMM_OBJ)
 	$(Q)objcopy --strip-all $@.debug $@
 
 # The agent is static and runs in the guest: no sanitizer, no host library.
-AGENT_CFLAGS = $(filter-out -fsanitize=%,$(BASE_CFLAGS)) -O2 -g -static
+AGENT_CFLAGS = $(filter-out -fsanitize=%,$(BASE_CFLAGS)) -O2 -g1 -static
 AGENT_OBJ := $(AGENT_SRC:%.c=$(B)/guest/%.o)
 
 $(B)/guest/agent/%.o: agent/%.c

@@ -26,6 +26,8 @@
 #define AGENT_GROUPS_MAX 64u /* supplementary groups */
 #define AGENT_LIST_MAX 1000000u /* entries of one FILE_LIST */
 #define AGENT_DEPTH_MAX 512u /* directories deep, of a recursive REMOVE */
+#define AGENT_WATCHES_MAX 4096u /* directories that one watcher watches */
+#define AGENT_WATCHERS_MAX 64u /* watchers that are kept, each a process */
 #define AGENT_FREEZE_MS_MAX 600000u /* a file system frozen at most this long */
 #define AGENT_FREEZE_MS_DEFAULT 30000u
 #define AGENT_RESEED_MS 20000u /* contexts answer a reseed within this, on the busiest host too */

@@ -21,6 +21,8 @@ static const struct handler {
 	{PROTO_FILE_MKDIR, NEEDS_THAW, file_request},
 	{PROTO_FILE_REMOVE, NEEDS_THAW, file_request},
 	{PROTO_FILE_RENAME, NEEDS_THAW, file_request},
+	{PROTO_WATCH, 0, watcher_request},
+	{PROTO_WATCHED, 0, watcher_events_request},
 	{PROTO_CODE, NEEDS_THAW, code_request},
 	{PROTO_CONTEXT, NEEDS_THAW, context_request},
 	{PROTO_PORT, 0, port_request},

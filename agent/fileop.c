@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include "agent/entry.h"
 #include "agent/root.h"
 #include "agent/worker.h"
 
@@ -164,7 +165,11 @@ static int op_put(
 	if (dir < 0)
 		return op_fail(f, -dir, "write", path);
 	agent_random(random, sizeof(random));
-	snprintf(temp, sizeof(temp), ".parbake-%08x%08x", random[0], random[1]);
+	/* whoever watches the directory knows by it what the rename means */
+	snprintf(temp, sizeof(temp), "%s%08x%08x",
+		faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0 ? FILEOP_TEMP_NEW
+								    : FILEOP_TEMP_OVER,
+		random[0], random[1]);
 	fd = openat(dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0) {
 		res = op_fail(f, errno, "write", path);
@@ -172,6 +177,8 @@ static int op_put(
 		return res;
 	}
 	res = put_attributes(op, dir, name, fd);
+	if (res == 0)
+		res = entry_mark(fd, op->request->metadata, op->request->nmetadata);
 	if (res == 0)
 		res = copy_in(data, fd, &bytes);
 	if (res == 0 && (recv(control, &byte, 1, 0) != 1 || byte != WORKER_COMMIT))
@@ -183,7 +190,7 @@ static int op_put(
 	close(fd);
 	close(dir);
 	if (res < 0)
-		return op_fail(f, -res, "write", path);
+		return op_fail(f, -res, res == -EOPNOTSUPP ? "keep metadata of" : "write", path);
 	proto_put_u64(reply, PROTO_T_BYTES, bytes);
 	return 0;
 }
@@ -281,78 +288,50 @@ static int op_get(const struct fileop *op, int data, struct proto_out *reply, st
 	return 0;
 }
 
-static void stat_fill(const struct stat *st, struct proto_stat *ret)
-{
-	*ret = (struct proto_stat){.size = (uint64_t)st->st_size,
-		.mtime_ns = st->st_mtim.tv_sec * INT64_C(1000000000) + st->st_mtim.tv_nsec,
-		.mode = st->st_mode,
-		.uid = st->st_uid,
-		.gid = st->st_gid,
-		.nlink = (uint32_t)st->st_nlink};
-	user_id_name(false, ret->uid, ret->owner, sizeof(ret->owner));
-	user_id_name(true, ret->gid, ret->group, sizeof(ret->group));
-}
-
-/* What the symbolic link @path leads to: its mode into @stat, its path as a length in @ret; 0: nothing. */
-static uint16_t link_target(const char *path, struct proto_stat *stat, char ret[PROTO_PATH_MAX + 1])
-{
-	int fd = root_open(path, O_PATH, 0);
-	char self[64];
-	struct stat st;
-	ssize_t n = -1;
-
-	if (fd < 0)
-		return 0;
-	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
-	if (fstat(fd, &st) == 0)
-		n = readlink(self, ret, PROTO_PATH_MAX);
-	close(fd);
-	if (n <= 0)
-		return 0;
-	stat->target_mode = st.st_mode;
-	return (uint16_t)n;
-}
-
 static int op_stat(const struct fileop *op, struct proto_out *reply, struct fail *f)
 {
 	const char *path = op->request->path;
 	int fd = root_open(path, O_PATH | O_NOFOLLOW, 0);
-	char link[PROTO_PATH_MAX + 1];
-	struct proto_stat stat;
+	struct entry *e = agent_alloc(sizeof(*e));
+	char self[64];
 	struct stat st;
-	uint16_t n;
 
 	if (fd < 0)
 		return op_fail(f, -fd, "stat", path);
 	if (fstat(fd, &st) < 0)
 		return op_fail(f, errno, "stat", path);
-	stat_fill(&st, &stat);
-	n = S_ISLNK(st.st_mode) ? link_target(path, &stat, link) : 0;
-	proto_put(reply, PROTO_T_STAT, &stat, sizeof(stat));
-	if (n)
-		proto_put(reply, PROTO_T_LINK, link, n);
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+	entry_fill(e, path, self, &st);
+	proto_put(reply, PROTO_T_STAT, &e->stat, sizeof(e->stat));
+	if (e->link_len)
+		proto_put(reply, PROTO_T_LINK, e->link, e->link_len);
 	else if (S_ISLNK(st.st_mode))
 		proto_put_str(reply, PROTO_T_LINK, path);
+	for (uint32_t at = 0; at < e->stat.metadata_len; at += strlen(e->metadata + at) + 1)
+		proto_put_str(reply, PROTO_T_METADATA, e->metadata + at);
+	free(e);
 	close(fd);
 	return 0;
 }
 
-/* One entry. */
-static int list_put(FILE *out, const char *dir, const char *name, const struct stat *st)
+/* One entry of the directory @dir, which is @fd. */
+static int list_put(FILE *out, const char *dir, int fd, const char *name, const struct stat *st,
+	struct entry *e)
 {
-	uint16_t len[2] = {(uint16_t)strlen(name), 0};
-	char link[PROTO_PATH_MAX + 1], path[PROTO_PATH_MAX + NAME_MAX + 2];
-	struct proto_stat stat;
+	char path[PROTO_PATH_MAX + NAME_MAX + 2], self[NAME_MAX + 64];
+	uint16_t len[2];
 
-	stat_fill(st, &stat);
-	if (S_ISLNK(st->st_mode)) {
-		snprintf(path, sizeof(path), "%s%s%s", dir, dir[strlen(dir) - 1] == '/' ? "" : "/",
-			name);
-		len[1] = link_target(path, &stat, link);
-	}
-	return fwrite(&stat, sizeof(stat), 1, out) == 1 && fwrite(len, sizeof(len), 1, out) == 1 &&
+	snprintf(path, sizeof(path), "%s%s%s", dir, dir[strlen(dir) - 1] == '/' ? "" : "/", name);
+	snprintf(self, sizeof(self), "/proc/self/fd/%d/%s", fd, name);
+	entry_fill(e, path, self, st);
+	len[0] = (uint16_t)strlen(name);
+	len[1] = e->link_len;
+	return fwrite(&e->stat, sizeof(e->stat), 1, out) == 1 &&
+			fwrite(len, sizeof(len), 1, out) == 1 &&
 			fwrite(name, len[0], 1, out) == 1 &&
-			(!len[1] || fwrite(link, len[1], 1, out) == 1)
+			(!len[1] || fwrite(e->link, len[1], 1, out) == 1) &&
+			(!e->stat.metadata_len ||
+				fwrite(e->metadata, e->stat.metadata_len, 1, out) == 1)
 		? 0
 		: -EPIPE;
 }
@@ -363,6 +342,7 @@ static int op_list(const struct fileop *op, int data, struct fail *f)
 	int fd = root_open(path, O_RDONLY | O_DIRECTORY, 0), res = 0;
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 	FILE *out = fdopen(data, "w"); /* gathers small entries */
+	struct entry *entry = agent_alloc(sizeof(*entry));
 	struct dirent *e;
 	unsigned count = 0;
 
@@ -377,15 +357,15 @@ static int op_list(const struct fileop *op, int data, struct fail *f)
 			res = -E2BIG;
 		else if (fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			res = errno == ENOENT ? 0 : -errno; /* it has just been removed */
-		else {
-			res = list_put(out, path, e->d_name, &st);
-		}
+		else
+			res = list_put(out, path, fd, e->d_name, &st, entry);
 	}
 	if (res == 0 && errno)
 		res = -errno;
 	if (fflush(out) != 0 && res == 0)
 		res = -errno;
 	closedir(d);
+	free(entry);
 	return res < 0 ? op_fail(f, -res, "list", path) : 0;
 }
 

@@ -17,6 +17,11 @@ struct fileop {
 	struct user user; /* who owns what is made */
 };
 
+/* What PUT's own file is called until it is whole, and becomes a new name, or takes the place of a file; 16 digits
+ * follow. */
+#define FILEOP_TEMP_NEW ".parbake-new-"
+#define FILEOP_TEMP_OVER ".parbake-over-"
+
 /* A worker_fn; @arg is a struct fileop. PUT reads @data to its end and then waits for
  * WORKER_COMMIT; GET and LIST write to @data. */
 int fileop_run(const void *arg, int data, int control, struct proto_out *reply, struct fail *f);

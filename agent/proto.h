@@ -112,6 +112,12 @@ enum proto_type {
 				 * is none; EBUSY: it has one. T_LIMIT_OUT, T_LIMIT_ERR: from here on */
 	PROTO_PROCESSES = 55,   /* the kept EXECs that run: T_PID, then T_TAG, T_CWD, T_ARG … of it; and again */
 
+	PROTO_WATCH = 56,       /* events in the directory T_PATH, T_RECURSIVE in those below, too; T_ENTRIES. Data: channel
+				 * 1, a stream of struct proto_event, until CANCEL. With T_TAG it is kept: the REPLY
+				 * comes as soon as it watches, and WATCHED tells what has happened */
+	PROTO_WATCHED = 57,     /* of the kept one T_TAG: the REPLY has T_PATH, and T_EVENT … since the last; ENOENT: there is none;
+				 * with T_ACTION "stop" it ends */
+
 	/* request, agent → host (even streams) */
 	PROTO_PROXY_OPEN = 64,  /* a client connected to the proxy: channel 0 host → guest, 1 guest → host */
 };
@@ -169,6 +175,9 @@ enum proto_tag {
 	PROTO_T_PID = 35,          /* [u32] of a kept EXEC's main process */
 	PROTO_T_OFFSET_NS = 36,    /* [i64] CLOCK: how far the guest's wall clock is behind (negative: ahead) */
 
+	PROTO_T_METADATA = 37,     /* [string] "K=V", repeated: PUT gives the file this metadata; STAT's REPLY tells it */
+	PROTO_T_ENTRIES = 38,      /* [bool] WATCH: events tell what the file is */
+
 	/* replies */
 	PROTO_T_ERROR = 64,        /* [u32 errno, string ≤ PROTO_ERROR_MAX]: the request itself failed */
 	PROTO_T_EXIT_CODE = 65,    /* [u32] EXEC ended by exit */
@@ -199,6 +208,7 @@ enum proto_tag {
 	PROTO_T_KERNEL = 89,       /* [string] INFO: uname -r */
 	PROTO_T_CONTEXT_GONE = 90, /* [bool] CODE: the interpreter died while it ran */
 	PROTO_T_BUSY = 91,         /* [bool] CONTEXT, list: a cell runs in it */
+	PROTO_T_EVENT = 92,        /* [struct proto_event …] WATCHED: one event, repeated */
 };
 /* clang-format on */
 

@@ -23,7 +23,7 @@ struct proto_stat {
 	uint32_t nlink;
 	uint32_t
 		target_mode; /* st_mode of what a symbolic link leads to; 0: of no link, or it leads nowhere */
-	uint32_t zero;
+	uint32_t metadata_len; /* LIST and events: bytes of its metadata; else 0 */
 	char owner[PROTO_ID_NAME],
 		group[PROTO_ID_NAME]; /* names in the guest; numbers where there are none */
 };
@@ -39,9 +39,32 @@ struct proto_started {
 #define PROTO_STARTED_PTY 1u /* it has a terminal */
 #define PROTO_STARTED_STDIN 2u /* channel 0 is open */
 
+#define PROTO_METADATA_MAX 4096u /* bytes of a file's metadata: "K=V", each with a NUL behind it */
+
 /* One entry of FILE_LIST: proto_stat, u16 length of its name, u16 length of its link (as T_LINK; 0: none), the name,
- * the link. Entries run on across DATA. */
+ * the link, the metadata. Entries run on across DATA. */
 #define PROTO_DIRENT_HEAD (PROTO_STAT_LEN + 4u)
+
+/* What happened in a watched directory. PROTO_EVENT_LOST: more than could be told; what is not told is lost. */
+enum proto_event_kind {
+	PROTO_EVENT_STARTED = 0, /* the first: from here on nothing is missed. Of nothing else */
+	PROTO_EVENT_CREATE = 1,
+	PROTO_EVENT_WRITE = 2,
+	PROTO_EVENT_REMOVE = 3,
+	PROTO_EVENT_RENAME = 4, /* it has another name now, or is elsewhere */
+	PROTO_EVENT_CHMOD = 5,
+	PROTO_EVENT_LOST = 6,
+};
+
+/* One event: this, where `entry` is 1 a proto_stat, then the name (relative to the directory), the link, and
+ * stat.metadata_len bytes of metadata. At most PROTO_EVENT_MAX in all. */
+struct proto_event {
+	uint16_t kind; /* enum proto_event_kind */
+	uint16_t entry; /* 1: it is told what the file is now */
+	uint16_t name_len, link_len;
+};
+#define PROTO_EVENT_HEAD 8u
+#define PROTO_EVENT_MAX 4096u
 
 /* ---- fields: writing ------------------------------------------------------------------ */
 

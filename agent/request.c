@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Parsing requests by a table of the known tags. A field given twice (but for
- * T_ARG, T_ENV and T_SANDBOX_ENV) counts by its last; an unknown one is skipped; a known one of the wrong
+ * T_ARG, T_ENV, T_SANDBOX_ENV and T_METADATA) counts by its last; an unknown one is skipped; a known one of the wrong
  * shape is a breach.
  */
 #include "agent/request.h"
@@ -27,6 +27,8 @@ static const struct tag_spec tag_specs[] = {
 	{PROTO_T_ARG, KIND_LIST, AT(args), PROTO_BODY_MAX, AT(nargs)},
 	{PROTO_T_ENV, KIND_LIST, AT(env), PROTO_BODY_MAX, AT(nenv)},
 	{PROTO_T_SANDBOX_ENV, KIND_LIST, AT(sandbox_env), PROTO_BODY_MAX, AT(nsandbox_env)},
+	{PROTO_T_METADATA, KIND_LIST, AT(metadata), PROTO_METADATA_MAX, AT(nmetadata)},
+	{PROTO_T_ENTRIES, KIND_BOOL, AT(entries), 0, 0},
 	{PROTO_T_SHELL, KIND_STRING, AT(shell), PROTO_BODY_MAX, 0},
 	{PROTO_T_CWD, KIND_STRING, AT(cwd), PROTO_PATH_MAX, 0},
 	{PROTO_T_USER, KIND_STRING, AT(user), 255, 0},
@@ -185,6 +187,7 @@ void request_free(struct request *r)
 	list_free(r->args, r->nargs);
 	list_free(r->env, r->nenv);
 	list_free(r->sandbox_env, r->nsandbox_env);
+	list_free(r->metadata, r->nmetadata);
 	free(r->shell);
 	free(r->cwd);
 	free(r->user);

@@ -10,8 +10,8 @@
  * handlers of all of them. Strings are owned by the request and live as long.
  */
 struct request {
-	char **args, **env, **sandbox_env; /* NULL-terminated */
-	unsigned nargs, nenv, nsandbox_env;
+	char **args, **env, **sandbox_env, **metadata; /* NULL-terminated */
+	unsigned nargs, nenv, nsandbox_env, nmetadata;
 	char *shell, *cwd, *user, *path, *path2, *context, *code, *action, *language, *machine_id,
 		*hostname, *tag;
 	uint8_t entropy[512];
@@ -22,7 +22,7 @@ struct request {
 	int64_t realtime_ns, clock_offset_ns;
 	uint32_t mode, port, pid;
 	uint16_t rows, cols;
-	int stdin_wanted, parents, recursive, oom_group, detach, existing, keep;
+	int stdin_wanted, parents, recursive, oom_group, detach, existing, keep, entries;
 	bool has_pty, has_mode, has_port, has_realtime, has_clock_offset;
 };
 
@@ -38,6 +38,8 @@ void processes_request(struct stream *s, unsigned type, struct request *r);
 /* How the last detached command to end has ended; "": none has. */
 const char *exec_detached_ended(void);
 void file_request(struct stream *s, unsigned type, struct request *r);
+void watcher_request(struct stream *s, unsigned type, struct request *r);
+void watcher_events_request(struct stream *s, unsigned type, struct request *r);
 void code_request(struct stream *s, unsigned type, struct request *r);
 void context_request(struct stream *s, unsigned type, struct request *r);
 void port_request(struct stream *s, unsigned type, struct request *r);

@@ -225,6 +225,7 @@ void capture_describe(const struct capture_what *what, struct snapshot_config *c
 		c->env.items[c->env.n++] = str_dup(r->env.items[i]);
 	if (r->ready)
 		c->ready = r->ready_python ? str_printf("python:%s", r->ready) : str_dup(r->ready);
+	c->user = r->user ? str_dup(r->user) : NULL;
 	c->exec_timeout_ms = r->exec_timeout_ms;
 	c->output_bytes = r->output_bytes;
 	c->exec_memory_bytes = r->exec_memory_bytes;

@@ -32,6 +32,7 @@ static void put_env(struct proto_out *body, const struct recipe *r)
 static int start_context(struct oven *o, const struct recipe *r, struct err *err)
 {
 	cleanup_free uint8_t *buf = malloc(PROTO_BODY_MAX);
+	cleanup_free char *home = r->user ? recipe_home(r) : NULL;
 	struct proto_out body = {.buf = buf, .max = PROTO_BODY_MAX};
 	int rc;
 
@@ -39,6 +40,8 @@ static int start_context(struct oven *o, const struct recipe *r, struct err *err
 		abort();
 	progress_stage(o->progress, "interpreter", NULL, 0);
 	proto_put_str(&body, PROTO_T_ACTION, "start");
+	if (home)
+		proto_put_str(&body, PROTO_T_CWD, home);
 	put_env(&body, r);
 	rc = oven_call(o, PROTO_CONTEXT, &body, SLOW_CALL_MS, err);
 	if (rc) {
@@ -87,11 +90,33 @@ static int run_steps(struct oven *o, const struct recipe *r, struct err *err)
 	return 0;
 }
 
+/* The recipe's user must be there, with the home that relative paths of SDKs begin at. */
+static int check_user(struct oven *o, const struct recipe *r, struct err *err)
+{
+	cleanup_free char *home = recipe_home(r);
+	struct guest_exec_spec spec = {.shell = "[ \"$HOME\" = \"$PWD\" ]",
+		.cwd = home,
+		.user = r->user,
+		.timeout_ms = CHECK_MS,
+		.stdin_fd = -1};
+	cleanup_guest_result struct guest_result res = {0};
+	int rc = guest_exec(o->guest, &spec, clock_deadline(2 * CHECK_MS), o->alive_fd, &res, err);
+
+	if (!rc && res.exit_code)
+		rc = err_set(err, EINVAL, "the account's home is not %s", home);
+	if (rc) {
+		err_prefix(err, "[start] user = %s", r->user);
+		err_append(
+			err, "\nmake it in an [install] step: useradd -m -d %s %s", home, r->user);
+	}
+	return rc;
+}
+
 int guest_warm(struct oven *o, const struct recipe *r, struct err *err)
 {
-	int rc = 0;
+	int rc = r->user ? check_user(o, r, err) : 0;
 
-	if (recipe_uses_python(r))
+	if (!rc && recipe_uses_python(r))
 		rc = start_context(o, r, err);
 	if (!rc && (r->start_command || r->ready || r->warm.n)) {
 		progress_stage(o->progress, "warm", NULL, 0);

@@ -413,6 +413,22 @@ static bool wanted(const struct pair *p, const char *only)
 	return !only || strstr(text, only);
 }
 
+/* A run that was stopped has less than was asked for: it counts, and that is said. */
+static void heed_partial(struct sum *sum, const json_t *doc, const char *which)
+{
+	const json_t *run;
+	size_t i;
+
+	json_array_foreach(json_object_get(doc, "runs"), i, run)
+	{
+		const char *why = text_of(json_object_get(run, "facts"), "partial");
+
+		if (*why)
+			note(sum->notes, "%s%s: stopped early (%s), a part of what was asked for",
+				which, text_of(run, "id"), why);
+	}
+}
+
 /* ---- the whole ----------------------------------------------------------------------------- */
 
 /* Of a document of `bench ab`: was the host too busy to believe that nothing changed? */
@@ -485,6 +501,9 @@ int compare_documents(const json_t *old, const json_t *new, const struct compare
 				"as a "
 				"change (METHOD.md says how often); `parbake bench ab` measures in "
 				"turn");
+		heed_partial(&sum, new, old == new ? "" : "new: ");
+		if (old != new)
+			heed_partial(&sum, old, "old: ");
 		if (!rq->any_load)
 			heed_host(&sum, new, rq->judge);
 		verdict = sum.slower    ? "slower"

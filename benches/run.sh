@@ -27,7 +27,7 @@ for template in base code-interpreter; do
 done
 began=$SECONDS
 
-measure create base -n "$n" --boots 5 --trace
+measure create base -n "$n" --boots 5 --firsts 5 --trace
 measure create base -n $((n / 2)) --mode cold --boots 0 --result exec
 measure create code-interpreter -n $((n / 2)) --boots 0 --result python --trace
 measure create base -n 20 --mode cold --boots 0 --no-premap --trace

@@ -33,6 +33,7 @@ struct bench_fault {
 
 struct bench_trace {
 	char name[32]; /* the mode */
+	unsigned lane; /* which client made it, from 0; not in documents */
 	uint64_t sample; /* which of its series */
 	int64_t at; /* its begin, from the run's */
 	int64_t total;
@@ -66,8 +67,8 @@ int bench_trace_from_json(const json_t *obj, struct bench_trace *ret, struct err
 
 /*
  * The traces of a run as a Chrome trace ("JSON Object Format" of the Trace Event Format, which
- * ui.perfetto.dev opens): a process for each mode, with a track for the create, one for the
- * pager's work and one for faults, all on the run's own time. New reference.
+ * ui.perfetto.dev opens): a process for each mode. In it each client has a track for its creates, and, where these
+ * were traced, one for the pager's work and one for faults; all on the run's own time. New reference.
  */
 json_t *bench_traces_perfetto(const struct bench_trace *traces, size_t n);
 

@@ -22,6 +22,7 @@ struct bench_sampler {
 	struct template_options options;
 	enum bench_result result;
 	bool alone; /* one create after the other */
+	bool drop_all; /* with cold_cache: all of the host's page cache, not these files alone */
 	bool cold_cache; /* drop the files' page cache before each create */
 	struct template *template; /* open, but for the moments a create opens it itself */
 	double resident; /* after dropping: the greatest part of the files still in the page cache */
@@ -59,17 +60,22 @@ struct bench_load {
 	struct bench_sampler *sampler;
 	enum bench_mode mode;
 	uint64_t n;
+	int64_t begun; /* CLOCK_MONOTONIC: samples' times count from then; an open loop's from its own begin */
 	unsigned clients; /* creates at once */
 	double rate; /* begun a second, whatever became of the others (open loop); 0: closed */
 	struct progress *progress; /* may be NULL */
-	/* after each create, one client, closed loop: its sandbox still runs, its sample is kept afterwards. May be
-	 * NULL. */
-	void (*sampled)(void *user, struct bench_sample *one, const struct bench_moments *m);
+	/*
+	 * After each create of the client @lane (from 0): its sandbox still runs, its sample is kept afterwards. One
+	 * call at a time. May be NULL.
+	 */
+	void (*sampled)(
+		void *user, unsigned lane, struct bench_sample *one, const struct bench_moments *m);
 	void *user;
 };
 
 /*
- * Run it: samples and failures into @s. With one client and a closed loop one create follows the
+ * Run it: samples and failures are added to @s. What bench_stop_asked() interrupts is neither. With
+ * one client and a closed loop one create follows the
  * other. With more, they begin together, round after round, and those of a round stay until its
  * last is made. In an open loop create i is to begin at i / rate; what carries it out late counts
  * from then.

@@ -110,7 +110,7 @@ void bench_stop_on_signals(void)
 }
 
 /* Has a signal asked for an end? Its number, or 0. */
-static int bench_stop_asked(void)
+int bench_stop_asked(void)
 {
 	return stop_signal;
 }

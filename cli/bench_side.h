@@ -47,5 +47,7 @@ int bench_side_measure(const struct bench_side *side, const struct bench_side_ru
 
 /* From here on SIGINT, SIGTERM and SIGHUP ask for an end: what is measured so far is kept. */
 void bench_stop_on_signals(void);
+/* Has one come? Its number, or 0. Any thread. */
+int bench_stop_asked(void);
 
 #endif

@@ -63,10 +63,10 @@ static char *with_leaf(const char *path, const char *from, bool is_dir)
 static char *request_path(const struct args *c, const char *id, const char *path, const char *mode)
 {
 	cleanup_free char *escaped = client_escape(path);
-	cleanup_free char *user = c->user ? client_escape(c->user) : NULL;
+	/* "" is root, whatever the template's user is, and a file that is there keeps its owner */
+	cleanup_free char *user = client_escape(c->user ? c->user : "");
 
-	return str_printf("/sandboxes/%s/files?path=%s%s%s%s", id, escaped,
-		user ? "&username=" : "", user ? user : "", mode);
+	return str_printf("/sandboxes/%s/files?path=%s&username=%s%s", id, escaped, user, mode);
 }
 
 /* ---- in ------------------------------------------------------------------------------------ */

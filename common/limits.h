@@ -54,6 +54,7 @@
 #define LIMIT_OUTPUT_BYTES (16 * MIB) /* of one stream of one exec, unless asked otherwise */
 #define LIMIT_EXEC_ARGS 4096 /* arguments, and variables, of one exec: the agent's own bound */
 #define LIMIT_USER 255 /* bytes of a user's name: the agent's own bound */
+#define LIMIT_ACCOUNT 32 /* bytes of the name of a template's own user: useradd's bound */
 #define LIMIT_CONTEXT_NAME 63
 #define LIMIT_EXEC_TIMEOUT_MS 300000 /* of one exec, unless asked otherwise */
 #define LIMIT_TIMEOUT_MS 31536000000LL /* that may be asked for: a year */

@@ -362,6 +362,7 @@ void pool_sandbox_info(const struct pool_sandbox *sb, struct pool_sandbox_info *
 		.output_bytes = n->output_bytes,
 		.exec_memory_bytes = n->exec_memory_bytes,
 		.exec_pids = n->exec_pids,
+		.user = n->user,
 		.template_env = n->template_env,
 	};
 }

@@ -157,6 +157,7 @@ struct pool_sandbox_info { /* borrowed strings, as long as the sandbox is not gi
 		disk_error; /* why the host cannot keep what the guest writes to its disk; NULL: it can */
 	uint64_t exec_timeout_ms, output_bytes, exec_memory_bytes,
 		exec_pids; /* of the template; 0: default */
+	const char *user; /* of SDKs that name none; "": root */
 	const json_t *template_env; /* array of "K=V" */
 };
 void pool_sandbox_info(const struct pool_sandbox *sb, struct pool_sandbox_info *ret);

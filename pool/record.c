@@ -185,6 +185,8 @@ static int template_read(const json_t *record, struct pool_record *n, struct err
 	if (r == 0)
 		r = list_of(t, "env", LIMIT_CONFIG_ENV, &n->template_env, err);
 	n->context = json_is_true(json_object_get(t, "context"));
+	n->user = json_string_value(json_object_get(t, "user"));
+	n->user = n->user ? n->user : "";
 	return r;
 }
 
@@ -251,13 +253,14 @@ static json_t *copy_or(const json_t *value, json_t *otherwise)
 
 json_t *pool_record_write(const struct pool_record *n)
 {
-	json_t *t = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:o}",
+	json_t *t = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:o}",
 		"name", n->name, "tag", n->tag, "digest", n->digest, "vcpus", (json_int_t)n->vcpus,
 		"memory_bytes", (json_int_t)n->memory_bytes, "disk_bytes",
 		(json_int_t)n->disk_bytes, "exec_timeout_ms", (json_int_t)n->exec_timeout_ms,
 		"output_bytes", (json_int_t)n->output_bytes, "exec_memory_bytes",
 		(json_int_t)n->exec_memory_bytes, "exec_pids", (json_int_t)n->exec_pids, "context",
-		n->context, "env", copy_or(n->template_env, json_array()));
+		n->context, "user", n->user ? n->user : "", "env",
+		copy_or(n->template_env, json_array()));
 	json_t *record = json_pack(
 		"{s:i, s:s, s:s, s:s, s:s, s:I, s:I, s:b, s:b, s:b, s:s, s:I, s:o, s:o, "
 		"s:o, s:o}",
@@ -288,6 +291,7 @@ void pool_record_template(const struct snapshot_config *c, struct pool_record *r
 		.exec_memory_bytes = c->exec_memory_bytes,
 		.exec_pids = c->exec_pids,
 		.context = c->context,
+		.user = c->user ? c->user : "",
 		.template_env = *env,
 	};
 }

@@ -34,6 +34,7 @@ struct pool_record {
 	uint64_t memory_bytes, disk_bytes;
 	uint64_t exec_timeout_ms, output_bytes, exec_memory_bytes, exec_pids;
 	bool context;
+	const char *user; /* of SDKs that name none; "": root */
 	const json_t *template_env; /* array of "K=V" */
 };
 

@@ -63,6 +63,7 @@ static struct pool_version *version_new(struct pool *p, const char *name, const 
 	snprintf(v->digest, sizeof(v->digest), "%s", digest);
 	snprintf(v->name, sizeof(v->name), "%s", name);
 	snprintf(v->tag, sizeof(v->tag), "%s", tag);
+	snprintf(v->user, sizeof(v->user), "%s", shape->user ? shape->user : "");
 	v->shape = (struct pool_record){.vcpus = shape->vcpus,
 		.memory_bytes = shape->memory_bytes,
 		.disk_bytes = shape->disk_bytes,
@@ -71,6 +72,7 @@ static struct pool_version *version_new(struct pool *p, const char *name, const 
 		.exec_memory_bytes = shape->exec_memory_bytes,
 		.exec_pids = shape->exec_pids,
 		.context = shape->context,
+		.user = v->user,
 		.template_env = env};
 	LIST_INSERT_HEAD(&p->versions, v, link);
 	return v;

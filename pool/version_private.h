@@ -29,6 +29,7 @@ struct pool_version {
 	bool tagged; /* some tag leads to it now */
 	struct pool_record shape; /* the template's part */
 	json_t *shape_env; /* behind shape.template_env */
+	char user[LIMIT_ACCOUNT + 1]; /* behind shape.user */
 	char memory_digest[DIGEST_TEXT_SIZE]; /* of the blob; "": not known */
 	json_t *config; /* of the template; NULL: the template is not in the store any more */
 	const struct config_template *want; /* NULL: not configured, so none is kept ready */

@@ -15,7 +15,7 @@
 /* Fields that say how a version is run or was made, in the order in which they are told. */
 static const char *const fields[] = {"description", "memory_bytes", "vcpus", "disk_bytes", "accel",
 	"monitor", "monitor_version", "machine", "cpu", "kernel_digest", "agent_digest", "protocol",
-	"env", "ready", "context", "exec_timeout_ms", "output_bytes", "exec_memory_bytes",
+	"env", "user", "ready", "context", "exec_timeout_ms", "output_bytes", "exec_memory_bytes",
 	"exec_pids"};
 
 static json_t *diff_config(const json_t *a, const json_t *b)

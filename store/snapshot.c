@@ -65,6 +65,7 @@ static const struct {
 } texts[] = {
 	{FIELD(description)},
 	{FIELD(ready)},
+	{FIELD(user)},
 	{FIELD(recipe)},
 };
 
@@ -189,6 +190,13 @@ static bool printable(const char *text, const char *allowed)
 	return true;
 }
 
+bool snapshot_user_good(const char *name)
+{
+	size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-");
+
+	return n && n <= LIMIT_ACCOUNT && !name[n] && *name != '-' && (*name < '0' || *name > '9');
+}
+
 static int read_words(const json_t *obj, struct snapshot_config *c, struct err *err)
 {
 	const char *text;
@@ -222,7 +230,7 @@ static int read_words(const json_t *obj, struct snapshot_config *c, struct err *
 			return bad(err, texts[i].key, "has control characters");
 		*(char **)((char *)c + texts[i].offset) = str_dup(text);
 	}
-	return 0;
+	return c->user && !snapshot_user_good(c->user) ? bad(err, "user", "is no user's name") : 0;
 }
 
 static int read_nonce(const json_t *obj, struct snapshot_config *c, struct err *err)

@@ -45,6 +45,7 @@ struct snapshot_config {
 	char *description;
 	struct snapshot_env env;
 	char *ready; /* shell line or "python: …", NULL: none */
+	char *user; /* the account of SDKs that name none; NULL: root */
 	uint64_t exec_timeout_ms, output_bytes, exec_memory_bytes,
 		exec_pids; /* [limits]; 0: default */
 	bool context; /* a warm interpreter is running */
@@ -63,6 +64,9 @@ struct snapshot_config {
  */
 void snapshot_aliases_set(json_t *extra, char *const *names, size_t n);
 bool snapshot_aliases_have(const json_t *config, const char *name);
+
+/* Can @name be a template's user: at most LIMIT_ACCOUNT of a-z, 0-9, _ and -, a letter or _ first? */
+bool snapshot_user_good(const char *name);
 
 void snapshot_config_clear(struct snapshot_config *c);
 #define cleanup_snapshot_config __attribute__((__cleanup__(snapshot_config_clear)))

@@ -346,7 +346,13 @@ void recipe_free(struct recipe *r)
 	free_steps(&r->warm);
 	free(r->start_command);
 	free(r->ready);
+	free(r->user);
 	free(r);
+}
+
+char *recipe_home(const struct recipe *r)
+{
+	return strcmp(r->user, "root") ? str_printf("/home/%s", r->user) : str_dup("/root");
 }
 
 bool recipe_uses_python(const struct recipe *r)

@@ -20,6 +20,7 @@
 #include "common/limits.h"
 #include "bake/recipe/limits.h"
 #include "egress/limits.h"
+#include "store/snapshot.h"
 #include "store/store.h"
 
 #define STEP_NUMBER_MAX 9999
@@ -524,6 +525,17 @@ static int read_ready(struct recipe_reader *rd)
 	return 0;
 }
 
+static int read_user(struct recipe_reader *rd)
+{
+	if (!snapshot_user_good(rd->e->value))
+		return bad(rd,
+			"must be the name of a user: at most %d of a-z, 0-9, _ and -, a letter or "
+			"_ first",
+			LIMIT_ACCOUNT);
+	set(&rd->r->user, rd->e->value);
+	return 0;
+}
+
 static int read_caches(struct recipe_reader *rd)
 {
 	if (strcmp(rd->e->value, "drop") && strcmp(rd->e->value, "keep"))
@@ -574,6 +586,7 @@ const struct recipe_key recipe_keys[] = {
 	{"install", "pip", read_pip},
 	{"start", "command", read_command},
 	{"start", "ready", read_ready},
+	{"start", "user", read_user},
 	{"warm", KEY_NUMBER, read_warm_step},
 	{"warm", "caches", read_caches},
 	{"warm", "programs", read_programs},

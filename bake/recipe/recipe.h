@@ -26,7 +26,7 @@
  *     [network]  allow = host[:port] [private] … (at bake time)
  *     [secrets]  NAME = env:VARIABLE | file:path (lent to install steps as variables)
  *     [install]  N = shell line …; pip = requirement …
- *     [start]    command = …; ready = shell line | python: code
+ *     [start]    command = …; ready = shell line | python: code; user = account of SDKs
  *     [warm]     N = shell line | python: code; caches = drop | keep;
  *                programs = shell lines, one a line, that sandboxes will run
  *     [limits]   timeout, output, memory, pids  (defaults of every exec in a sandbox)
@@ -88,6 +88,7 @@ struct recipe {
 	struct recipe_steps install;
 	struct strings pip;
 	char *start_command, *ready;
+	char *user; /* [start] user; NULL: not said */
 	bool ready_python;
 	struct recipe_steps warm;
 	struct strings programs; /* shell lines that sandboxes will run, of the whole chain */
@@ -109,6 +110,8 @@ DEFINE_CLEANUP(struct recipe *, recipe_free)
  */
 int recipe_parse(const char *path, const char *text, size_t len, const char *const *dirs,
 	struct recipe **ret, struct err *err);
+/* The home directory of its user, who must be said: /root, else /home/USER. Caller frees. */
+char *recipe_home(const struct recipe *r);
 /* Does anything in it run in the warm interpreter? */
 bool recipe_uses_python(const struct recipe *r);
 /* Do programs in a machine baked from it lie at the same addresses every time? */

@@ -189,6 +189,7 @@ char *recipe_text(const struct recipe *r)
 	put_words(&t, "install", "pip", &r->pip);
 	put(&t, "start", "command", r->start_command);
 	put(&t, "start", "ready", ready);
+	put(&t, "start", "user", r->user);
 	put_steps(&t, "warm", &r->warm);
 	put_words(&t, "warm", "programs", &r->programs);
 	put(&t, "warm", "caches", r->keep_caches ? "keep" : "drop");

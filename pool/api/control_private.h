@@ -11,7 +11,8 @@
  * SDKs decide by this version what they may ask for. From 0.4.0 on they send no user where their
  * caller named none.
  */
-#define CONTROL_ENVD_VERSION "0.5.7" /* CloseStdin, uploads as they are; no metadata of files */
+#define CONTROL_ENVD_VERSION                                                                       \
+	"0.6.4" /* metadata of files, entries in events of a watched directory */
 #define CONTROL_CLIENT "parbake"
 #define CONTROL_PAGE 100 /* sandboxes of a page, at most and unless asked otherwise */
 

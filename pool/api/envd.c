@@ -20,6 +20,7 @@ static bool api_envd_find(void *user, const char *id, struct envd_target *ret)
 	*ret = (struct envd_target){
 		.guest = pool_guest(sb),
 		.state = pool_state_name(f.state),
+		.user = f.user,
 		.template_env = f.template_env,
 		.env = f.env,
 		.exec_timeout_ms = f.exec_timeout_ms,

@@ -345,13 +345,15 @@ static void code_keepalive(struct envd_call *c)
 	code_line(c, json_pack("{s:s}", "type", "keepalive"));
 }
 
-/* Send the code to the agent. A context that is named (but "default") must be there. */
+/* Send the code to the agent. A context that is named (but "default") must be there; one that is not is begun in
+ * @home ("": the agent's own choice). */
 static void code_send(struct code_call *k, const char *context, const char *language,
-	const char *code, const json_t *sandbox_env, const json_t *own_env)
+	const char *home, const char *code, const json_t *sandbox_env, const json_t *own_env)
 {
 	static const struct guest_stream_ops ops = {.data = code_data, .done = code_done};
 	cleanup_free uint8_t *buf = malloc(PROTO_BODY_MAX);
 	struct proto_out o = {.buf = buf, .max = PROTO_BODY_MAX};
+	bool named = *context && strcmp(context, CONTEXT_DEFAULT) != 0;
 
 	if (!buf)
 		abort();
@@ -359,7 +361,9 @@ static void code_send(struct code_call *k, const char *context, const char *lang
 		proto_put_str(&o, PROTO_T_CONTEXT, context);
 	if (*language)
 		proto_put_str(&o, PROTO_T_LANGUAGE, language);
-	proto_put_bool(&o, PROTO_T_EXISTING, *context && strcmp(context, CONTEXT_DEFAULT) != 0);
+	proto_put_bool(&o, PROTO_T_EXISTING, named);
+	if (*home && !named)
+		proto_put_str(&o, PROTO_T_CWD, home);
 	proto_put_str(&o, PROTO_T_CODE, code);
 	proto_put_u64(&o, PROTO_T_TIMEOUT_MS, k->timeout_ms);
 	proto_put_u64(&o, PROTO_T_LIMIT_OUT, k->limit);
@@ -379,11 +383,13 @@ static void execute_start(struct envd_call *c, const struct envd_target *t, cons
 	/* the template's are in the interpreter since its start */
 	const struct envd_target sandbox = {.env = t->env}, none = {0};
 	const char *code, *context, *language;
+	char home[PROTO_PATH_MAX + 1] = "";
 	cleanup_json json_t *sandbox_env = NULL, *own_env = NULL;
 
 	if (envd_string(c, body, "code", &code) < 0 ||
 		envd_string(c, body, "context_id", &context) < 0 ||
-		envd_string(c, body, "language", &language) < 0)
+		envd_string(c, body, "language", &language) < 0 ||
+		(t->user && *t->user && envd_path(c, "", t->user, home) < 0))
 		return;
 	if (!json_is_string(json_object_get(body, "code"))) {
 		envd_fail(c, ENVD_INVALID, "code: what is to run is needed");
@@ -409,7 +415,7 @@ static void execute_start(struct envd_call *c, const struct envd_target *t, cons
 		envd_timeout(t, timeout ? (uint64_t)json_integer_value(timeout) : UINT64_MAX);
 	k->limit = t->output_bytes ? t->output_bytes : LIMIT_OUTPUT_BYTES;
 	envd_keepalive(c, KEEPALIVE_MS, code_keepalive);
-	code_send(k, context, language, code, sandbox_env, own_env);
+	code_send(k, context, language, home, code, sandbox_env, own_env);
 }
 
 static void code_destroy(struct envd_call *c)

@@ -137,8 +137,8 @@ static void make_start(struct envd_call *c, const struct envd_target *t, const j
 	if (!buf || getrandom(r, sizeof(r), 0) != sizeof(r))
 		abort();
 	if (envd_string(c, body, "language", &language) < 0 ||
-		envd_string(c, body, "cwd", &cwd) < 0 || envd_user(c, user) < 0 ||
-		(*cwd && envd_path(c, cwd, user, path) < 0))
+		envd_string(c, body, "cwd", &cwd) < 0 || envd_user(c, t->user, user) < 0 ||
+		((*cwd || *user) && envd_path(c, cwd, user, path) < 0))
 		return;
 	if (strlen(language) > LIMIT_LANGUAGE) {
 		envd_fail(c, ENVD_INVALID, "language: none has so long a name");

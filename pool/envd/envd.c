@@ -108,8 +108,8 @@ static const struct envd_route routes_health[] = {
 };
 
 static const struct envd_route *const tables[] = {routes_health, envd_routes_process,
-	envd_routes_exec, envd_routes_files, envd_routes_filesystem, envd_routes_code,
-	envd_routes_contexts};
+	envd_routes_exec, envd_routes_files, envd_routes_filesystem, envd_routes_watch,
+	envd_routes_code, envd_routes_contexts};
 
 /* The route of @path; NULL: none. *@ret_method: there is one, for another method. */
 static const struct envd_route *route_find(
@@ -287,7 +287,7 @@ static bool user_good(const char *name)
 	return strlen(name) <= LIMIT_USER && !strpbrk(name, "\n\r/");
 }
 
-int envd_user(struct envd_call *c, char ret[LIMIT_USER + 1])
+int envd_user(struct envd_call *c, const char *standard, char ret[LIMIT_USER + 1])
 {
 	const char *header = http_header(c->rq, "Authorization");
 	const char *query = http_query(c->rq, "username");
@@ -303,8 +303,10 @@ int envd_user(struct envd_call *c, char ret[LIMIT_USER + 1])
 		snprintf(ret, LIMIT_USER + 1, "%s", query);
 		return 0;
 	}
-	if (!header || strncasecmp(header, "Basic ", 6) != 0)
+	if (!header || strncasecmp(header, "Basic ", 6) != 0) {
+		snprintf(ret, LIMIT_USER + 1, "%s", standard ? standard : "");
 		return 0;
+	}
 	header += 6 + strspn(header + 6, " ");
 	if (envd_base64_decode(header, strlen(header), &bytes, &len)) {
 		const uint8_t *colon = memchr(bytes, ':', len);

@@ -25,6 +25,7 @@ struct envd;
 struct envd_target {
 	struct guest *guest; /* NULL: it does not run */
 	const char *state; /* in words, for errors */
+	const char *user; /* of the SDKs' calls that name none; "", NULL: root */
 	const json_t *template_env; /* array of "K=V", or NULL */
 	const json_t *env; /* object of strings, or NULL */
 	uint64_t exec_timeout_ms, output_bytes, exec_memory_bytes, exec_pids; /* 0: the default */

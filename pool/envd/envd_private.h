@@ -122,9 +122,9 @@ bool envd_find(struct envd *w, const char *id, struct envd_target *ret);
 
 /* ---- what requests say (envd.c) -------------------------------------------------------------- */
 
-/* The guest's user of Authorization: Basic, or of ?username=; "" where none is named. 0, or -EINVAL
- * with the error answered. */
-int envd_user(struct envd_call *c, char ret[LIMIT_USER + 1]);
+/* The guest's user of Authorization: Basic, or of ?username=; where neither is there, @standard, such as t->user
+ * (NULL, "": the agent's own, root). 0, or -EINVAL with the error answered. */
+int envd_user(struct envd_call *c, const char *standard, char ret[LIMIT_USER + 1]);
 /* A path as clients write it: absolute, or relative to the home directory of @user ("", root:
  * /root, others: /home/USER), also as "~" and "~/…". 0, or -EINVAL with the error answered. */
 int envd_path(
@@ -242,6 +242,6 @@ void envd_processes_unguard(struct envd *w);
 
 /* Tables of routes, ended by one without a path. */
 extern const struct envd_route envd_routes_process[], envd_routes_exec[], envd_routes_files[],
-	envd_routes_filesystem[], envd_routes_code[], envd_routes_contexts[];
+	envd_routes_filesystem[], envd_routes_watch[], envd_routes_code[], envd_routes_contexts[];
 
 #endif

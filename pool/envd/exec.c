@@ -242,7 +242,7 @@ static int exec_place(struct envd_call *c, const json_t *body, char user[LIMIT_U
 	}
 	if (*text)
 		strcpy(user, text);
-	else if (envd_user(c, user) < 0)
+	else if (envd_user(c, NULL, user) < 0)
 		return -EINVAL;
 	return envd_cwd(c, body, "cwd", "cwd_base64", user, cwd);
 }

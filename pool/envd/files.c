@@ -13,6 +13,8 @@
 #include "pool/envd/gunzip.h"
 #include "pool/envd/limits.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -31,6 +33,8 @@ struct file_call {
 	bool eof; /* all of it has been sent */
 	bool over; /* the body's end has come */
 	json_t *entries; /* of an upload: the files that are written */
+	json_t *metadata; /* of an upload; NULL: none */
+	bool wrong; /* it cannot be metadata */
 	struct gunzip *gunzip; /* NULL: the body is as it is */
 	uint64_t moved, moved_then;
 };
@@ -140,13 +144,12 @@ static void get_start(struct envd_call *c, const struct envd_target *t, const js
 	uint8_t buf[PROTO_PATH_MAX + 64];
 	struct proto_out o = {.buf = buf, .max = sizeof(buf)};
 
-	(void)t;
 	(void)body;
 	if (!path || !*path) {
 		envd_fail(c, ENVD_INVALID, "?path= is needed: the file to read");
 		return;
 	}
-	if (envd_user(c, f->user) < 0 || file_where(c, path) < 0)
+	if (envd_user(c, t->user, f->user) < 0 || file_where(c, path) < 0)
 		return;
 	proto_put_str(&o, PROTO_T_PATH, f->path);
 	f->s = envd_request(c, PROTO_FILE_GET, &o, &ops, f);
@@ -167,15 +170,68 @@ static void file_writable(struct envd_call *c)
 
 /* ---- POST --------------------------------------------------------------------------------- */
 
+/* X-Metadata-K: V, for each file of the upload. Of a K that comes twice the last counts. */
+static void put_metadata(void *user, const char *name, const char *value)
+{
+	static const char prefix[] = "X-Metadata-";
+	struct file_call *f = user;
+	char key[LIMIT_ENVD_METADATA_KEY + 1];
+	size_t n = sizeof(prefix) - 1, i;
+
+	if (strncasecmp(name, prefix, n) != 0)
+		return;
+	f->wrong = f->wrong || !name[n] || strlen(name + n) >= sizeof(key) || strchr(name + n, '=');
+	for (const char *p = value; *p; p++)
+		f->wrong = f->wrong || *p < ' ' || *p > '~';
+	if (f->wrong)
+		return;
+	for (i = 0; name[n + i]; i++)
+		key[i] = (char)tolower((unsigned char)name[n + i]);
+	key[i] = '\0';
+	if (!f->metadata)
+		f->metadata = json_object();
+	json_object_set_new(f->metadata, key, json_string(value));
+}
+
+/* The metadata into @o, where it is all that a file may have. */
+static int put_metadata_fields(struct file_call *f, struct proto_out *o)
+{
+	const char *key;
+	json_t *value;
+	size_t bytes = 0;
+
+	http_each_header(f->call.rq, put_metadata, f);
+	json_object_foreach(f->metadata, key, value)
+	{
+		cleanup_free char *pair = NULL;
+
+		if (asprintf(&pair, "%s=%s", key, json_string_value(value)) < 0)
+			abort();
+		bytes += strlen(pair) + 1;
+		if (bytes <= LIMIT_ENVD_METADATA)
+			proto_put_str(o, PROTO_T_METADATA, pair);
+	}
+	if (!f->wrong && bytes <= LIMIT_ENVD_METADATA)
+		return 0;
+	envd_fail(&f->call, ENVD_INVALID,
+		"X-Metadata-K: V: a K has up to %d bytes and no '=', a V is printable ASCII, and "
+		"all of "
+		"them together have up to %d bytes",
+		LIMIT_ENVD_METADATA_KEY, LIMIT_ENVD_METADATA);
+	return -EINVAL;
+}
+
 static void put_entry(struct file_call *f)
 {
 	const char *name = strrchr(f->path, '/') + 1;
+	json_t *entry = json_pack("{s:o,s:s,s:o}", "name", json_lossy(name, strlen(name)), "type",
+		"file", "path", json_lossy(f->path, strlen(f->path)));
 
+	if (entry && f->metadata)
+		json_object_set(entry, "metadata", f->metadata);
 	if (!f->entries)
 		f->entries = json_array();
-	json_array_append_new(f->entries,
-		json_pack("{s:o,s:s,s:o}", "name", json_lossy(name, strlen(name)), "type", "file",
-			"path", json_lossy(f->path, strlen(f->path))));
+	json_array_append_new(f->entries, entry);
 }
 
 /* What has come of it before, as the error's last words. */
@@ -221,9 +277,11 @@ static void put_request(struct envd_call *c)
 {
 	static const struct guest_stream_ops ops = {.writable = put_writable, .done = put_done};
 	struct file_call *f = (struct file_call *)c;
-	uint8_t buf[PROTO_PATH_MAX + LIMIT_USER + 64];
+	uint8_t buf[PROTO_PATH_MAX + LIMIT_USER + 64 + 8 * LIMIT_ENVD_METADATA];
 	struct proto_out o = {.buf = buf, .max = sizeof(buf)};
 
+	if (put_metadata_fields(f, &o) < 0)
+		return;
 	proto_put_str(&o, PROTO_T_PATH, f->path);
 	proto_put_bool(&o, PROTO_T_PARENTS, 1);
 	if (f->mode != MODE_ASIS)
@@ -387,10 +445,10 @@ static void put_start(struct envd_call *c, const struct envd_target *t, const js
 	const char *type = http_header(c->rq, "Content-Type"), *path = http_query(c->rq, "path");
 	const char *coded = http_header(c->rq, "Content-Encoding");
 
-	(void)t;
 	(void)body;
 	f->named = path && *path;
-	if (envd_user(c, f->user) < 0 || put_mode(c) < 0 || (f->named && file_where(c, path) < 0))
+	if (envd_user(c, t->user, f->user) < 0 || put_mode(c) < 0 ||
+		(f->named && file_where(c, path) < 0))
 		return;
 	if (coded && strcasecmp(coded, "identity") != 0) {
 		bool form = type && !strncasecmp(type, "multipart/", 10);
@@ -429,6 +487,7 @@ static void put_destroy(struct envd_call *c)
 	struct file_call *f = (struct file_call *)c;
 
 	json_decref(f->entries);
+	json_decref(f->metadata);
 	gunzip_free(f->gunzip);
 }
 

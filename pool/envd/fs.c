@@ -4,14 +4,12 @@
  * protocol.
  *
  * Each is a few requests to the agent one after the other; `next` is the function that runs when
- * one of them is done. A symbolic link is described as E2B does it: with the type, the permission
- * bits and the path of its target. A link that leads nowhere has no type. A listing goes as deep as
- * the request says, directory by directory, up to LIMIT_ENVD_ENTRIES entries. The entries of a
- * directory are sorted by name, and the content of a subdirectory follows right behind its own
- * entry.
+ * one of them is done. A listing goes as deep as the request says, directory by directory, up to
+ * LIMIT_ENVD_ENTRIES entries. The entries of a directory are sorted by name, and the content of a
+ * subdirectory follows right behind its own entry.
  */
 #include "common/buffer.h"
-#include "common/rfc3339.h"
+#include "pool/envd/entry.h"
 #include "pool/envd/envd_private.h"
 #include "pool/envd/limits.h"
 
@@ -36,6 +34,7 @@ struct fs_call {
 	/* STAT's answer */
 	struct proto_stat stat;
 	char link[PROTO_PATH_MAX + 1];
+	json_t *metadata; /* NULL: none */
 	/* the listing */
 	unsigned max_depth;
 	bool too_many;
@@ -46,6 +45,21 @@ struct fs_call {
 
 /* ---- asking the agent --------------------------------------------------------------------- */
 
+static void add_metadata(struct fs_call *f, const struct proto_field *field)
+{
+	char pair[PROTO_METADATA_MAX];
+	json_t *one;
+
+	if (proto_str(field, pair, sizeof(pair) - 1) < 0)
+		return;
+	one = envd_metadata(pair, strlen(pair) + 1);
+	if (one && f->metadata)
+		json_object_update(f->metadata, one);
+	else if (one)
+		f->metadata = json_incref(one);
+	json_decref(one);
+}
+
 static bool stat_parse(struct fs_call *f, const struct guest_reply *reply)
 {
 	struct proto_in in = {.buf = reply->body, .len = reply->body_len};
@@ -54,6 +68,8 @@ static bool stat_parse(struct fs_call *f, const struct guest_reply *reply)
 	int rc;
 
 	f->link[0] = '\0';
+	json_decref(f->metadata);
+	f->metadata = NULL;
 	while ((rc = proto_next(&in, &field)) == 1) {
 		if (field.tag == PROTO_T_STAT) {
 			if (field.len != PROTO_STAT_LEN)
@@ -63,6 +79,8 @@ static bool stat_parse(struct fs_call *f, const struct guest_reply *reply)
 		} else if (field.tag == PROTO_T_LINK &&
 			proto_str(&field, f->link, PROTO_PATH_MAX) < 0) {
 			return false;
+		} else if (field.tag == PROTO_T_METADATA) {
+			add_metadata(f, &field);
 		}
 	}
 	return rc == 0 && found;
@@ -136,83 +154,13 @@ static void fs_ask(struct fs_call *f, enum proto_type type, const char *path,
 static const struct guest_stream_ops plain_ops = {.done = fs_done};
 static const struct guest_stream_ops stat_ops = {.done = fs_stat_done};
 
-/* ---- an entry as JSON --------------------------------------------------------------------- */
-
-static const char *type_name(uint32_t mode)
-{
-	switch (mode & S_IFMT) {
-	case S_IFREG:
-		return "FILE_TYPE_FILE";
-	case S_IFDIR:
-		return "FILE_TYPE_DIRECTORY";
-	case S_IFLNK:
-		return "FILE_TYPE_SYMLINK";
-	default:
-		return "FILE_TYPE_UNSPECIFIED";
-	}
-}
-
-static void permissions(uint32_t mode, char ret[11])
-{
-	static const char letters[] = "rwxrwxrwx";
-
-	ret[0] = S_ISDIR(mode) ? 'd' : S_ISLNK(mode) ? 'l' : S_ISREG(mode) ? '-' : '?';
-	for (int i = 0; i < 9; i++)
-		ret[1 + i] = mode >> (8 - i) & 1 ? letters[i] : '-';
-	if (mode & S_ISUID)
-		ret[3] = mode & S_IXUSR ? 's' : 'S';
-	if (mode & S_ISGID)
-		ret[6] = mode & S_IXGRP ? 's' : 'S';
-	if (mode & S_ISVTX)
-		ret[9] = mode & S_IXOTH ? 't' : 'T';
-	ret[10] = '\0';
-}
-
-static json_t *number_text(uint64_t n)
-{
-	char text[24];
-
-	snprintf(text, sizeof(text), "%llu", (unsigned long long)n);
-	return json_string(text);
-}
-
-static json_t *text_json(const char *text)
-{
-	return json_lossy(text, strlen(text));
-}
-
-/* 64-bit numbers are strings in this protocol's JSON. */
-static json_t *name_json(const char *name)
-{
-	return json_lossy(name, strnlen(name, PROTO_ID_NAME));
-}
-
-static json_t *entry_json(const char *path, const struct proto_stat *st, const char *link)
-{
-	/* of a link: what it leads to */
-	uint32_t shown = S_ISLNK(st->mode) ? st->target_mode : st->mode;
-	const char *slash = strrchr(path, '/');
-	const char *name = slash && slash[1] ? slash + 1 : path;
-	char mode[11], when[RFC3339_SIZE];
-	json_t *e;
-
-	permissions(st->mode, mode);
-	rfc3339_text(st->mtime_ns, 9, when);
-	e = json_pack("{s:o,s:s,s:o,s:o,s:i,s:s,s:o,s:o,s:s}", "name", text_json(name), "type",
-		type_name(shown), "path", text_json(path), "size", number_text(st->size), "mode",
-		(int)(shown & 07777), "permissions", mode, "owner", name_json(st->owner), "group",
-		name_json(st->group), "modifiedTime", when);
-	if (!e ||
-		(S_ISLNK(st->mode) &&
-			json_object_set_new(
-				e, "symlinkTarget", text_json(link && *link ? link : path)) < 0))
-		abort();
-	return e;
-}
+/* ---- answers ------------------------------------------------------------------------------- */
 
 static void reply_entry(struct fs_call *f, const char *path)
 {
-	envd_reply(&f->call, 200, json_pack("{s:o}", "entry", entry_json(path, &f->stat, f->link)));
+	envd_reply(&f->call, 200,
+		json_pack("{s:o}", "entry",
+			envd_entry(path, &f->stat, f->link, steal_ptr(&f->metadata))));
 }
 
 static void reply_stat(struct fs_call *f, int error, const char *text)
@@ -245,11 +193,12 @@ static int fs_path(
 	return 0;
 }
 
-static int fs_begin(struct envd_call *c, const json_t *body, const char *key)
+static int fs_begin(
+	struct envd_call *c, const struct envd_target *t, const json_t *body, const char *key)
 {
 	struct fs_call *f = (struct fs_call *)c;
 
-	if (envd_user(c, f->user) < 0 || fs_path(f, body, key, f->path) < 0)
+	if (envd_user(c, t->user, f->user) < 0 || fs_path(f, body, key, f->path) < 0)
 		return -EINVAL;
 	envd_call_limit(c, LIMIT_ENVD_CALL_MS, fs_late);
 	return 0;
@@ -261,8 +210,7 @@ static void stat_start(struct envd_call *c, const struct envd_target *t, const j
 {
 	struct fs_call *f = (struct fs_call *)c;
 
-	(void)t;
-	if (fs_begin(c, body, "path") == 0)
+	if (fs_begin(c, t, body, "path") == 0)
 		fs_ask(f, PROTO_FILE_STAT, f->path, &stat_ops, reply_stat);
 }
 
@@ -291,8 +239,7 @@ static void make_start(struct envd_call *c, const struct envd_target *t, const j
 {
 	struct fs_call *f = (struct fs_call *)c;
 
-	(void)t;
-	if (fs_begin(c, body, "path") == 0)
+	if (fs_begin(c, t, body, "path") == 0)
 		fs_ask(f, PROTO_FILE_STAT, f->path, &stat_ops, make_looked);
 }
 
@@ -316,8 +263,7 @@ static void move_start(struct envd_call *c, const struct envd_target *t, const j
 {
 	struct fs_call *f = (struct fs_call *)c;
 
-	(void)t;
-	if (fs_begin(c, body, "source") == 0 && fs_path(f, body, "destination", f->path2) == 0)
+	if (fs_begin(c, t, body, "source") == 0 && fs_path(f, body, "destination", f->path2) == 0)
 		fs_ask(f, PROTO_FILE_RENAME, f->path, &plain_ops, moved);
 }
 
@@ -334,8 +280,7 @@ static void remove_start(struct envd_call *c, const struct envd_target *t, const
 {
 	struct fs_call *f = (struct fs_call *)c;
 
-	(void)t;
-	if (fs_begin(c, body, "path") == 0)
+	if (fs_begin(c, t, body, "path") == 0)
 		fs_ask(f, PROTO_FILE_REMOVE, f->path, &plain_ops, removed);
 }
 
@@ -364,8 +309,8 @@ static void list_pop(struct fs_call *f)
 	free(d);
 }
 
-static void list_entry(
-	struct fs_call *f, const struct proto_stat *st, const char *name, const char *link)
+static void list_entry(struct fs_call *f, const struct proto_stat *st, const char *name,
+	const char *link, const char *metadata)
 {
 	const struct fs_dir *d = SLIST_FIRST(&f->dirs);
 	char path[PROTO_PATH_MAX + 1];
@@ -377,7 +322,8 @@ static void list_entry(
 	if (snprintf(path, sizeof(path), "%s%s%s", d->path, d->path[1] ? "/" : "", name) >=
 		(int)sizeof(path))
 		return;
-	json_array_append_new(f->entries, entry_json(path, st, link));
+	json_array_append_new(
+		f->entries, envd_entry(path, st, link, envd_metadata(metadata, st->metadata_len)));
 	if (S_ISDIR(st->mode) && d->depth < f->max_depth)
 		list_push(f, path, d->depth + 1);
 }
@@ -388,22 +334,26 @@ static bool list_parse(struct fs_call *f)
 	while (f->part.len >= PROTO_DIRENT_HEAD) {
 		const uint8_t *p = f->part.bytes + f->part.head;
 		struct proto_stat st;
-		char name[256], link[PROTO_PATH_MAX + 1];
+		char name[256], link[PROTO_PATH_MAX + 1], metadata[PROTO_METADATA_MAX];
 		uint16_t n[2]; /* of name and link */
+		size_t whole;
 
 		memcpy(&st, p, sizeof(st));
 		memcpy(n, p + PROTO_STAT_LEN, sizeof(n));
-		if (!n[0] || n[0] >= sizeof(name) || n[1] >= sizeof(link))
+		if (!n[0] || n[0] >= sizeof(name) || n[1] >= sizeof(link) ||
+			st.metadata_len > sizeof(metadata))
 			return false;
-		if (f->part.len < PROTO_DIRENT_HEAD + n[0] + n[1])
+		whole = PROTO_DIRENT_HEAD + n[0] + n[1] + st.metadata_len;
+		if (f->part.len < whole)
 			break;
 		memcpy(name, p + PROTO_DIRENT_HEAD, n[0]);
 		memcpy(link, p + PROTO_DIRENT_HEAD + n[0], n[1]);
+		memcpy(metadata, p + PROTO_DIRENT_HEAD + n[0] + n[1], st.metadata_len);
 		name[n[0]] = link[n[1]] = '\0';
 		if (strlen(name) != n[0] || strchr(name, '/'))
 			return false;
-		buffer_consume(&f->part, PROTO_DIRENT_HEAD + n[0] + n[1]);
-		list_entry(f, &st, name, link);
+		buffer_consume(&f->part, whole);
+		list_entry(f, &st, name, link, metadata);
 	}
 	return true;
 }
@@ -479,12 +429,11 @@ static void list_start(struct envd_call *c, const struct envd_target *t, const j
 	struct fs_call *f = (struct fs_call *)c;
 	json_int_t depth = json_integer_value(json_object_get(body, "depth"));
 
-	(void)t;
 	if (depth < 0 || depth > LIMIT_ENVD_DEPTH) {
 		envd_fail(c, ENVD_INVALID, "depth: from 1 to %d", LIMIT_ENVD_DEPTH);
 		return;
 	}
-	if (fs_begin(c, body, "path") < 0)
+	if (fs_begin(c, t, body, "path") < 0)
 		return;
 	f->max_depth = depth ? (unsigned)depth : 1;
 	f->entries = json_array();
@@ -499,6 +448,7 @@ static void fs_destroy(struct envd_call *c)
 	while (!SLIST_EMPTY(&f->dirs))
 		list_pop(f);
 	buffer_free(&f->part);
+	json_decref(f->metadata);
 	json_decref(f->entries);
 }
 

@@ -13,6 +13,9 @@
 #define LIMIT_ENVD_INPUTS 16 /* requests with input that wait for one command */
 #define LIMIT_ENVD_INPUT (2 * MIB) /* bytes of them, beyond the one at hand */
 #define LIMIT_ENVD_ENTRIES 10000 /* of a directory's listing, those below it included */
+#define LIMIT_ENVD_METADATA                                                                        \
+	3072 /* bytes of a file's metadata: what an ext4 file system has room for */
+#define LIMIT_ENVD_METADATA_KEY 200
 #define LIMIT_ENVD_DEPTH 64 /* of a listing */
 #define LIMIT_ENVD_RESULT (9 * MIB) /* of one result of code: the driver's own bound, and some */
 #define LIMIT_ENVD_HEALTH_MS 5000 /* from asking whether a sandbox is well to calling it not */

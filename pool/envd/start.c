@@ -198,7 +198,7 @@ static void start_start(struct envd_call *c, const struct envd_target *t, const 
 		envd_fail(c, ENVD_INVALID, "process: what is to run is needed");
 		return;
 	}
-	if (envd_user(c, user) < 0 || envd_timeout_header(c, &asked) < 0 ||
+	if (envd_user(c, t->user, user) < 0 || envd_timeout_header(c, &asked) < 0 ||
 		start_argv(c, process, &words) < 0 ||
 		envd_env_bytes(c, "process.envsBase64", json_object_get(process, "envsBase64"),
 			&env_bytes) < 0 ||

@@ -30,19 +30,43 @@ if [ "$uffd" = 1 ]; then
 	ok "faults are traced without a working set" test "$(json 'len(r["traces"][0]["faults"])' "$scratch/b.json")" -gt 20
 	is "$(json '[len(t["faults"]) for t in r["traces"]] == [r["series"][1]["faults"][t["sample"]] for t in r["traces"]]' "$scratch/b.json")" True \
 		"as many as its sample has"
-	like "$(json '" ".join(f["meaning"] for f in r["traces"][0]["faults"])' "$scratch/b.json")" 'kernel text: [a-z]' \
+	like "$(json '" ".join(f["meaning"] for f in r["traces"][0]["faults"])' "$scratch/b.json")" 'kernel text: [a-z_]+[a-z]' \
 		"with the names of the kernel's pages"
 else
 	skip "faults" "userfaultfd may not be used here"
 fi
-ok "ten at once" bench create tiny -n 20 --mode cold --boots 0 --concurrency 10 --save "$scratch/c.json"
-is "$(series cold '["n"]' "$scratch/c.json") $(series cold '["failed"]' "$scratch/c.json")" "20 0" "all creates of an open loop are made"
+ok "ten creates begin together" bench create tiny -n 20 --mode cold --boots 0 --concurrency 10 --save "$scratch/c.json" \
+	--perfetto "$scratch/q.json"
+is "$(json 'len({e["tid"] for e in d["traceEvents"] if e.get("cat") == "create"})' "$scratch/q.json")" 10 \
+	"a trace has a track for each client"
+is "$(series cold '["n"]' "$scratch/c.json") $(series cold '["failed"]' "$scratch/c.json")" "20 0" "all creates that begin together are made"
 ok "an open loop" bench create tiny -n 10 --mode spare --boots 0 --rate 20 --save "$scratch/o.json"
 is "$(json '[round(a / 1e6) for a in sorted(r["series"][1]["at_ns"])]' "$scratch/o.json")" \
 	"[0, 50, 100, 150, 200, 250, 300, 350, 400, 450]" "begins on time"
 ok "cold files" bench create tiny -n 2 --mode cold --boots 0 --cold-cache --result exec --save "$scratch/d.json"
 is "$(json 'r["facts"]["page_cache"] + " " + str(r["facts"]["page_cache_left"] < 0.05)' "$scratch/d.json")" "cold True" \
 	"are cold"
+ok "first creates, boots and modes are measured in turn" bench create tiny -n 4 --mode cold --mode spare --boots 2 --firsts 2 --save "$scratch/t.json"
+is "$(json '" ".join(n for _, n in sorted((a, s["name"]) for s in r["series"] for a in s["at_ns"]))' "$scratch/t.json")" \
+	"cold spare boot first spare cold cold spare boot first spare cold" "no mode, boot or first create stands in a block"
+is "$(json 'r["facts"]["first_page_cache_left"] < 0.05' "$scratch/t.json")" True "first creates find cold files"
+is "$(json 'all(len(s["costs"]["cpu_ns"]) == s["n"] and min(s["costs"]["cpu_ns"]) > 0 and min(s["costs"]["minor_faults"]) > 0 for s in r["series"] if "costs" in s) and len(r["series"])' "$scratch/t.json")" \
+	4 "each create has its costs"
+ok "creates are measured for a time" bench create tiny --duration 2s --mode spare --boots 0 --save "$scratch/u.json"
+is "$(json '0 < r["series"][1]["n"] < 20000 and r["facts"]["duration_s"]' "$scratch/u.json")" 2.0 "a duration ends a measurement, not a number"
+# stopped in the middle: what there is is kept, and marked
+PARBAKE_FAULT='?' timeout 300 "$parbake" bench create tiny -n 20000 --mode spare --boots 0 --save "$scratch/v.json" \
+	>"$scratch/out" 2>"$scratch/err" &
+pid=$!
+# a spare passes this point twice: when it is made, and when it is handed out
+ok "a measurement makes creates" await 120 eval '[ "$(grep -c restore.activate.begin "$scratch/err")" -ge 8 ]'
+kill -TERM $pid
+wait $pid
+is $? 143 "SIGTERM ends a measurement"
+is "$(json '0 < r["series"][1]["n"] < 20000 and (r["facts"]["partial"], r["series"][1]["failed"])' "$scratch/v.json")" "('Terminated', 0)" \
+	"the document has what was measured, and says that it is a part"
+bench compare "$scratch/v.json" "$scratch/v.json" >"$scratch/gate"
+like "$(cat "$scratch/gate")" 'note: new: .*stopped early' "a comparison says that a document is a part"
 not_ok "what cannot go together" bench create tiny --trace --rate 3
 like "$(cat "$scratch/err")" "no --rate" "says so"
 

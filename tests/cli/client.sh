@@ -132,6 +132,7 @@ is "$(python3 "$top/tests/cli/terminal.py" "$parbake" "$id" piped 2>&1 | tail -n
 echo content >"$scratch/f"
 chmod 750 "$scratch/f"
 is "$(status cp "$scratch/f" "$id:/tmp/g")$(asked 'r["query"]["path"] + " " + r["query"]["mode"]')" "0/tmp/g 750" "cp in"
+is "$(asked 'repr(r["query"].get("username"))')" "''" "a copy is root's, whatever the user of the template is"
 is "$(status cp "$id:/tmp/g" "$scratch/back")$(cat "$scratch/back")" 0content "cp out"
 is "$(status cp "$id:/tmp/g" -)$(cat "$scratch/out")" 0content "to standard output"
 mkdir "$scratch/dir"

@@ -93,7 +93,7 @@ class Handler(BaseHTTPRequestHandler):
     def handle_any(self):
         raw = self.body()
         url = urlsplit(self.path)
-        query = {k: v[0] for k, v in parse_qs(url.query).items()}
+        query = {k: v[0] for k, v in parse_qs(url.query, keep_blank_values=True).items()}
         kind = self.headers.get("Content-Type", "")
         body = json.loads(raw) if raw and kind == "application/json" else {}
         with lock:

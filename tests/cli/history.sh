@@ -101,4 +101,26 @@ timeout 300 "$parbake" bench bisect --template quick --build 'sh build.sh' --pro
 	>"$scratch/out" 2>"$scratch/err"
 is $? 0 "a series that can be told has an answer"
 like "$(cat "$scratch/out")" "$(git rev-parse HEAD) is the first bad commit" "the right one"
+
+# the past of a repository: commit 2 does not build, 3 brings a step
+git init -q "$scratch/past"
+cd "$scratch/past" || exit 1
+for i in 1 2 3; do
+	printf 'all:\n\t@exit %s\nkernel monitor:\n' "$([ $i = 2 ] && echo 1 || echo 0)" >Makefile
+	printf '#!/bin/sh\n[ $1 != bake ] || exec mkdir -p "$PARBAKE_HOME/store"\nFAKE_SLOWER=%s exec python3 %s "$@"\n' \
+		"$([ $i = 3 ] && echo -0.5 || echo 0)" "$fake" >parbake
+	chmod +x parbake
+	git add -A
+	git commit -qm "number $i"
+done
+past() { REPO=$scratch/past N=10 RUNS=2 STEP=$(git rev-parse HEAD) timeout 120 bash "$top/benches/gate/past.sh" "$scratch/entries" "$@"; }
+ok "old commits are built, measured and kept" past HEAD~2 HEAD~1 HEAD
+like "$(cat "$scratch/out")" 'left out, [0-9]+ s: [0-9a-f]+ number 2' "a commit that does not build is told"
+like "$(cat "$scratch/out")" '^2 kept, 1 left out' "and the others are kept"
+ok "the history of old commits is shown" history show "$scratch/entries" --branch main
+like "$(cat "$scratch/out")" "$(git rev-parse --short=12 HEAD) .* translations kept" "the entry that first has a step is noted"
+is "$(ls "$scratch/entries" | wc -l) $(git worktree list | wc -l) $(find "$TMPDIR" -name 'parbake-past.*' | wc -l)" "3 1 0" \
+	"two entries and a page, and no work tree or directory is left"
+ok "what is kept is not measured again" past HEAD~2 HEAD
+like "$(cat "$scratch/out")" '^0 kept, 0 left out' "a second time keeps nothing new"
 finish

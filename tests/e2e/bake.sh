@@ -111,6 +111,7 @@ fails "a failing install step" "exit status 1" "$recipe
 50 = false | cat; echo said-so; sh -c 'exit 3'; true"
 like "$(cat "$scratch/err")" "tiny.ini:[0-9]+" "the error names file and line"
 fails "a service that dies" "go on running has ended: exit status 3" "${recipe/exec sleep infinity/exit 3}"
+fails "an account of SDKs that is not there" "\[start\] user = none: .*no such user" "$(sed 's/^ready = .*/&\nuser = none/' <<<"$recipe")"
 fails "a typo in a key" "memroy.*memory" "$(sed 's/^memory/memroy/' <<<"$recipe")"
 fails "a bad size" "tiny.ini:[0-9]+.*4X" "$(sed 's/^memory *=.*/memory = 4X/' <<<"$recipe")"
 fails "a disk too small" "needed|at least" "$(sed 's/^disk *=.*/disk = 16M/' <<<"$recipe")"

@@ -62,6 +62,19 @@ if (s) {
   await raises('its end', CommandExitError, () => h.wait())
   await check('commands.kill of none', () => s.commands.kill(999999), false)
 
+  await check("commands run as the template's user", () => s.commands.run('id -un; pwd; sudo -n id -u'), (r) => r.stdout === 'user\n/home/user\n0\n' && r.stderr === '')
+  await check('a relative path is below the home', () => s.files.write('mine/a', 'a'), (i) => i.path === '/home/user/mine/a')
+  await check("files are the user's", () => s.files.getInfo('mine'), (i) => i.owner === 'user' && i.group === 'user')
+
+  const events = []
+  const watch = await check('files.watchDir', () => s.files.watchDir('mine', (e) => { events.push(`${e.type} ${e.name}`) }, { recursive: true, timeoutMs: 0 }))
+  await s.files.write('mine/below/b', 'b')
+  const until = Date.now() + 60_000
+  while (!events.includes('write below/b') && !events.includes('create below/b') && Date.now() < until) await new Promise((r) => setTimeout(r, 100))
+  ok(events.includes('create below') && events.includes('create below/b'), 'tells what happens in it', events.join())
+  await check('its stop', () => watch.stop())
+  await raises('files.watchDir of none', NotFoundError, () => s.files.watchDir('/tmp/none', () => {}))
+
   let seen = ''
   const pty = await check('pty.create', () => s.pty.create({ rows: 24, cols: 80, onData: (b) => { seen += Buffer.from(b).toString() } }))
   await check('pty.resize', () => s.pty.resize(pty.pid, { rows: 30, cols: 100 }))

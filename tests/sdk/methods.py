@@ -104,6 +104,56 @@ async def commands(s):
     await check("commands.kill of none", lambda: s.commands.kill(999999), False)
 
 
+async def users(s):
+    """What names nobody is the template's user's."""
+    await check("commands run as the template's user", lambda: s.commands.run("id -un; pwd; echo $HOME; sudo -n id -u"), lambda r: r.stdout == "user\n/home/user\n/home/user\n0\n" and r.stderr == "")
+    await check("or as another", lambda: s.commands.run("id -un; pwd", user="root"), lambda r: r.stdout == "root\n/root\n")
+    await check("a relative path is below the home", lambda: s.files.write("mine/a", "a"), lambda i: i.path == "/home/user/mine/a")
+    await check("files are the user's", lambda: s.files.get_info("mine"), lambda i: (i.owner, i.group) == ("user", "user"))
+    await check("in lists, too", lambda: s.files.list("mine"), lambda found: [(i.path, i.owner, i.group) for i in found] == [("/home/user/mine/a", "user", "user")])
+    await check("or another's", lambda: s.files.write("b", "b", user="root"), lambda i: i.path == "/root/b")
+    await check("who is told", lambda: s.files.get_info("/root/b"), lambda i: i.owner == "root")
+
+
+def takes(fn, name):
+    return name in inspect.signature(fn).parameters
+
+
+async def watched(s):
+    f, got = s.files, []
+    more = {"include_entry": True} if takes(f.watch_dir, "include_entry") else {}
+    await w(f.make_dir("/tmp/watched/below"))
+    if kind == "sync":
+        h = await check("files.watch_dir", lambda: f.watch_dir("/tmp/watched", recursive=True, **more))
+    else:
+        h = await check("files.watch_dir", lambda: f.watch_dir("/tmp/watched", got.append, recursive=True, timeout=0, **more))
+    if h is None:
+        return
+    await w(f.write("/tmp/watched/below/x", "x"))
+    await w(s.commands.run("cd /tmp/watched && chmod 600 below/x && mv below/x below/z && rm below/z && mkdir new && touch new/y"))
+    want = {("below/x", "create"), ("below/x", "write"), ("below/x", "chmod"), ("below/x", "rename"), ("below/z", "create"), ("below/z", "remove"), ("new", "create"), ("new/y", "create")}
+    told = lambda: {(e.name, e.type.value) for e in got}
+    deadline = time.monotonic() + 60
+    while not want <= told() and time.monotonic() < deadline:
+        if kind == "sync":
+            got.extend(h.get_new_events())
+        await asyncio.sleep(0.1)
+    ok(want <= told(), "tells what happens in it and below", sorted(want - told()), got)
+    ok(not any(".parbake" in e.name for e in got), "and not how an upload is made", got)
+    if more:
+        ok(any(e.entry and e.entry.path == "/tmp/watched/below/x" and e.entry.owner == "user" for e in got), "with what it is", got)
+    await check("its stop", h.stop)
+    await raises("files.watch_dir of none", e2b.NotFoundException, lambda: f.watch_dir("/tmp/none", **({} if kind == "sync" else {"on_event": got.append})))
+    if not takes(f.write, "metadata"):
+        return
+    await check("files.write with metadata", lambda: f.write("/home/user/marked", "m", metadata={"Team": "a=b", "n": "1"}), lambda i: i.metadata == {"team": "a=b", "n": "1"})
+    await check("which is told", lambda: f.get_info("marked"), lambda i: i.metadata == {"team": "a=b", "n": "1"})
+    await check("in lists, too", lambda: f.list("/home/user"), lambda found: [i.metadata for i in found if i.name == "marked"] == [{"team": "a=b", "n": "1"}])
+    await check("and after a rename", lambda: f.rename("marked", "moved"), lambda i: i.metadata == {"team": "a=b", "n": "1"})
+    await check("files.write without", lambda: f.write("moved", "m"), lambda i: i.metadata is None)
+    await check("has cleared it", lambda: f.get_info("moved"), lambda i: i.metadata is None)
+
+
 async def terminals(s):
     heard = bytearray()
     if kind == "sync":
@@ -231,7 +281,7 @@ async def states(s):
 async def main():
     s = await lifecycle()
     if s is not None:
-        for part in (commands, terminals, files, addresses, states):
+        for part in (commands, users, watched, terminals, files, addresses, states):
             await part(s)
     print(f"1..{n}")
     sys.exit(bad > 0)

@@ -44,7 +44,7 @@ static void test_failures(void)
 	is_str(out(s, PROTO_OUT), "1\n", "a script under %%run prints until it fails");
 	is_str(text(s, PROTO_T_ENAME, 0), "ZeroDivisionError",
 		"a script's failure under %%run is the cell's");
-	has_str(text(s, PROTO_T_TRACEBACK, 0), path, "its traceback names the script");
+	has_str(text(s, PROTO_T_TRACEBACK, 0), path, "a script's traceback names the script");
 	snprintf(line, sizeof(line), "get_ipython().safe_execfile('%s', {})", path);
 	is_str(text(code(line, 0), PROTO_T_ENAME, 0), "ZeroDivisionError",
 		"a file's failure under safe_execfile() is the cell's");
@@ -75,7 +75,7 @@ static void test_failures(void)
 	s = code("display(W()); 1/0", 0);
 	is_str(text(s, PROTO_T_ENAME, 0), "ZeroDivisionError",
 		"of two failures the cell's own is its error");
-	has_str(out(s, PROTO_ERR), "no html", "the other of two failures is on stderr");
+	has_str(out(s, PROTO_ERR), "no html", "the second of two failures is on stderr");
 }
 
 static void test_children(void)
@@ -139,7 +139,7 @@ static void test_loop(void)
 
 	is_int(field(s, PROTO_T_ENAME), -1, "create_task() works in a cell without await");
 	s = code("await t", 0);
-	has_str(out(s, PROTO_RESULT), "\"7\"", "its task is awaited by a later cell");
+	has_str(out(s, PROTO_RESULT), "\"7\"", "a later cell awaits the task of an earlier one");
 	s = code("asyncio.run(job())", 0);
 	has_str(out(s, PROTO_RESULT), "\"7\"", "asyncio.run() works in a cell");
 	s = code("await asyncio.sleep(0); asyncio.run(job())", 0);
@@ -166,10 +166,12 @@ static void test_loop(void)
 		"the timed-out await does not print into the next cell");
 	s = code("t = asyncio.create_task(tick()); await asyncio.sleep(30)", 300);
 	s = code("await asyncio.sleep(0.1); print('third')", 0);
-	is_str(out(s, PROTO_OUT), "third\n", "nor does a task that a timed-out cell began");
+	is_str(out(s, PROTO_OUT), "third\n",
+		"a task that a timed-out cell began does not print into the next cell");
 	s = code("t = asyncio.create_task(tick()); time.sleep(30)", 300);
 	s = code("await asyncio.sleep(0.1); print('fourth')", 0);
-	is_str(out(s, PROTO_OUT), "fourth\n", "nor one of a timed-out cell without await");
+	is_str(out(s, PROTO_OUT), "fourth\n",
+		"a task of a timed-out cell without await does not print into the next cell");
 	s = code("await asyncio.sleep(0)\nwhile True: pass", 300);
 	is_str(text(s, PROTO_T_ENAME, 0), "KeyboardInterrupt",
 		"busy code in a cell with await is interrupted");
@@ -195,7 +197,7 @@ static void test_displays(void)
 		0);
 
 	is_int(results(s), 1, "200 updates of a display are one result");
-	has_str(out(s, PROTO_RESULT), "99 %", "it is the last state");
+	has_str(out(s, PROTO_RESULT), "99 %", "the one result of many updates is the last state");
 	s = code("h.update('late'); 5", 0);
 	is_int(results(s), 1, "an update of a former cell's display is none");
 	s = code("h = display('shown', display_id='x'); display('between'); 1/0", 0);
@@ -221,7 +223,7 @@ static void test_variables(void)
 	struct seen *s = code_with(show, NULL, "A=sandbox");
 
 	is_str(out(s, PROTO_OUT), "sandbox None\n", "a cell has the sandbox's variables");
-	is_int(field(s, PROTO_T_EXECUTION), count + 1, "they take no number");
+	is_int(field(s, PROTO_T_EXECUTION), count + 1, "cells that set variables take no number");
 	s = code_with("print(os.environ['S'])", "S=tok-7f3a\nline=2", "A=sandbox");
 	is_str(out(s, PROTO_OUT), "tok-7f3a\nline=2\n",
 		"a variable of one call is there, byte for byte");
@@ -334,8 +336,9 @@ static void test_list(void)
 	do_sync(PROTO_VERSION, PROTO_VERSION);
 	proto_put_str(begin(), PROTO_T_ACTION, "list");
 	s = call(PROTO_CONTEXT);
-	is_str(text(s, PROTO_T_CONTEXT, 0), "another", "it is listed to a host that comes anew");
-	is_str(text(s, PROTO_T_CWD, 0), "/tmp", "with its directory");
+	is_str(text(s, PROTO_T_CONTEXT, 0), "another",
+		"a context is listed to a host that comes anew");
+	is_str(text(s, PROTO_T_CWD, 0), "/tmp", "a listed context has its directory");
 	proto_put_str(begin(), PROTO_T_ACTION, "stop");
 	proto_put_str(&body, PROTO_T_CONTEXT, "another");
 	call(PROTO_CONTEXT);

@@ -54,9 +54,9 @@ static void test_files(void)
 	is_int(field(s, PROTO_T_BYTES), 7, "PUT with parents");
 	snprintf(full, sizeof(full), "%s/a/b/file", root_dir);
 	ok(lstat(full, &st) == 0 && (st.st_mode & 07777) == 0640,
-		"with its mode, whatever the umask");
+		"PUT sets the mode, whatever the umask");
 	s = file(PROTO_FILE_GET, "/a/b/file");
-	is_str(out(s, PROTO_OUT), "content", "GET");
+	is_str(out(s, PROTO_OUT), "content", "GET reads a file");
 	proto_put_str(begin(), PROTO_T_PATH, "/a/b/file");
 	proto_put_u64(&body, PROTO_T_OFFSET, 3);
 	proto_put_u64(&body, PROTO_T_LENGTH, 2);
@@ -67,17 +67,17 @@ static void test_files(void)
 	memset(&stat, 0, sizeof(stat));
 	if (proto_next(&in, &f) == 1 && f.tag == PROTO_T_STAT)
 		memcpy(&stat, f.data, sizeof(stat));
-	ok(stat.size == 7 && stat.mode == (S_IFREG | 0640), "STAT");
+	ok(stat.size == 7 && stat.mode == (S_IFREG | 0640), "STAT describes a file");
 	s = file(PROTO_FILE_LIST, "/a");
 	ok(s->total[PROTO_OUT] == PROTO_DIRENT_HEAD + 1 &&
 			s->out[PROTO_OUT][PROTO_DIRENT_HEAD] == 'b',
-		"LIST");
+		"LIST lists a directory");
 	s = file(PROTO_FILE_REMOVE, "/a");
 	is_int(field(s, PROTO_T_ERROR), ENOTEMPTY, "REMOVE alone leaves a full directory");
 	proto_put_str(begin(), PROTO_T_PATH, "/a/b/file");
 	proto_put_str(&body, PROTO_T_PATH2, "/a/moved");
 	s = call(PROTO_FILE_RENAME);
-	is_str(out(file(PROTO_FILE_GET, "/a/moved"), PROTO_OUT), "content", "RENAME");
+	is_str(out(file(PROTO_FILE_GET, "/a/moved"), PROTO_OUT), "content", "RENAME moves a file");
 	s = file(PROTO_FILE_MKDIR, "/a/b");
 	is_int(field(s, PROTO_T_ERROR), EEXIST, "MKDIR of what is there");
 
@@ -94,7 +94,7 @@ static void test_files(void)
 
 		wait_for(&never, 20);
 	}
-	is_int(litter("/a"), 0, "and leaves nothing behind");
+	is_int(litter("/a"), 0, "a PUT that was cut leaves nothing behind");
 }
 
 /* A file is what it had when it was opened, or an error. */
@@ -188,7 +188,7 @@ static void test_escapes(void)
 	s = call(PROTO_FILE_REMOVE);
 	is_int(field(s, PROTO_T_ERROR), EINVAL, "the root itself is not removed");
 	s = file(PROTO_FILE_REMOVE, "/a/..");
-	is_int(field(s, PROTO_T_ERROR), EINVAL, "nor what `..` names");
+	is_int(field(s, PROTO_T_ERROR), EINVAL, "what `..` names is not removed");
 }
 
 /* ---- TCP ------------------------------------------------------------------------------ */
@@ -225,7 +225,7 @@ static void test_port(void)
 	close(fd);
 	close(listener);
 	finish(s);
-	is_str(out(s, PROTO_OUT), "pong", "and its answer reaches the host");
+	is_str(out(s, PROTO_OUT), "pong", "the server's answer reaches the host");
 	is_int(field(s, PROTO_T_ERROR), -1, "no error");
 	proto_put_u32(begin(), PROTO_T_PORT, port);
 	s = request(PROTO_PORT);
@@ -250,7 +250,7 @@ static void test_proxy(void)
 	is_int(field(s, PROTO_T_ERROR), -1, "PROXY listens");
 	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	ok(connect(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0, "a client connects");
-	ok(send(fd, "GET", 3, 0) == 3, "and asks");
+	ok(send(fd, "GET", 3, 0) == 3, "a client of the proxy asks");
 	for (int64_t until = now_ms() + WAIT_MS; !opened && now_ms() < until;) {
 		int never = 0;
 
@@ -267,7 +267,7 @@ static void test_proxy(void)
 	send_frame(PROTO_DATA, PROTO_IN, s->id, "200 OK", 6);
 	send_frame(PROTO_REPLY, 0, s->id, NULL, 0);
 	ok(recv(fd, got, 7, MSG_WAITALL) == 6 && !strcmp(got, "200 OK"),
-		"its answer reaches the client, which then sees the end");
+		"the proxy's answer reaches the client, which then sees the end");
 	close(fd);
 	seen_free(s);
 	proto_put_u32(begin(), PROTO_T_PORT, 0);

@@ -69,12 +69,12 @@ static void test_found_again(void)
 	uint32_t pid = started(s).pid;
 
 	ok(pid > 1 && kill((pid_t)pid, 0) == 0, "a kept command tells the number of its process");
-	is_int(started(s).flags, PROTO_STARTED_STDIN, "and that it has input");
+	is_int(started(s).flags, PROTO_STARTED_STDIN, "a kept command is told to have input");
 	ok(started(s).tag_len == 7 &&
 			!memcmp(s->out[PROTO_RESULT] + PROTO_STARTED_LEN, "counter", 7),
-		"and its tag");
+		"a kept command is told with its tag");
 	type(s, "a\n");
-	ok(comes(s, "1:a\n"), "it is followed");
+	ok(comes(s, "1:a\n"), "a kept command is followed");
 	s = keep("true", "counter");
 	is_int(field(finish(s), PROTO_T_ERROR), EEXIST, "a second one of its tag is refused");
 	resync();
@@ -82,19 +82,20 @@ static void test_found_again(void)
 	type(s, "b\n");
 	ok(comes(s, "2:b\n"),
 		"after another connection it has gone on, with its state and its input");
-	is_int(started(s).pid, pid, "its number is told again");
+	is_int(started(s).pid, pid, "a follower is told the command's number again");
 	is_int(field(finish(attach(pid, NULL)), PROTO_T_ERROR), EBUSY, "two cannot follow it");
 	s = call_processes();
-	is_int(field(s, PROTO_T_PID), pid, "it is told among those that run");
-	is_str(text(s, PROTO_T_TAG, 0), "counter", "with its tag");
-	is_str(text(s, PROTO_T_ARG, 0), line, "and its words");
+	is_int(field(s, PROTO_T_PID), pid, "a kept command is among those that run");
+	is_str(text(s, PROTO_T_TAG, 0), "counter", "a listed command has its tag");
+	is_str(text(s, PROTO_T_ARG, 0), line, "a listed command has its words");
 	resync();
 	s = attach(0, "counter");
 	type(s, "c\n");
-	ok(comes(s, "3:c\n"), "its tag finds it too");
+	ok(comes(s, "3:c\n"), "a command's tag finds it");
 	send_frame(PROTO_EOF, PROTO_IN, s->id, NULL, 0);
-	is_int(field(finish(s), PROTO_T_EXIT_CODE), 7, "and its end is told to who follows it");
-	is_int(field(finish(attach(pid, NULL)), PROTO_T_ERROR), ESRCH, "then it is gone");
+	is_int(field(finish(s), PROTO_T_EXIT_CODE), 7, "a command's end is told to its follower");
+	is_int(field(finish(attach(pid, NULL)), PROTO_T_ERROR), ESRCH,
+		"a command that ended is gone");
 	is_int(field(call_processes(), PROTO_T_PID), -1, "from the list, too");
 }
 
@@ -110,7 +111,7 @@ static void test_unfollowed(void)
 		read_some(20);
 	s = finish(attach(pid, NULL));
 	is_int(field(s, PROTO_T_EXIT_CODE), 5,
-		"one that nobody followed ends, and how is remembered");
+		"how a command ended that nobody followed is remembered");
 	is_int(started(s).pid, pid, "under its number");
 	s = keep("trap '' TERM; echo ready; read x", NULL);
 	comes(s, "ready");
@@ -129,7 +130,7 @@ static void test_unfollowed(void)
 	for (int64_t until = now_ms() + WAIT_MS; kill((pid_t)pid, 0) == 0 && now_ms() < until;)
 		read_some(20);
 	s = finish(attach(pid, NULL));
-	is_int(field(s, PROTO_T_TIMED_OUT), 1, "its time limit holds without a follower");
+	is_int(field(s, PROTO_T_TIMED_OUT), 1, "a command's time limit holds without a follower");
 }
 
 static void test_left_behind(void)
@@ -141,7 +142,7 @@ static void test_left_behind(void)
 	finish(s);
 	is_int(field(s, PROTO_T_EXIT_CODE), 3, "a command ends though another holds its output");
 	ok(strstr(out(s, PROTO_OUT), "main\n") != NULL, "what it wrote is whole");
-	ok(s->eof[PROTO_OUT] && s->eof[PROTO_ERR], "both outputs have ended");
+	ok(s->eof[PROTO_OUT] && s->eof[PROTO_ERR], "both outputs of a kept command have ended");
 	ok(processes_of(mark, 0) > 0, "what it left behind lives on");
 	resync();
 	ok(processes_of(mark, 0) > 0, "through a new connection");

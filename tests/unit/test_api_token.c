@@ -26,27 +26,33 @@ static void test_signatures(void)
 	is_str(api_signature_wrong(&a, &s, 1000), "invalid signature", "is none to write it");
 	s.write = false;
 	s.path = "/tmp/a c";
-	is_str(api_signature_wrong(&a, &s, 1000), "invalid signature", "nor of another file");
+	is_str(api_signature_wrong(&a, &s, 1000), "invalid signature",
+		"a signature is of one file alone");
 	s.path = "/tmp/a b";
 	s.username = "root";
-	is_str(api_signature_wrong(&a, &s, 1000), "invalid signature", "nor as another user");
+	is_str(api_signature_wrong(&a, &s, 1000), "invalid signature",
+		"a signature is of one user alone");
 	s.username = NULL;
 	s.id = "abd";
-	is_str(api_signature_wrong(&a, &s, 1000), "invalid signature", "nor of another sandbox");
+	is_str(api_signature_wrong(&a, &s, 1000), "invalid signature",
+		"a signature is of one sandbox alone");
 	s.id = "abc";
 	s.signature = NULL;
 	is_str(api_signature_wrong(&a, &s, 1000), "missing signature query parameter",
-		"one without it");
+		"a request without a signature is refused");
 	s.write = true;
 	s.username = "root";
 	s.expiration = "2000";
 	s.signature = WRITE_SIGNATURE;
-	ok(!api_signature_wrong(&a, &s, 2000), "one to write, as a user, for a time");
+	ok(!api_signature_wrong(&a, &s, 2000),
+		"a signature to write, as a user, for a time, is valid");
 	is_str(api_signature_wrong(&a, &s, 2001), "signature is already expired", "which ends");
 	s.expiration = "3000";
-	is_str(api_signature_wrong(&a, &s, 2001), "invalid signature", "and cannot be made longer");
+	is_str(api_signature_wrong(&a, &s, 2001), "invalid signature",
+		"a signature with an end cannot be made longer");
 	s.expiration = "2000x";
-	is_str(api_signature_wrong(&a, &s, 1000), "invalid signature", "nor something else");
+	is_str(api_signature_wrong(&a, &s, 1000), "invalid signature",
+		"an end that is no number is refused");
 }
 
 int main(void)
@@ -71,26 +77,27 @@ int main(void)
 	ok(api_token_is(&a, "abc", one), "is the one of its sandbox");
 	ok(!api_token_is(&a, "abd", one) && !api_token_is(&a, "ab", one) &&
 			!api_token_is(&a, "abcd", one),
-		"and of no other");
-	ok(!api_token_is(&a, "abc", NULL) && !api_token_is(&a, "abc", ""), "none is none");
+		"a token is of no other sandbox");
+	ok(!api_token_is(&a, "abc", NULL) && !api_token_is(&a, "abc", ""),
+		"no token is not the token");
 	test_signatures();
 	one[63] ^= 1;
-	ok(!api_token_is(&a, "abc", one), "nor is one that is nearly it");
+	ok(!api_token_is(&a, "abc", one), "a token that is nearly right is not the token");
 	one[63] ^= 1;
 	is_int(api_token_open(&b, &err), 0, "the secret is found again");
 	api_token_of(&b, "abc", two);
-	is_str(two, one, "and makes the same tokens");
+	is_str(two, one, "a secret that is found again makes the same tokens");
 	if (truncate(path, 5) < 0)
 		return 1;
-	is_int(api_token_open(&b, &err), 0, "one that is cut is made anew");
+	is_int(api_token_open(&b, &err), 0, "a secret that is cut is made anew");
 	api_token_of(&b, "abc", two);
 	ok(strcmp(one, two) != 0 && stat(path, &st) == 0 && st.st_size == API_SECRET_BYTES,
-		"whole");
+		"a secret that was made anew is whole");
 	unlink(path);
 	if (mkdir(path, 0700) < 0)
 		return 1;
 	ok(api_token_open(&b, &err) < 0, "a secret that cannot be read is an error");
-	has_str(err.text, "access.key", "that names it");
+	has_str(err.text, "access.key", "the error names the secret that cannot be read");
 	file_remove_tree(AT_FDCWD, dir, NULL);
 	return tap_done();
 }

@@ -110,8 +110,8 @@ static void test_prefix(void)
 		taken += qemu_state_prefix(copy, len, &got, &err) == 0;
 		free(copy);
 	}
-	is_int(taken, 0, "one that is cut anywhere is refused");
-	has_str(err.text, "cut short", "and says so");
+	is_int(taken, 0, "a device state that is cut anywhere is refused");
+	has_str(err.text, "cut short", "the error says that a device state is cut");
 	for (size_t at = 0; at < want; at++) {
 		memcpy(&cut, &s, sizeof(s));
 		cut.bytes[at] ^= 0x40;
@@ -134,9 +134,12 @@ static void test_devices(void)
 
 	is_int(qemu_state_devices(good, len, &at, &err), 0, "saved devices");
 	is_int(at, 8, "begin behind the header");
-	is_int(qemu_state_devices(good, len - 1, &at, &err), -EBADMSG, "without an end");
-	is_int(qemu_state_devices(good, 9, &at, &err), -EBADMSG, "with nothing but a beginning");
-	is_int(qemu_state_devices(good, 0, &at, &err), -EBADMSG, "nothing at all");
+	is_int(qemu_state_devices(good, len - 1, &at, &err), -EBADMSG,
+		"saved devices without an end are refused");
+	is_int(qemu_state_devices(good, 9, &at, &err), -EBADMSG,
+		"saved devices with nothing but a beginning are refused");
+	is_int(qemu_state_devices(good, 0, &at, &err), -EBADMSG,
+		"saved devices of no bytes are refused");
 	is_int(qemu_state_devices(good + 1, len - 1, &at, &err), -EBADMSG, "no header");
 }
 
@@ -237,8 +240,9 @@ static void test_copy(const char *dir)
 	is_int(file_copy_sparse(from, to, 64 << 20, NULL, NULL), 0, "a sparse file is copied");
 	ok(pread(to, a, 3, 0) == 3 && pread(to, b, 3, 40 << 20) == 3 && memcmp(a, "abc", 3) == 0 &&
 			memcmp(b, "xyz", 3) == 0,
-		"with its data");
-	ok(fstat(to, &st) == 0 && st.st_blocks * 512 < 1 << 20, "and its holes");
+		"the copy of a sparse file has its data");
+	ok(fstat(to, &st) == 0 && st.st_blocks * 512 < 1 << 20,
+		"the copy of a sparse file has its holes");
 	close(from);
 	close(to);
 }
@@ -361,7 +365,7 @@ static void bad_record(struct checkpoint_record r, const char *want)
 
 	is_int(checkpoint_record_parse(text, strlen(text), &got, &err), -EBADMSG, "refused: %s",
 		want);
-	has_str(err.text, want, "with the reason");
+	has_str(err.text, want, "the error has the reason");
 }
 
 static void test_record(void)
@@ -378,7 +382,7 @@ static void test_record(void)
 			strcmp(got.machine_id, r.machine_id) == 0 &&
 			strcmp(got.hostname, "web-1") == 0 && got.stopped_ns == 5000000 &&
 			got.created == 1800000000,
-		"as it was written");
+		"a record is read as it was written");
 	checkpoint_record_clear(&got);
 	for (size_t i = 0; i < len; i++) {
 		text[i] ^= 1;
@@ -389,7 +393,8 @@ static void test_record(void)
 		text[i] ^= 1;
 	}
 	is_int(taken, 0, "not with any byte changed");
-	is_int(checkpoint_record_parse("{}", 2, &got, &err), -EBADMSG, "nor empty");
+	is_int(checkpoint_record_parse("{}", 2, &got, &err), -EBADMSG,
+		"an empty record is refused");
 	bad = sample();
 	bad.memory_bytes = 1;
 	bad_record(bad, "memory_bytes");
@@ -443,18 +448,21 @@ static void test_gc(const char *home)
 	make_capture(s, one, m.digest, 0);
 	is_int(store_remove(s, "tiny", &err), 0, "the template loses its name");
 	is_int(store_gc(s, 0, false, &blobs, &bytes, &err), 0, "garbage is collected");
-	is_int(store_manifest_whole(s, m.digest, &err), 0, "all that the capture needs is kept");
+	is_int(store_manifest_whole(s, m.digest, &err), 0,
+		"a collection of garbage keeps all that a capture needs");
 	is_int(rename(one, two), 0, "the capture is renamed");
 	mkdir(junk, 0700);
 	is_int(file_publish(junk, STORE_CAPTURE_FILE, "{", 1, 0600, &err), 0,
 		"a damaged one lies beside it");
 	is_int(store_gc(s, 0, false, &blobs, &bytes, &err), 0, "collected again");
-	is_int(store_manifest_whole(s, m.digest, &err), 0, "it is kept still");
+	is_int(store_manifest_whole(s, m.digest, &err), 0,
+		"a second collection of garbage keeps what a capture needs");
 	is_int(file_remove_tree(AT_FDCWD, two, &err), 0, "the capture is removed");
-	is_int(store_gc(s, 0, false, &blobs, &bytes, &err), 0, "and collected again");
+	is_int(store_gc(s, 0, false, &blobs, &bytes, &err), 0,
+		"garbage is collected when the capture is removed");
 	ok(blobs > 1, "%u blobs went", blobs);
 	is_int(store_manifest_whole(s, m.digest, &err), -ENOENT, "the template among them");
-	has_str(err.text, "is not in", "as the error says");
+	has_str(err.text, "is not in", "the error says that the template is gone");
 	make_capture(s, one, m.digest, -ENOENT);
 	ok(access(one, F_OK) == 0 && file_remove_tree(AT_FDCWD, at, &err) == 0,
 		"captures' directory is removed");

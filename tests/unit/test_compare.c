@@ -95,14 +95,15 @@ static void test_permute(void)
 	/* Hollander, Wolfe, Chicken, table A.4: P(T+ ≥ 47) of n = 10 is 0.024 */
 	ok(fabs(permute_signs(ten, 10, 47) - 25.0 / 1024) < 1e-12, "signed ranks of ten");
 	ok(fabs(permute_groups(ten, 10, 5, 40) - 1.0 / 252) < 1e-12, "the five greatest of ten");
-	ok(fabs(permute_groups(ten, 10, 5, 39) - 2.0 / 252) < 1e-12, "and the next to them");
+	ok(fabs(permute_groups(ten, 10, 5, 39) - 2.0 / 252) < 1e-12,
+		"the sum next to the five greatest of ten has its probability");
 	ok(fabs(permute_signs(ties, 3, 4) - 0.5) < 1e-12, "weights that are equal");
 	is_int((int)permute_signs(ten, 0, 0), 1, "of nothing everything is likely");
 	permute_pairs(d, 6, 0, &s);
 	ok(fabs(s.estimate - 0.15) < 1e-12 && fabs(s.low - 0.05) < 1e-12 &&
 			fabs(s.high - 0.3) < 1e-12,
 		"six pairs: the interval is from the least to the greatest");
-	ok(fabs(s.above - 1.0 / 64) < 1e-12, "all of them above");
+	ok(fabs(s.above - 1.0 / 64) < 1e-12, "six pairs that are all above have an interval above");
 	permute_pairs(d, 5, 0, &s);
 	ok(isinf(s.low) && isinf(s.high), "five pairs have no 95 %% interval");
 	permute_two(a, 4, b, 4, 0, &s);
@@ -125,7 +126,7 @@ static void test_permute_many(void)
 	ok(fabs(exact.low - normal.low) < 0.05 && fabs(exact.high - normal.high) < 0.05,
 		"bounds of 64 pairs (%.3f to %.3f) and of 66 (%.3f to %.3f)", exact.low, exact.high,
 		normal.low, normal.high);
-	ok(normal.above < 0.05, "and what lies above is above");
+	ok(normal.above < 0.05, "bounds of what lies above are above");
 }
 
 /* ---- decisions ---- */
@@ -143,10 +144,11 @@ static int found(
 static void test_same(void)
 {
 	is_int(found(10, 40, 0, 50, 0.05, COMPARE_SLOWER), 0,
-		"one distribution twice, p50: no alarm");
+		"the p50 of one distribution twice gives no alarm");
 	is_int(found(10, 40, 0, 90, 0.10, COMPARE_SLOWER), 0, "p90: no alarm");
 	is_int(found(10, 100, 0, 99, 0.10, COMPARE_SLOWER), 0, "p99: no alarm");
-	is_int(found(1, 400, 0, 50, 0.05, COMPARE_UNDECIDED), 20, "one run each is never decided");
+	is_int(found(1, 400, 0, 50, 0.05, COMPARE_UNDECIDED), 20,
+		"one run of each is never decided");
 	is_int(found(1, 400, 200000000, 50, 0.05, COMPARE_SLOWER), 0, "whatever it shows");
 }
 
@@ -211,7 +213,7 @@ static void test_failures(void)
 		compare_samples_add(&new, values, 19, 1, i);
 	}
 	compare_quantity(&old, &new, &at, 0.001, 0.05, &res);
-	is_int(res.verdict, COMPARE_SLOWER, "and one in each of twelve rounds");
+	is_int(res.verdict, COMPARE_SLOWER, "a failure in each of twelve rounds decides");
 }
 
 /* A slow minute meets both runs of a round, and is neither build's. */
@@ -239,7 +241,8 @@ static void test_rounds(void)
 	is_int(res.verdict, COMPARE_SAME,
 		"minutes that differ sevenfold: the same build is the same");
 	compare_quantity(&old, &slow, &p50, 0.001, 0.05, &res);
-	is_int(res.verdict, COMPARE_SLOWER, "and 10 %% slower is seen");
+	is_int(res.verdict, COMPARE_SLOWER,
+		"minutes that differ sevenfold do not hide 10 %% of slowness");
 	compare_quantity(&old, &new, &p99, 0.001, 0.05, &res);
 	ok(res.method == COMPARE_PAIRED_COUNTS && res.verdict != COMPARE_SLOWER, "p99 too");
 }
@@ -253,10 +256,10 @@ static void test_limits(void)
 	struct err err;
 	size_t n = 0;
 
-	is_int(compare_limits_parse("p50=5%,p99.9=10.5%", limits, &n, &err), 0, "limits");
+	is_int(compare_limits_parse("p50=5%,p99.9=10.5%", limits, &n, &err), 0, "limits are read");
 	is_int((int64_t)n, 2, "two of them");
 	ok(limits[1].percentile == 99.9 && fabs(limits[1].max_regress - 0.105) < 1e-12,
-		"as written");
+		"limits are as they were written");
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		if (i == 10)
 			continue; /* a comma at the end is let pass */
@@ -389,7 +392,7 @@ static void test_series(void)
 	bench_sample_fill(&one, &(struct bench_moments){.begin = 1505, .end = 1760}, &t);
 	is_int(one.parts[PART_MONITOR] + one.parts[PART_STATE], 0,
 		"what was before the request is no part");
-	is_int(one.parts[PART_ASK], 5, "nor is that of a part");
+	is_int(one.parts[PART_ASK], 5, "a part of a series that was not asked for is no part");
 	bench_series_init(&s, "cold", true, true);
 	bench_series_add(&s, &one);
 	bench_series_add(&s, &one);
@@ -397,7 +400,7 @@ static void test_series(void)
 	obj = bench_series_to_json(&s);
 	is_int(bench_series_from_json(obj, &back, &err), 0, "a series comes back");
 	again = bench_series_to_json(&back);
-	ok(json_equal(obj, again), "as it was");
+	ok(json_equal(obj, again), "a series comes back as it was");
 	bench_series_clear(&back);
 	json_object_set_new(obj, "name", json_string("shell"));
 	is_int(bench_series_from_json(obj, &back, &err), 0, "a series of an older document");

@@ -54,15 +54,18 @@ static void test_this_thread(void)
 	cost_between(&before, &after, &cost);
 	cost_close(&c);
 	ok(cost.total[COST_CPU] >= 3000000, "processor time is counted");
-	is_int(cost.cpu_of[COST_OWN], cost.total[COST_CPU], "all of it the thread's own");
-	ok(cost.total[COST_MINOR] >= PAGES, "so are page faults: %lld of %d",
+	is_int(cost.cpu_of[COST_OWN], cost.total[COST_CPU],
+		"all processor time is the thread's own");
+	ok(cost.total[COST_MINOR] >= PAGES, "page faults are counted: %lld of %d",
 		(long long)cost.total[COST_MINOR], PAGES);
 	if (*cost_absent(COST_CALLS)) {
 		is_int(cost.total[COST_CALLS], -1,
 			"system calls are not, and are not said to be 0");
-		ok(strlen(cost_absent(COST_CALLS)) > 10, "but why: %s", cost_absent(COST_CALLS));
+		ok(strlen(cost_absent(COST_CALLS)) > 10,
+			"the error says why system calls are not counted: %s",
+			cost_absent(COST_CALLS));
 	} else {
-		ok(cost.total[COST_CALLS] >= CALLS, "and system calls: %lld of %d",
+		ok(cost.total[COST_CALLS] >= CALLS, "system calls are counted: %lld of %d",
 			(long long)cost.total[COST_CALLS], CALLS);
 		ok(cost.total[COST_CALLS] < 100 * CALLS, "those of this thread alone");
 	}
@@ -70,7 +73,7 @@ static void test_this_thread(void)
 		is_int(cost.total[COST_INSTRUCTIONS], -1, "instructions are not: %s",
 			cost_absent(COST_INSTRUCTIONS));
 	else
-		ok(cost.total[COST_INSTRUCTIONS] > 10000, "and instructions");
+		ok(cost.total[COST_INSTRUCTIONS] > 10000, "instructions are counted");
 }
 
 /* A child works and waits to be looked at; what it did is the monitor's part. */
@@ -100,15 +103,18 @@ static void test_child(void)
 	is_int(read(done[0], &byte, 1), 1, "a child has worked");
 	cost_read(&c, pid, 0, &after);
 	cost_between(&before, &after, &cost);
-	ok(cost.cpu_of[COST_MONITOR] >= 3000000, "its processor time is counted while it lives");
-	ok(cost_cpu_now(pid) - cost_cpu_now(0) >= 3000000, "and with the thread's");
-	ok(cost.total[COST_MINOR] >= PAGES, "its page faults");
-	ok(*cost_absent(COST_CALLS) || cost.total[COST_CALLS] >= CALLS, "and its system calls");
+	ok(cost.cpu_of[COST_MONITOR] >= 3000000,
+		"a child's processor time is counted while it lives");
+	ok(cost_cpu_now(pid) - cost_cpu_now(0) >= 3000000,
+		"a child's processor time is counted with the thread's");
+	ok(cost.total[COST_MINOR] >= PAGES, "a child's page faults are counted");
+	ok(*cost_absent(COST_CALLS) || cost.total[COST_CALLS] >= CALLS,
+		"a child's system calls are counted");
 	close(end[0]);
 	close(end[1]);
 	waitpid(pid, NULL, 0);
 	cost_read(&c, pid, 0, &after);
-	is_int(after.cpu[COST_MONITOR], 0, "one that is gone reads 0");
+	is_int(after.cpu[COST_MONITOR], 0, "a process that is gone reads 0");
 	cost_close(&c);
 	close(done[0]);
 	close(done[1]);
@@ -155,9 +161,11 @@ static void test_series(void)
 	obj = bench_series_to_json(&s);
 	is_int(bench_series_from_json(obj, &back, &err), 0, "a series with costs comes back");
 	again = bench_series_to_json(&back);
-	ok(json_equal(obj, again), "as it was");
-	is_int(bench_median_cost(&back, COST_CALLS), 50, "with its counts");
-	is_int(bench_median_cost(&back, COST_INSTRUCTIONS), -1, "and without what was not counted");
+	ok(json_equal(obj, again), "a series with costs comes back as it was");
+	is_int(bench_median_cost(&back, COST_CALLS), 50,
+		"a series with costs comes back with its counts");
+	is_int(bench_median_cost(&back, COST_INSTRUCTIONS), -1,
+		"a series with costs comes back without what was not counted");
 	bench_series_clear(&back);
 	json_array_append_new(
 		json_object_get(json_object_get(obj, "costs"), "minor_faults"), json_integer(1));
@@ -275,7 +283,7 @@ static void test_judged(void)
 	has_str(text, "verdict: same", "documents without costs are judged by their times");
 	free(text);
 	text = judged(&none, 0.01, "idle", JUDGE_COSTS, 0, false);
-	has_str(text, "verdict: incomparable", "and not by costs that they do not have");
+	has_str(text, "verdict: incomparable", "documents without costs are not judged by costs");
 	free(text);
 }
 

@@ -153,6 +153,29 @@ static void test_put(void)
 	answer_free(&a);
 }
 
+/* What names nobody is the template's user's; an empty name is the agent's own choice. */
+static void test_user(void)
+{
+	struct answer a;
+
+	rig.target.user = "nobody-such";
+	a = call("POST", at("/files?path=%s/u", work), RAW, "x");
+	is_int(a.status, 401, "a template's user that is not there is refused");
+	has_str(a.body, "nobody-such", "a template's user that is not there is named");
+	answer_free(&a);
+	a = call("GET", "/files?path=u", "", "");
+	is_int(a.status, 404, "a relative path is looked up");
+	has_str(a.body, "/home/nobody-such/u", "a relative path begins at that user's home");
+	answer_free(&a);
+	a = call("GET", "/files?path=~/u&username=root", "", "");
+	has_str(a.body, "/root/u", "a request that names a user begins at that one's home");
+	answer_free(&a);
+	a = call("POST", at("/files?path=%s/u&username=", work), RAW, "x");
+	is_int(a.status, 200, "an empty name is the agent's own user");
+	answer_free(&a);
+	rig.target.user = NULL;
+}
+
 #define FORM "Content-Type: multipart/form-data; boundary=XX\r\n"
 
 static void test_form(void)
@@ -475,6 +498,7 @@ int main(void)
 		peer_die(work);
 	test_get();
 	test_put();
+	test_user();
 	test_form();
 	test_many_files();
 	test_gzip();

@@ -32,14 +32,17 @@ static void test_memory(void)
 	const struct memory small = {.base = base, .bytes = 64 * MIB};
 
 	ok(memory_at(&small, 64 * MIB - 8, 8) == base + 64 * MIB - 8, "memory reaches to its end");
-	ok(!memory_at(&small, 64 * MIB - 8, 9), "and no further");
+	ok(!memory_at(&small, 64 * MIB - 8, 9), "memory ends at its last byte");
 	ok(!memory_at(&small, 64 * MIB, 0), "not by nothing either");
-	ok(!memory_at(&small, UINT64_MAX - 3, 8), "nor around the end of all numbers");
-	ok(!memory_at(&small, 8, UINT64_MAX - 3), "nor by a length");
+	ok(!memory_at(&small, UINT64_MAX - 3, 8),
+		"an address around the end of all numbers is refused");
+	ok(!memory_at(&small, 8, UINT64_MAX - 3),
+		"a length around the end of all numbers is refused");
 	ok(!memory_at(&m, MEMORY_LOW_END - 8, 16), "no range spans the devices");
 	ok(memory_at(&m, MEMORY_HIGH, 8) == base + MEMORY_LOW_END, "behind them it goes on");
-	ok(memory_at(&m, MEMORY_HIGH + GIB - 8, 8) != NULL, "with all that is left");
-	ok(!memory_at(&m, MEMORY_HIGH + GIB - 8, 9), "and no more");
+	ok(memory_at(&m, MEMORY_HIGH + GIB - 8, 8) != NULL,
+		"the upper piece has all that is left of the memory");
+	ok(!memory_at(&m, MEMORY_HIGH + GIB - 8, 9), "the upper piece ends with the memory");
 	ok(!memory_at(&m, MEMORY_LOW_END + 4096, 8), "between them is none");
 	munmap(base, 4 * GIB);
 }
@@ -112,8 +115,8 @@ static void walks(const struct files *f, uint64_t data, uint64_t zeros, const ch
 
 	is_int(machine_overlay_walk(f->overlay, DISK, count_runs, bytes, &err), 0,
 		"%s: the overlay is a good one %s", what, err.text);
-	is_int((int64_t)bytes[0], (int64_t)data, "with that much data");
-	is_int((int64_t)bytes[1], (int64_t)zeros, "and that many zeros");
+	is_int((int64_t)bytes[0], (int64_t)data, "the overlay has that much data");
+	is_int((int64_t)bytes[1], (int64_t)zeros, "the overlay has that many zeros");
 	snprintf(command, sizeof(command), "qemu-img check -q /proc/%d/fd/%d", (int)getpid(),
 		f->overlay);
 	is_int(system(command), 0, "qemu-img finds no fault in it");
@@ -130,32 +133,36 @@ static void test_disk(void)
 	is_int(word_at(512 * 5), 5, "what nobody wrote is the base's");
 	is_int(word_at(DISK - 4), 0, "to its end");
 	is_int(put(512 * 5, &one, sizeof(one)), 0, "a sector is written");
-	is_int(word_at(512 * 5), one, "and read");
+	is_int(word_at(512 * 5), one, "a written sector is read");
 	is_int(word_at(512 * 5 + 4), 5, "the bytes behind it are the base's");
-	is_int(word_at(512 * 4), 4, "and those before");
+	is_int(word_at(512 * 4), 4, "the bytes before a written sector are the base's");
 	walks(&f, CLUSTER, 0, "a cluster");
 	memset(big, 7, sizeof(big));
 	is_int(put(CLUSTER / 2, big, sizeof(big)), 0, "much is written across clusters");
-	is_int(disk_read(&disk, CLUSTER / 2, iov, 2), 0, "and read in pieces");
+	is_int(disk_read(&disk, CLUSTER / 2, iov, 2), 0,
+		"what was written across clusters is read in pieces");
 	ok(!memcmp(big, back, sizeof(big)), "the same");
 	is_int(word_at(512 * 5), one, "what was there stays");
 	walks(&f, 4 * CLUSTER, 0, "four clusters");
 	is_int(put(DISK - 512, big, 512), 0, "the last sector is written: another table");
-	is_int(put(DISK - 512, big, 513), -EINVAL, "and no further");
+	is_int(put(DISK - 512, big, 513), -EINVAL, "nothing is written behind the last sector");
 	is_int(disk_zero(&disk, CLUSTER, 2 * CLUSTER, false), 0, "two clusters become zeros");
-	is_int(word_at(CLUSTER + 512), 0, "and read so");
+	is_int(word_at(CLUSTER + 512), 0, "zeroed clusters are read as zeros");
 	is_int(disk_zero(&disk, 8, 64, true), 0, "a hint about part of one is let be");
-	is_int(word_at(8), 0, "and that one is as it was");
+	is_int(word_at(8), 0, "a cluster that was partly hinted away is as it was");
 	is_int(disk_zero(&disk, 512 * 5, 4, false), 0, "an order is not");
-	is_int(word_at(512 * 5), 0, "it reads as zeros");
+	is_int(word_at(512 * 5), 0,
+		"a part of a cluster that was ordered to be zeros reads as zeros");
 	walks(&f, 3 * CLUSTER, 2 * CLUSTER, "zeros");
 	is_int(put(CLUSTER + 512, &one, sizeof(one)), 0, "zeros are written over");
-	is_int(word_at(CLUSTER + 512), one, "and read");
+	is_int(word_at(CLUSTER + 512), one, "what was written over zeros is read");
 	is_int(word_at(CLUSTER), 0, "the rest of them stays zeros");
 	reopen(&f);
-	is_int(word_at(CLUSTER + 512), one, "all of it is there when it is opened again");
+	is_int(word_at(CLUSTER + 512), one,
+		"an overlay has all that was written when it is opened again");
 	is_int(word_at(CLUSTER), 0, "zeros too");
-	is_int(word_at(3 * CLUSTER), 0x07070707, "and what was written across");
+	is_int(word_at(3 * CLUSTER), 0x07070707,
+		"an overlay has what was written across clusters when it is opened again");
 	walks(&f, 4 * CLUSTER, CLUSTER, "at the end");
 	close(f.base);
 	close(f.overlay);
@@ -169,7 +176,7 @@ static void test_disk_zeros(void)
 	reopen(&f);
 	disk.detect_zeros = true;
 	is_int(put(0, zeros, sizeof(zeros)), 0, "zeros are written while a template boots");
-	is_int(word_at(512), 0, "they are read");
+	is_int(word_at(512), 0, "zeros that were written while a template boots are read");
 	walks(&f, 0, 2 * CLUSTER, "and stay out of the file");
 	close(f.base);
 	close(f.overlay);
@@ -185,7 +192,7 @@ static void test_disk_bad(void)
 	file_pwrite_full(f.overlay, outside, sizeof(outside), 3 * CLUSTER);
 	reopen(&f);
 	is_int(put(0, &byte, 1), -EIO, "a table outside of the file is an I/O error");
-	is_int((int64_t)word_at(0), ~0u, "also for a reader");
+	is_int((int64_t)word_at(0), ~0u, "a reader of a bad table gets an I/O error");
 	file_pwrite_full(f.overlay, &byte, 1, 3);
 	is_int(disk_open(&disk, f.base, f.overlay, false, &err), -EBADMSG, "no overlay: %s",
 		err.text);
@@ -211,7 +218,7 @@ static void test_disk_full(void)
 	reopen(&f);
 	ok(put(CLUSTER, &byte, 1) < 0, "where there is no room a write fails");
 	is_int(word_at(CLUSTER), 128, "what was there is there still");
-	is_int(put(1, &byte, 1), 0, "and what has its place is written");
+	is_int(put(1, &byte, 1), 0, "a cluster that has its place is written");
 	close(f.base);
 	close(f.overlay);
 }
@@ -255,30 +262,31 @@ static void test_blk(void)
 
 	reopen(&f);
 	driver_begin(&d, &b.v, &blk_ops);
-	is_int(driver_get(&d, 0x000), 0x74726976, "it is a virtio device");
+	is_int(driver_get(&d, 0x000), 0x74726976, "the disk is a virtio device");
 	is_int(driver_get(&d, 0x008), 2, "a disk");
 	is_int(driver_get(&d, 0x100), DISK / 512, "of its size");
 	driver_start(&d, 0);
-	is_int(driver_get(&d, 0x070), 15, "its driver is fine");
-	is_int(request(&d, 0, 5, DRIVER_DATA, 1024, true), 0, "it reads");
+	is_int(driver_get(&d, 0x070), 15, "the disk accepts its driver");
+	is_int(request(&d, 0, 5, DRIVER_DATA, 1024, true), 0, "the disk reads");
 	is_int(*(uint32_t *)driver_at(&d, DRIVER_DATA + 512), 6, "what is there");
-	ok(d.interrupts == 1, "with an interrupt");
+	ok(d.interrupts == 1, "the disk ends a request with an interrupt");
 	memset(driver_at(&d, DRIVER_DATA), 9, 512);
-	is_int(request(&d, 1, 5, DRIVER_DATA, 512, false), 0, "it writes");
-	is_int(word_at(5 * 512), 0x09090909, "that");
+	is_int(request(&d, 1, 5, DRIVER_DATA, 512, false), 0, "the disk writes");
+	is_int(word_at(5 * 512), 0x09090909, "the disk reads what it wrote");
 	is_int(request(&d, 1, DISK / 512, DRIVER_DATA, 512, false), 1, "not past the end");
-	is_int(request(&d, 1, UINT64_MAX / 512, DRIVER_DATA, 512, false), 1, "nor around it");
-	is_int(request(&d, 0, 5, DRIVER_DATA, 500, true), 1, "nor part of a sector");
+	is_int(request(&d, 1, UINT64_MAX / 512, DRIVER_DATA, 512, false), 1,
+		"no request reaches around the end of the disk");
+	is_int(request(&d, 0, 5, DRIVER_DATA, 500, true), 1, "no request is of a part of a sector");
 	is_int(request(&d, 99, 5, DRIVER_DATA, 512, true), 2, "what it does not know it says");
 	is_int(request(&d, 4, 0, DRIVER_DATA, 512, false), 0, "a flush is fine");
 	range = driver_at(&d, DRIVER_DATA);
 	range[0] = 0;
 	range[1] = 128;
 	is_int(request(&d, 13, 0, DRIVER_DATA, 16, false), 0, "zeros are written by their number");
-	is_int(word_at(5 * 512), 0, "and are there");
+	is_int(word_at(5 * 512), 0, "zeros that were asked for by number are there");
 	range[1] = 0xffffffff;
 	is_int(request(&d, 13, 0, DRIVER_DATA, 16, false), 1, "not too many");
-	is_int(last_failure, 0, "none of that was the host's fault");
+	is_int(last_failure, 0, "no hostile request was the host's fault");
 	d.v->queues[0].s.next_avail++;
 	driver_set(&d, 0x050, 0);
 	ok(driver_get(&d, 0x070) & 64, "an index that is too far ahead asks for a reset");
@@ -349,7 +357,7 @@ static void test_hostile(void)
 	driver_set(&d, 0x038, 128);
 	is_int(driver_get(&d, 0x034), 0, "a queue that is none has no size");
 	driver_set(&d, 0x050, 200);
-	ok(!(driver_get(&d, 0x070) & 64), "and ringing for it does nothing");
+	ok(!(driver_get(&d, 0x070) & 64), "a queue that is none cannot be rung");
 	driver_end(&d);
 }
 
@@ -387,13 +395,13 @@ static void test_balloon(void)
 	ok(driver_take(&d, 2, NULL), "free pages are reported");
 	is_int(page[4096], 0, "a whole one of them is given back");
 	is_int(page[0x7ff], 1, "what is before it is not");
-	is_int(page[0x800], 1, "nor a part of one");
+	is_int(page[0x800], 1, "a part of a page is not put into the balloon");
 	is_int(page[2 * 4096], 1, "at either end");
 	*(uint32_t *)driver_at(&d, DRIVER_DATA) = 0x52;
 	*(uint32_t *)driver_at(&d, DRIVER_DATA + 4) = 0xffffffff;
 	driver_offer_one(&d, 0, 0, DRIVER_DATA, 8, 0);
 	ok(driver_take(&d, 0, NULL), "pages are put into the balloon, one of them nowhere");
-	is_int(page[2 * 4096], 0, "the other is given back");
+	is_int(page[2 * 4096], 0, "pages that are nowhere are given back");
 	munmap(d.memory.base, DRIVER_MEMORY);
 }
 
@@ -459,9 +467,10 @@ static void open_port(struct line *l)
 	tell(l, 0, 1); /* the device is ready */
 	is_int(told(l), 1, "a port is added");
 	tell(l, 3, 1); /* and so is the port */
-	is_int(told(l), 7, "it has a name");
-	is_str((char *)driver_at(&l->d, 0x31008), "parbake.agent", "that of the agent's");
-	is_int(told(l), 6, "its other end is open");
+	is_int(told(l), 7, "the console's port has a name");
+	is_str((char *)driver_at(&l->d, 0x31008), "parbake.agent",
+		"the port's name is the agent's");
+	is_int(told(l), 6, "the other end of the port is open");
 	tell(l, 6, 1);
 }
 
@@ -471,7 +480,7 @@ static void test_console(void)
 	char text[16] = {0};
 
 	line_begin(&l);
-	is_int(driver_get(&l.d, 0x104), 1, "one port");
+	is_int(driver_get(&l.d, 0x104), 1, "the console has one port");
 	if (write(l.far, "early", 5) != 5)
 		abort();
 	open_port(&l);
@@ -479,17 +488,17 @@ static void test_console(void)
 	ok(!memcmp(driver_at(&l.d, DRIVER_DATA), "early", 5),
 		"what came before somebody listened is there");
 	driver_take(&l.d, 0, NULL);
-	is_int(l.watched, 0, "without a buffer nobody waits for more");
+	is_int(l.watched, 0, "no guest without a buffer is waited for");
 	if (write(l.far, "more", 4) != 4)
 		abort();
 	console_event(&l.c, EPOLLIN);
-	ok(!driver_take(&l.d, 0, NULL), "and nothing is taken");
+	ok(!driver_take(&l.d, 0, NULL), "nothing is taken from the host without a guest's buffer");
 	driver_offer_one(&l.d, 0, 0, DRIVER_DATA, 2, 1);
 	ok(!memcmp(driver_at(&l.d, DRIVER_DATA), "mo", 2), "a short buffer gets a part");
 	driver_offer_one(&l.d, 0, 1, DRIVER_DATA, 64, 1);
 	ok(!memcmp(driver_at(&l.d, DRIVER_DATA), "re", 2), "the next one the rest");
 	driver_offer_one(&l.d, 0, 2, DRIVER_DATA, 64, 1);
-	is_int(l.watched, EPOLLIN, "with a buffer the host is waited for");
+	is_int(l.watched, EPOLLIN, "the host is waited for when there is a buffer");
 	memcpy(driver_at(&l.d, DRIVER_DATA + 64), "answer", 6);
 	driver_offer_one(&l.d, 1, 0, DRIVER_DATA + 64, 6, 0);
 	ok(read(l.far, text, sizeof(text)) == 6 && !memcmp(text, "answer", 6), "the guest answers");
@@ -522,14 +531,14 @@ static void test_console_flow(void)
 		*(uint8_t *)driver_at(&l.d, DRIVER_DATA + i) = (uint8_t)(i * 7 >> 3);
 	driver_offer_one(&l.d, 1, 0, DRIVER_DATA, size, 0);
 	ok(!driver_take(&l.d, 1, NULL), "what the socket does not take stays the guest's");
-	ok(l.watched & EPOLLOUT, "and the host is waited for");
+	ok(l.watched & EPOLLOUT, "the host is waited for while its socket is full");
 	part = drain(l.far, got, sizeof(got));
 	ok(part > 0 && part < size, "a part of it came: %zu bytes", part);
 	/* half-way, it is captured and restored with another socket */
 	virtio_save(&l.c.v, &state, extra);
 	line_begin(&other);
 	memcpy(other.d.memory.base, l.d.memory.base, DRIVER_MEMORY);
-	is_int(virtio_load(&other.c.v, &state, extra), 0, "its state is loaded elsewhere");
+	is_int(virtio_load(&other.c.v, &state, extra), 0, "a console's state is loaded elsewhere");
 	virtio_wake(&other.c.v);
 	for (rest = part; rest < size;) {
 		size_t n = drain(other.far, got + rest, sizeof(got) - rest);
@@ -542,7 +551,7 @@ static void test_console_flow(void)
 	is_int((int64_t)rest, size, "the rest comes there");
 	for (rest = 0; rest < size && got[rest] == (uint8_t)(rest * 7 >> 3);)
 		rest++;
-	is_int((int64_t)rest, size, "and is what was sent");
+	is_int((int64_t)rest, size, "a console's bytes are what was sent");
 	state.queues[0].size = 3;
 	is_int(virtio_load(&other.c.v, &state, extra), -EBADMSG, "a queue of three is refused");
 	line_end(&other);
@@ -550,7 +559,7 @@ static void test_console_flow(void)
 	l.far = -1;
 	console_event(&l.c, EPOLLHUP | EPOLLOUT);
 	ok(driver_take(&l.d, 1, NULL), "where nobody is left, what is sent is gone");
-	is_int(l.watched, 0, "and nobody is waited for");
+	is_int(l.watched, 0, "nobody is waited for when the host has gone");
 	line_end(&l);
 }
 
@@ -570,7 +579,7 @@ static void test_serial(void)
 	is_int(serial_read(&s, 1), 0x0f, "a register keeps what is written to it");
 	serial_write(&s, 1, 0);
 	serial_write(&s, 4, 0x1a);
-	is_int(serial_read(&s, 6) & 0xf0, 0x90, "it loops back");
+	is_int(serial_read(&s, 6) & 0xf0, 0x90, "the serial port loops back");
 	serial_write(&s, 0, 'x');
 	serial_write(&s, 4, 0);
 	d.interrupts = 0;
@@ -578,8 +587,8 @@ static void test_serial(void)
 	is_int(d.interrupts, 0, "who asks for no interrupt gets none");
 	serial_write(&s, 1, 2);
 	is_int(d.interrupts, 1, "who does is told that it may write");
-	is_int(serial_read(&s, 2) & 0xf, 2, "and why");
-	is_int(serial_read(&s, 2) & 0xf, 1, "once");
+	is_int(serial_read(&s, 2) & 0xf, 2, "the serial port tells why it interrupts");
+	is_int(serial_read(&s, 2) & 0xf, 1, "the serial port tells only once");
 	ok(read(pair[0], text, sizeof(text)) == 1 && text[0] == 'a', "what it wrote came out");
 	for (int i = 0; i < 1 << 17; i++)
 		serial_write(&s, 0, 'b');
@@ -605,19 +614,19 @@ static void test_record(void)
 	record_cut(&r, 33);
 	is_int(record_end(&r, MIB, 2, 1000, &err), 0, "a record is written");
 	len = r.len;
-	is_int(record_open(&r, buf, len, &err), 0, "and read");
+	is_int(record_open(&r, buf, len, &err), 0, "a record that was written is read");
 	number = (uint64_t *)(uintptr_t)record_find(&r, RECORD_CLOCK, 0, sizeof(*number), NULL);
-	ok(number && *number == 42, "with what was in it");
+	ok(number && *number == 42, "a record has what was written into it");
 	ok(record_find(&r, RECORD_MSRS, 1, 0, &bytes) && bytes == 33, "each part in its length");
 	ok(!record_find(&r, RECORD_MSRS, 0, 0, NULL), "no other processor's");
-	ok(!record_find(&r, RECORD_CLOCK, 0, 4, NULL), "and in no other length");
+	ok(!record_find(&r, RECORD_CLOCK, 0, 4, NULL), "a record of another length is refused");
 	for (size_t cut = 0; cut < len; cut += 8)
 		if (record_open(&r, buf, cut, &err) == 0)
 			ok(false, "cut at %zu it is none", cut);
 	for (size_t bit = 0; bit < len * 8; bit += 3) {
 		buf[bit / 8] ^= (uint8_t)(1 << bit % 8);
 		if (record_open(&r, buf, len, &err) == 0)
-			ok(false, "with bit %zu changed it is none", bit);
+			ok(false, "a record with bit %zu changed is refused", bit);
 		buf[bit / 8] ^= (uint8_t)(1 << bit % 8);
 	}
 	is_int(record_open(&r, buf, len, &err), 0, "the whole is one, and nothing less");
@@ -640,7 +649,7 @@ static void test_mptable(void)
 	memcpy(&len, table + 20, sizeof(len));
 	for (int i = 0; i < len; i++)
 		sum = (uint8_t)(sum + table[16 + i]);
-	ok(!memcmp(table + 16, "PCMP", 4) && sum == 0, "and so does the table");
+	ok(!memcmp(table + 16, "PCMP", 4) && sum == 0, "the MP table adds up");
 	is_int(len, 44 + 8 * 20 + 2 * 8 + 18 * 8, "of eight processors");
 }
 

@@ -58,7 +58,7 @@ static void test_timers(void)
 	loop_timer(l, now + 4000000, stop, NULL);
 	loop_timer_cancel(gone);
 	loop_timer_cancel(NULL);
-	is_int(loop_run(l, &err), 0, "it runs until it is stopped");
+	is_int(loop_run(l, &err), 0, "a loop runs until it is stopped");
 	ok(clock_now_ns() >= now + 4000000, "no timer comes early");
 	is_str(order, "abc", "timers come in their order, the cancelled one does not");
 
@@ -67,7 +67,7 @@ static void test_timers(void)
 	victim = loop_timer(l, 2, note, "x");
 	loop_timer(l, 2, note, "2");
 	loop_once(l, 0, &err);
-	is_str(order, "12", "one that was due as well is cancelled by another");
+	is_str(order, "12", "a timer that was due is cancelled by another");
 
 	order[0] = '\0';
 	loop_defer(l, make_another, "d");
@@ -75,7 +75,7 @@ static void test_timers(void)
 	is_str(order, "d",
 		"what a callback defers waits for the next round, its past does not help");
 	loop_once(l, CLOCK_NEVER, &err);
-	is_str(order, "dnm", "and comes then");
+	is_str(order, "dnm", "a deferred call comes in the next round");
 
 	order[0] = '\0';
 	for (int i = 0; i < 5; i++)
@@ -199,7 +199,7 @@ static void test_boot_timers(void)
 	is_str(order, "qp", "what is due comes in one round");
 	loop_timer_cancel(far);
 	is_int(loop_once(l, clock_deadline(0), &err), 0, "a round with none");
-	ok(!has_timerfd(CLOCK_BOOTTIME), "and nothing is asked for any more");
+	ok(!has_timerfd(CLOCK_BOOTTIME), "a loop without timers of the boot clock has no timerfd");
 }
 
 static void test_watch(void)
@@ -213,19 +213,19 @@ static void test_watch(void)
 	watch(&e, pair[0], POLLIN);
 	ok(e.watch, "a socket is watched");
 	loop_once(l, 0, &err);
-	is_int(e.calls, 0, "nothing came, nothing is told");
+	is_int(e.calls, 0, "a quiet socket is not told");
 	ok(write(pair[1], "x", 1) == 1, "a byte");
 	loop_once(l, CLOCK_NEVER, &err);
-	is_int(e.seen, POLLIN, "it is told");
+	is_int(e.seen, POLLIN, "a byte on a watched socket is told");
 	loop_once(l, CLOCK_NEVER, &err);
-	is_int(e.calls, 2, "and again, for it was not read");
+	is_int(e.calls, 2, "a byte that was not read is told again");
 	loop_set(e.watch, 0);
 	loop_once(l, 0, &err);
 	is_int(e.calls, 2, "not where nobody wants to know");
 	loop_set(e.watch, POLLIN | POLLOUT);
 	loop_once(l, CLOCK_NEVER, &err);
-	is_int(e.seen, POLLIN | POLLOUT, "both");
-	ok(read(pair[0], &byte, 1) == 1, "read");
+	is_int(e.seen, POLLIN | POLLOUT, "reading and writing are both told");
+	ok(read(pair[0], &byte, 1) == 1, "the byte is read");
 	loop_set(e.watch, 0);
 	close(pair[1]);
 	loop_once(l, CLOCK_NEVER, &err);
@@ -260,7 +260,7 @@ static void test_removal(void)
 	ok(!a.watch && !b.watch, "the one that is left removes itself");
 	is_int(a.calls + b.calls, 2, "having been called");
 	loop_once(l, 0, &err);
-	is_int(a.calls + b.calls, 2, "and not any more");
+	is_int(a.calls + b.calls, 2, "a watch that was removed is not called any more");
 	close(pair[1]);
 	close(other[1]);
 }
@@ -290,7 +290,7 @@ static void test_interrupted(void)
 	loop_timer(l, at, note, "t");
 	setitimer(ITIMER_REAL, &soon, NULL);
 	is_int(loop_once(l, CLOCK_NEVER, &err), 0, "a signal is no error");
-	is_str(order, "t", "and does not end the round");
+	is_str(order, "t", "a signal does not end the round");
 }
 
 int main(void)

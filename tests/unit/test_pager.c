@@ -157,7 +157,8 @@ static void test_chaos(
 		frames += image_run_end(img, start, start + bytes, &data) < start + bytes || data;
 	}
 	is_int(s.frames_filled, frames, "each frame was filled once");
-	is_int(s.bytes_filled, data_pages() * PAGE, "with its data pages alone");
+	is_int(s.bytes_filled, data_pages() * PAGE,
+		"a template's memory is filled with its data pages alone");
 	check_memory(p, "after it all", true);
 }
 
@@ -176,8 +177,8 @@ static void test_wset(struct image *img)
 
 	is_int(ended(&m), 0, "a machine reads its working set");
 	pager_get_stats(p, &s);
-	is_int(s.faults, 0, "without one fault");
-	is_int(s.pages_premapped, 40 + 68 + 10, "all of it was mapped at attach");
+	is_int(s.faults, 0, "a machine reads its working set without one fault");
+	is_int(s.pages_premapped, 40 + 68 + 10, "all of the working set was mapped at attach");
 	pager_free(p);
 
 	bad.ranges = outside;
@@ -189,7 +190,7 @@ static void test_wset(struct image *img)
 	p = pager_of(img, &wset, PAGER_UFFD, &opt);
 	m = attached(p, NULL, ARGS("read", "900", "5", "6", "300", "7", "5", "899"));
 	is_int(ended(&m), 0, "a machine is recorded");
-	is_int(pager_recorded(p, &got, &err), 0, "recorded");
+	is_int(pager_recorded(p, &got, &err), 0, "a machine's working set is recorded");
 	ok(got.n == 5 && got.ranges[0].offset == 900 * PAGE && got.ranges[0].bytes == PAGE &&
 			got.ranges[1].offset == 5 * PAGE && got.ranges[1].bytes == 2 * PAGE &&
 			got.ranges[2].offset == 300 * PAGE && got.ranges[3].offset == 7 * PAGE &&
@@ -214,12 +215,14 @@ static void test_private(struct image *img)
 	ok(pwrite(fd, "x", 1, 0) < 0 && errno == EPERM, "the memory cannot be written");
 	ok(mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED &&
 			errno == EPERM,
-		"nor mapped shared");
-	ok(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, PAGE) < 0, "nor punched");
-	ok(ftruncate(fd, 0) < 0, "nor cut");
+		"a machine's memory cannot be mapped shared for writing");
+	ok(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, PAGE) < 0,
+		"no hole can be punched into a machine's memory");
+	ok(ftruncate(fd, 0) < 0, "a machine's memory cannot be cut");
 	if (sock_pair(pair, &err) < 0)
 		child_die("sockets");
-	is_int(pager_attach(p, pair[0], NULL, -1, &err), -EOPNOTSUPP, "nothing attaches");
+	is_int(pager_attach(p, pair[0], NULL, -1, &err), -EOPNOTSUPP,
+		"no userfaultfd attaches to a pager of the private way");
 	close(pair[1]);
 }
 
@@ -384,7 +387,7 @@ static void test_handshakes(struct image *img)
 			break;
 		poll(NULL, 0, 5);
 	}
-	is_int(s.machines, 0, "none of them stays attached");
+	is_int(s.machines, 0, "no machine with a bad handshake stays attached");
 	close(uffd);
 	close(null);
 }
@@ -400,8 +403,9 @@ static void test_blocking(struct image *img)
 		child_die("no userfaultfd");
 	is_int(uffd_read(uffd, msgs, 4), 0, "a descriptor made to block does not block a read");
 	atomic_store(&uffd_no_nowait, true);
-	is_int(uffd_read(uffd, msgs, 4), 0, "nor where the kernel is older");
-	is_int(uffd_read(uffd, msgs, 4), 0, "nor the next");
+	is_int(uffd_read(uffd, msgs, 4), 0, "a read does not block where the kernel is older");
+	is_int(uffd_read(uffd, msgs, 4), 0,
+		"the next read does not block where the kernel is older");
 	close(uffd);
 	test_chaos(img, PAGE, 3, "40000", 100000);
 }

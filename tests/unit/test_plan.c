@@ -170,7 +170,7 @@ static void test_tar(void)
 	is_str(p.source_digest, sum, "an archive's digest is known before it is read");
 	ok(!recipe_parse(path, bad, strlen(bad), no_dirs, &r, &err), "a recipe with a wrong sum");
 	is_int(plan_make(r, &facts_base, &p, &err), -EBADMSG, "is refused");
-	has_str(err.text, "differs", "as different");
+	has_str(err.text, "differs", "a sum that differs is told as different");
 	recipe_free(r);
 }
 
@@ -215,7 +215,8 @@ static void test_changed_meanwhile(void)
 	put(dir, "g", "before");
 	is_int(root_after_change(recipe, "g", "f2"), -ESTALE,
 		"a file that changes after the plan is noticed");
-	is_int(root_after_change(recipe, "a.tar", "b.tar"), -ESTALE, "and an archive");
+	is_int(root_after_change(recipe, "a.tar", "b.tar"), -ESTALE,
+		"an archive that changes after the plan is noticed");
 	is_int(root_after_change(recipe, NULL, ""), 0, "unchanged, they make a root");
 }
 
@@ -227,11 +228,11 @@ static void test_epoch(void)
 	unsetenv("SOURCE_DATE_EPOCH");
 	ok(!plan_epoch(&v, &err) && v == PLAN_EPOCH, "an epoch without the variable");
 	setenv("SOURCE_DATE_EPOCH", "12345", 1);
-	ok(!plan_epoch(&v, &err) && v == 12345, "SOURCE_DATE_EPOCH");
+	ok(!plan_epoch(&v, &err) && v == 12345, "SOURCE_DATE_EPOCH is the epoch");
 	setenv("SOURCE_DATE_EPOCH", "12 345", 1);
-	is_int(plan_epoch(&v, &err), -EINVAL, "one that is no number");
+	is_int(plan_epoch(&v, &err), -EINVAL, "an epoch that is no number is refused");
 	setenv("SOURCE_DATE_EPOCH", "-1", 1);
-	is_int(plan_epoch(&v, &err), -EINVAL, "one before 1970");
+	is_int(plan_epoch(&v, &err), -EINVAL, "an epoch before 1970 is refused");
 	unsetenv("SOURCE_DATE_EPOCH");
 }
 
@@ -277,14 +278,16 @@ static void test_pip(void)
 	is_str(l.index, "https://user:pw@Index.example.org:8443/simple", "the section that counts");
 	is_int((int64_t)l.hosts.n, 3, "hosts of all indexes");
 	is_str(l.hosts.n ? l.hosts.items[0] : NULL, "index.example.org:8443",
-		"without user, with port");
-	is_str(l.hosts.n > 1 ? l.hosts.items[1] : NULL, "a.example.org:443", "https");
-	is_str(l.hosts.n > 2 ? l.hosts.items[2] : NULL, "b.example.org:80", "http");
+		"an index's host is without user, with port");
+	is_str(l.hosts.n > 1 ? l.hosts.items[1] : NULL, "a.example.org:443",
+		"the default port of https is known");
+	is_str(l.hosts.n > 2 ? l.hosts.items[2] : NULL, "b.example.org:80",
+		"the default port of http is known");
 	ok(!l.ca_path, "a CA bundle that is not there is not lent");
 	is_int((int64_t)l.env.n, 2, "find-links stays at home");
 	pip_lend_clear(&l);
 	pip_lend_parse("", &l);
-	ok(!l.index && !l.hosts.n && !l.env.n, "nothing configured, nothing lent");
+	ok(!l.index && !l.hosts.n && !l.env.n, "a pip without configuration lends nothing");
 	pip_lend_clear(&l);
 	host = pip_url_host("no url");
 	ok(!host, "no host in what is no URL");
@@ -299,13 +302,13 @@ static void test_stage_damaged(const char *key)
 	int fd = -1;
 	char byte;
 
-	ok(!stage_dir(&stages, &err), "its directory");
+	ok(!stage_dir(&stages, &err), "the cache has a directory");
 	path = str_printf(
 		"%s/%s-%s.x", stages, plan_stage_name(PLAN_ROOT), key + strlen("sha256:"));
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	ok(fd >= 0 && pread(fd, &byte, 1, 0) == 1, "the file");
 	byte ^= 1;
-	ok(pwrite(fd, &byte, 1, 0) == 1, "one bit of which changes");
+	ok(pwrite(fd, &byte, 1, 0) == 1, "a byte of a cached file is changed");
 	close(fd);
 	is_int(stage_open(PLAN_ROOT, key, "x", &fd, &err), -ENOENT, "is not used any more");
 }
@@ -319,7 +322,7 @@ static void test_cache(void)
 	char text[8] = "";
 	int fd = -1;
 
-	is_int(stage_open(PLAN_ROOT, key, "x", &fd, &err), -ENOENT, "nothing is cached");
+	is_int(stage_open(PLAN_ROOT, key, "x", &fd, &err), -ENOENT, "an empty cache has no result");
 	for (int i = 0; i < 2; i++) {
 		ok(!stage_begin(&out, &err), "begin: %s", err.text);
 		file_write_full(out.fd, i ? "two" : "one", 3);
@@ -329,7 +332,7 @@ static void test_cache(void)
 		ok(!stage_commit(&out, PLAN_ROOT, key, "x", &err), "commit: %s", err.text);
 		publish_end(&out);
 	}
-	ok(!stage_open(PLAN_ROOT, key, "x", &fd, &err), "then it is");
+	ok(!stage_open(PLAN_ROOT, key, "x", &fd, &err), "a committed result is in the cache");
 	ok(read(fd, text, 3) == 3 && !strcmp(text, "two"), "the newest");
 	close(fd);
 	ok(stage_open(PLAN_SOURCE, key, "x", &fd, &err) == -ENOENT, "for its own stage alone");

@@ -23,8 +23,8 @@ static void rates(void)
 	ok(rate > 9 && rate < 11, "ten a second for a minute are a rate of ten (%g)", rate);
 	ok(pool_rate_next(rate, 100, 0) < 0.01, "a hundred seconds without are a rate of none");
 	ok(pool_rate_next(3, -5, 0) <= 3, "a clock that seems to go back does no harm");
-	is_int(pool_rate_target(0, 0.2, 8), 1, "without arrivals one is kept");
-	is_int(pool_rate_target(0, 0.2, 0), 0, "none where none may be");
+	is_int(pool_rate_target(0, 0.2, 8), 1, "a pool without arrivals keeps one machine");
+	is_int(pool_rate_target(0, 0.2, 0), 0, "a pool that may keep none keeps none");
 	is_int(pool_rate_target(10, 0.4, 100), 8,
 		"four arrive while one is made: four and a margin");
 	is_int(pool_rate_target(1000, 1, 16), 16, "never more than the bound");
@@ -42,7 +42,8 @@ static void tokens(void)
 	ok(!pool_tokens_take(&n, &at, 5 * SECOND + SECOND / 4, 2, 3), "half a token is none");
 	ok(pool_tokens_take(&n, &at, 5 * SECOND + SECOND / 2, 2, 3),
 		"after half a second there is one");
-	ok(!pool_tokens_take(&n, &at, 5 * SECOND + SECOND / 2, 2, 3), "and no second one");
+	ok(!pool_tokens_take(&n, &at, 5 * SECOND + SECOND / 2, 2, 3),
+		"a bucket that refilled once lets no second request pass");
 	for (taken = 0; pool_tokens_take(&n, &at, 1000 * SECOND, 2, 3);)
 		taken++;
 	is_int(taken, 3, "however long it waits, it holds three");
@@ -64,7 +65,7 @@ static void ids(void)
 	}
 	for (int i = 0; i < 256; i++)
 		kinds += seen[i] > 0;
-	is_int(kinds, 36, "all of the 36 characters come, and no others");
+	is_int(kinds, 36, "ids are made of all the 36 characters, and of no others");
 	ok(!pool_id_valid("short") && !pool_id_valid("../../../../etc/passw") &&
 			!pool_id_valid("ABCDEFGHIJKLMNOPQRST") && !pool_id_valid(""),
 		"what is no id is none");
@@ -91,6 +92,7 @@ static struct pool_record sample(json_t *metadata, json_t *env, json_t *template
 		.exec_memory_bytes = 64 * MIB,
 		.exec_pids = 30,
 		.context = true,
+		.user = "app",
 		.template_env = template_env};
 }
 
@@ -105,16 +107,18 @@ static void records(void)
 
 	is_int(pool_record_read(record, &back, &err), 0, "a record is read (%s)", err.text);
 	again = pool_record_write(&back);
-	ok(json_equal(record, again), "and written the same");
-	is_str(back.id, n.id, "its id");
-	is_int(back.started_ms, n.started_ms, "its beginning");
-	is_int((int64_t)back.generation, 7, "its generation");
-	ok(back.auto_pause && back.context && !back.allow, "its flags; no network");
-	is_int((int64_t)back.memory_bytes, 256 * MIB, "its memory");
+	ok(json_equal(record, again), "a record that was read is written the same");
+	is_str(back.id, n.id, "a record has its id");
+	is_str(back.user, "app", "a record keeps its template's user");
+	is_int(back.started_ms, n.started_ms, "a record has its beginning");
+	is_int((int64_t)back.generation, 7, "a record has its generation");
+	ok(back.auto_pause && back.context && !back.allow,
+		"a record has its flags, and no network");
+	is_int((int64_t)back.memory_bytes, 256 * MIB, "a record has its memory");
 	ok(json_equal(back.metadata, metadata) && json_equal(back.env, env) &&
 			json_equal(back.template_env, template_env),
-		"its metadata, variables, the template's variables");
-	is_int(pool_record_check(record, &err), 0, "it is short enough");
+		"a record has its metadata, its variables and its template's");
+	is_int(pool_record_check(record, &err), 0, "a record is short enough for a message");
 }
 
 /* What may be reached comes back as it was; records of the version before have it as text. */
@@ -140,7 +144,7 @@ static void rules(void)
 				rule.literal == back.literal && rule.network == back.network &&
 				rule.prefix_bits == back.prefix_bits &&
 				rule.private_ok == back.private_ok,
-			"and is what it was");
+			"a record's way out is what it was");
 	}
 	for (int old = 0; old < 4; old++) {
 		static const char *const texts[] = {

@@ -45,7 +45,7 @@ static void test_direct(struct server *web)
 	a = ask(g, fd, request);
 	has_str(a, "body0", "GET is answered");
 	has_str(web->head, "GET /x HTTP/1.1\r\nHost: 127.0.0.1:", "sent on in origin form");
-	ok(!strstr(web->head, "Proxy-"), "without fields of this hop");
+	ok(!strstr(web->head, "Proxy-"), "a request is sent on without the fields of its hop");
 	free(a);
 
 	snprintf(request, sizeof(request),
@@ -59,7 +59,8 @@ static void test_direct(struct server *web)
 	snprintf(request, sizeof(request), "CONNECT %s HTTP/1.1\r\n\r\nGET /y HTTP/1.1\r\n\r\n",
 		rule);
 	a = ask_bytes(g, fd, request, strlen(request), true, NULL);
-	has_str(a, "HTTP/1.1 200 Connection established\r\n\r\nHTTP/1.1 200 OK", "CONNECT");
+	has_str(a, "HTTP/1.1 200 Connection established\r\n\r\nHTTP/1.1 200 OK",
+		"CONNECT is answered");
 	has_str(web->head, "GET /y HTTP/1.1\r\n", "carries bytes as they are");
 	free(a);
 
@@ -97,7 +98,8 @@ static void test_direct(struct server *web)
 	a = ask_bytes(g, fd, "GET http://", 11, true, NULL);
 	has_str(a, "HTTP/1.1 400 Bad Request\r\n", "half a head: 400");
 	free(a);
-	is_str(a = ask_bytes(g, fd, "", 0, true, NULL), "", "nothing at all: nothing");
+	is_str(a = ask_bytes(g, fd, "", 0, true, NULL), "",
+		"a connection without a byte has no answer");
 	free(a);
 	a = calloc(1, 40000);
 	memset(a, 'A', 39999);
@@ -135,7 +137,8 @@ static void test_private(struct server *web)
 	a = ask(g, fd, request);
 	has_str(a, "HTTP/1.1 403 ",
 		"a host called \"private\" opens nothing of the host before it");
-	has_str(a, "an address that is loopback", "its address is what is refused");
+	has_str(a, "an address that is loopback",
+		"the address of a host called \"private\" is refused");
 	free(a);
 	proxy_free(p);
 	guest_free(g);
@@ -159,11 +162,12 @@ static void test_upstream(struct server *up)
 	is_str(a, "HTTP/1.1 200 Connection established\r\n\r\nfirst!",
 		"CONNECT through it, with what its server says first");
 	has_str(up->head, "CONNECT a.example:443 HTTP/1.1\r\n", "asked as it was");
-	has_str(up->head, "\r\nProxy-Authorization: Basic dTpw\r\n", "with our name");
+	has_str(up->head, "\r\nProxy-Authorization: Basic dTpw\r\n",
+		"the upstream proxy is asked with our name");
 	free(a);
 	a = ask(g, fd, "CONNECT refuse.example:443 HTTP/1.1\r\n\r\n");
 	has_str(a, "HTTP/1.1 502 ", "refused by it: 502");
-	has_str(a, "status 407", "with its status");
+	has_str(a, "status 407", "a tunnel that the upstream refused has the upstream's status");
 	free(a);
 	a = ask(g, fd, "GET http://a.example/z HTTP/1.1\r\n\r\n");
 	has_str(a, "body0", "http through it");
@@ -197,7 +201,7 @@ static void test_many(void)
 	is_int(open_now(p), LIMIT_PROXY_STREAMS, "a proxy's connections are bounded");
 	ok(peer_next(fd, &h, &body) && h.type == PROTO_REPLY &&
 			h.stream == 2 * (LIMIT_PROXY_STREAMS + 1),
-		"one more is refused");
+		"a connection more than may be is refused");
 	proxy_free(p);
 	guest_dispatch(g, &err);
 	while (replies < LIMIT_PROXY_STREAMS && peer_next(fd, &h, &body))
@@ -262,7 +266,8 @@ static void test_agent(struct server *web)
 		guest_call(g, PROTO_INFO, NULL, deadline, -1, NULL, NULL, &err);
 	} while (open_now(p) && clock_left_ms(deadline) > 0);
 	is_int(open_now(p), 0, "no connection of the agent's is left open");
-	is_int(guest_proxy_listen(g, 0, clock_deadline(PEER_DEADLINE_MS), -1, &err), 0, "it stops");
+	is_int(guest_proxy_listen(g, 0, clock_deadline(PEER_DEADLINE_MS), -1, &err), 0,
+		"the guest's proxy stops");
 	curl(g, port, "http://evil.example/", "connect", "curl: nobody there any more");
 	proxy_free(p);
 	peer_end(g, pid);

@@ -67,25 +67,28 @@ static void test_pipeline(void)
 
 	is_int(pipe(fds), 0, "a pipe to pass");
 	is_int(qmp_send(q, "qmp_capabilities", NULL, -1, &a, &err), 0, "sent before the greeting");
-	is_int(qmp_send(q, "stop", NULL, -1, &b, &err), 0, "and one more");
+	is_int(qmp_send(q, "stop", NULL, -1, &b, &err), 0,
+		"a second command is sent before the greeting");
 	n = recv(peer, buf, sizeof(buf) - 1, 0);
 	buf[n > 0 ? n : 0] = '\0';
 	is_str(buf,
 		"{\"execute\":\"qmp_capabilities\",\"id\":1}\n{\"execute\":\"stop\",\"id\":2}\n",
-		"both are lines with ids");
+		"two commands are lines with ids");
 	is_int(qmp_send(q, "getfd", json_pack("{s:s}", "fdname", "x"), fds[0], &c, &err), 0,
-		"one with a descriptor");
+		"a command with a descriptor is sent");
 	n = sock_recv_fds(peer, buf, sizeof(buf) - 1, &got_fd, &n_fds);
 	buf[n > 0 ? n : 0] = '\0';
-	is_int((int64_t)n_fds, 1, "it arrives");
-	has_str(buf, "\"arguments\":{\"fdname\":\"x\"}", "with its arguments");
+	is_int((int64_t)n_fds, 1, "the descriptor of a command arrives");
+	has_str(buf, "\"arguments\":{\"fdname\":\"x\"}",
+		"a command with a descriptor has its arguments");
 	say(peer,
 		GREETING
 		"{\"return\": {}, \"id\": 1}\r\n{\"event\": \"STOP\", \"timestamp\": {}}\r\n");
 	say(peer, "{\"return\": {\"n\": 5}, \"id\": 2}\r\n{\"return\": {\"n\": 6},");
 	is_int(qmp_wait(q, a, SOON, NULL, &err), 0, "the first is answered");
 	is_int(qmp_wait(q, b, SOON, &value, &err), 0, "the second is answered");
-	is_int(json_integer_value(json_object_get(value, "n")), 5, "with its value");
+	is_int(json_integer_value(json_object_get(value, "n")), 5,
+		"the second answer has its value");
 	is_str(seen.last, "STOP", "the event between was told");
 	is_int(qmp_wait(q, c, clock_deadline(0), NULL, &err), -ETIMEDOUT,
 		"half a line is no answer");
@@ -109,10 +112,10 @@ static void test_refusal(void)
 	qmp_send(q, "getfd", NULL, -1, NULL, &err);
 	qmp_send(q, "migrate", NULL, -1, &b, &err);
 	is_int(qmp_wait(q, b, SOON, NULL, &err), -EREMOTEIO, "an earlier refusal is not lost");
-	is_str(err.text, "getfd: no such", "and tells which command and why");
+	is_str(err.text, "getfd: no such", "an error tells which command was refused, and why");
 	say(peer, "{\"return\":{},\"id\":3}\n");
 	qmp_send(q, "cont", NULL, -1, &c, &err);
-	is_int(qmp_wait(q, c, SOON, NULL, &err), 0, "it is told once");
+	is_int(qmp_wait(q, c, SOON, NULL, &err), 0, "a refusal is told once");
 }
 
 static void test_hostile(void)

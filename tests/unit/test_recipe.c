@@ -74,7 +74,7 @@ static void test_meaning(void)
 		"[install]\n10 = echo ten; # not a comment\n2 = for i in 1; do\n    if "
 		"true\n      then :\n    done\n"
 		"pip = six==1.0 a[b]>=2\n"
-		"[start]\ncommand = sleep 1\nready = python: assert True\n"
+		"[start]\ncommand = sleep 1\nready = python: assert True\nuser = _a-9\n"
 		"[warm]\n1 = python:\n\tfor i in x:\n\t    pass\n2 = true\ncaches = keep\n"
 		"programs =\n\tmake -v\n\n\tcc --version | head\n"
 		"[limits]\ntimeout = 2m\noutput = 3M\nmemory = 64M\npids = 10\n");
@@ -107,6 +107,7 @@ static void test_meaning(void)
 		"steps in the order of numbers");
 	is_int((int64_t)r->pip.n, 2, "pip's requirements are read");
 	is_str(r->start_command, "sleep 1", "the start command is read");
+	is_str(r->user, "_a-9", "the SDKs' user is read");
 	ok(r->ready_python, "ready in python");
 	is_str(r->ready, "assert True", "the ready check is read");
 	is_str(r->warm.items[0].text, "for i in x:\n    pass", "python code keeps its indent");
@@ -154,14 +155,14 @@ static void test_text(void)
 		"packages = bb aa\n[files]\n/f = f 600\n[env]\nK = v\n"
 		"[network]\nallow = z.example.org a.example.org 10.0.0.1\n"
 		"  B.example.org:99 private\n"
-		"[install]\n7 = seven\n3 = a\n  b\n[start]\nready = python: 1\n"
+		"[install]\n7 = seven\n3 = a\n  b\n[start]\nready = python: 1\nuser = app\n"
 		"[warm]\nprograms = a b\n  c\n1 = python:\n  x\n  y\n[limits]\ntimeout = 1s\n");
 	struct recipe *b = parse(
 		"[limits]\ntimeout = 1000ms\n[warm]\n1 = python:\n\tx\n\ty\nprograms =\n a b\n\n "
 		"c\n"
 		"[network]\nallow = b.example.org.:99 private a.example.org\n  10.0.0.1 private\n"
 		"  z.example.org z.example.org\n"
-		"[start]\nready = python:   1\n[env]\nK = v\n[files]\n/f = f 0600\n"
+		"[start]\nuser = app\nready = python:   1\n[env]\nK = v\n[files]\n/f = f 0600\n"
 		"[install]\n1 = a\n\tb\n2 = seven\n[root]\npackages = aa bb\n"
 		"source = debian\nsuite = bookworm\n[template]\nname = x\n");
 	cleanup_free char *text_a = a ? recipe_text(a) : NULL, *text_b = b ? recipe_text(b) : NULL;

@@ -153,7 +153,7 @@ static void test_page(void)
 	is_str(alone, "6 6 4\n", "well-formed, no script, nothing from outside, all pictures");
 	report_page(&with, doc, &old, names, 1);
 	compared = judged(&with);
-	is_str(compared, "6 6 5\n", "with a comparison too, which has no intervals of one run");
+	is_str(compared, "6 6 5\n", "a page with a comparison of one run has no intervals");
 	has_str(with.s, "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; &quot;q&quot;",
 		"names are escaped");
 	has_str(with.s, "prefers-color-scheme:dark", "light and dark");
@@ -219,16 +219,17 @@ static void test_documents(void)
 	struct err err;
 
 	is_int(bench_document_write(doc, path, &err), 0, "a document is written");
-	is_int(bench_document_read(path, &back, &err), 0, "and read");
-	ok(json_equal(doc, back), "as it was");
+	is_int(bench_document_read(path, &back, &err), 0, "a document is read");
+	ok(json_equal(doc, back), "a document comes back as it was written");
 	two[0] = doc;
 	two[1] = back;
 	all = bench_documents_join(two, 2);
 	is_int((int64_t)json_array_size(json_object_get(all, "runs")), 6, "two become one");
 	is_int((int64_t)json_array_size(json_object_get(doc, "runs")), 3,
-		"and stay what they were");
+		"documents that were joined stay what they were");
 	file_publish(dir, "bad.json", "{\"format\":2}", 12, 0644, &err);
-	is_int(bench_document_read(bad, &none, &err), -EINVAL, "another format: %s", err.text);
+	is_int(bench_document_read(bad, &none, &err), -EINVAL,
+		"a document of another format is refused: %s", err.text);
 	file_publish(dir, "bad.json", "{\"format\":1,\"host\":{},\"runs\":[1]}", 33, 0644, &err);
 	is_int(bench_document_read(bad, &none, &err), -EINVAL, "a run that is none: %s", err.text);
 	is_int(bench_document_read("/nowhere/doc.json", &none, &err), -ENOENT, "no file: %s",
@@ -249,8 +250,8 @@ static void test_text(void)
 	text_escape(&t, "µs ≤ 5 😀");
 	is_str(t.s, "µs ≤ 5 😀", "what it allows stays");
 	is_str(svg_number(-0.0, number), "0", "no negative zero");
-	is_str(svg_number(12449.4, number), "12,449", "thousands");
-	is_str(svg_number(0.25, number), "0.25", "quarters");
+	is_str(svg_number(12449.4, number), "12,449", "thousands are written in groups");
+	is_str(svg_number(0.25, number), "0.25", "quarters are written with two digits");
 	is_str(svg_number(3, number), "3", "whole numbers");
 }
 
@@ -261,7 +262,7 @@ static void test_scales(void)
 	struct svg_scale flat = {.min = 5, .max = 5, .from = 0, .to = 10};
 
 	ok(fabs(svg_at(&lin, 5) - 150) < 1e-9, "the middle of a linear scale");
-	ok(fabs(svg_at(&lg, 10) - 50) < 1e-9, "and of a logarithmic one");
+	ok(fabs(svg_at(&lg, 10) - 50) < 1e-9, "the middle of a logarithmic scale has its place");
 	ok(svg_at(&lg, 0) == 0 && svg_at(&lin, 99) == 200, "beyond the ends is at the ends");
 	ok(svg_at(&flat, 5) == 5, "a scale of one value");
 }

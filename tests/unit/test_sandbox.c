@@ -256,7 +256,7 @@ static void test_record(struct store *s)
 	if (!sb)
 		return;
 	is_int(pager_client_recorded(template_pager(t), &wset, &err), 0,
-		"its faults were recorded");
+		"a sandbox's faults were recorded");
 	for (size_t i = 0; i < wset.n; i++)
 		bytes += wset.ranges[i].bytes;
 	ok(bytes > 100 * 4096 && bytes < MEMORY / 2, "%" PRIu64 " KiB in %zu ranges", bytes / 1024,
@@ -283,12 +283,12 @@ static void test_clones(struct template *t)
 
 		ok(read_file(sb[i], "/etc/machine-id", id[i]), "clone %d has a machine id", i);
 		is_int(guest_info(sandbox_guest(sb[i]), SOON, also, &info[i], &err), 0,
-			"and answers");
+			"a clone answers");
 		text[6] = (char)('0' + i);
 		ok(pwrite(fd, text, 7, 0) == 7 &&
 				guest_put_file(sandbox_guest(sb[i]), fd, "/root/mine", 0600, NULL,
 					SOON, also, &err) == 0,
-			"its root is thawed and can be written");
+			"a clone's root is thawed and can be written");
 		for (int j = 0; j < i; j++)
 			ok(strcmp(id[i], id[j]) != 0, "no id twice");
 		ok(memcmp(info[i].nonce, template_config(t)->boot_nonce, 16) == 0,
@@ -302,7 +302,7 @@ static void test_clones(struct template *t)
 			"each has its own disk");
 	}
 	is_int(pager_client_get_stats(template_pager(t), &st, &err), 0, "the pager counts");
-	is_int(st.machines, CLONES, "all of them");
+	is_int(st.machines, CLONES, "the pager counts all machines");
 	printf("# %" PRIu64 " faults, %" PRIu64 " pages premapped, %" PRIu64 " frames\n", st.faults,
 		st.pages_premapped, st.frames_filled);
 	for (int i = 0; i < CLONES; i++)
@@ -322,7 +322,7 @@ static void test_pager_killed(struct template *t)
 	kill(pager_client_pid(template_pager(t)), SIGKILL);
 	ok(poll(&pfd[0], 1, 1000) == 1 && poll(&pfd[1], 1, 1000) == 1 &&
 			clock_now_ns() - begin < 1000000000,
-		"without their pager, both are dead within a second");
+		"both sandboxes are dead within a second of their pager's end");
 	err_set(&err, EIO, "it went");
 	sandbox_explain(a, &err);
 	has_str(err.text, "pager is gone", "which the error says");
@@ -340,11 +340,12 @@ static void test_spare(struct template *t)
 	MUST(sandbox_standby(t, &sb, &err));
 	is_int(sandbox_activate(sb, NULL, SOON, &err), -EINVAL, "a standby is no spare");
 	is_int(sandbox_prepare(sb, SOON, &err), 0, "a standby becomes a spare");
-	is_int(machine_get_state(sandbox_machine(sb)), MACHINE_PAUSED, "paused");
-	is_int(sandbox_prepare(sb, SOON, &err), -EALREADY, "once");
+	is_int(machine_get_state(sandbox_machine(sb)), MACHINE_PAUSED, "a spare is paused");
+	is_int(sandbox_prepare(sb, SOON, &err), -EALREADY, "a machine becomes a spare only once");
 	is_int(sandbox_activate(sb, "not a name", SOON, &err), -EINVAL,
 		"a bad host name is refused");
-	is_int(sandbox_activate(sb, NULL, SOON, &err), -EINVAL, "and there is one try");
+	is_int(sandbox_activate(sb, NULL, SOON, &err), -EINVAL,
+		"there is one try to hand a spare out");
 }
 
 static int compare(const void *a, const void *b)
@@ -441,7 +442,7 @@ static void test_changed_bytes(struct store *s)
 	m.layers[m.n_layers++] = m.config_blob;
 	memcpy(m.layers[m.n_layers].digest, m.digest, sizeof(m.digest));
 	m.n_layers++;
-	ok(restores(s), "as it was baked it is restored");
+	ok(restores(s), "a template as it was baked is restored");
 	for (unsigned i = 0; i < m.n_layers; i++) {
 		cleanup_free char *path =
 			str_printf("%s/blobs/sha256/%s", store_dir(s), m.layers[i].digest + 7);
@@ -461,8 +462,8 @@ static void test_changed_bytes(struct store *s)
 			flip(path, at);
 		}
 	}
-	is_int(missed, 0, "one changed byte, at each of %u places, is found by a restore", tried);
-	ok(restores(s), "and as it was it is restored");
+	is_int(missed, 0, "a changed byte at each of %u places is found by a restore", tried);
+	ok(restores(s), "a template that was put right is restored");
 }
 
 static void test_refused(struct store *s)
@@ -491,9 +492,9 @@ static void test_refused(struct store *s)
 		snprintf(field, room, "%s", wrong[i].value);
 		json_decref(m.config);
 		m.config = snapshot_config_to_json(&c);
-		is_int(template_open(s, &m, NULL, &t, &err), -ENOEXEC, "another %s is refused",
-			wrong[i].field);
-		has_str(err.text, wrong[i].says, "with a way out");
+		is_int(template_open(s, &m, NULL, &t, &err), -ENOEXEC,
+			"a template of another %s is refused", wrong[i].field);
+		has_str(err.text, wrong[i].says, "the error of a refusal says what to do");
 		snapshot_config_clear(&c);
 		store_manifest_clear(&m);
 	}
@@ -549,7 +550,8 @@ static void test_monitor(struct store *s)
 	test_changed_bytes(s);
 	t = open_template(s, &private);
 	ok(template_monitor(t) == monitor, "the template's monitor is the one that made it");
-	is_int(pager_client_way(template_pager(t)), PAGER_PRIVATE, "without userfaultfd");
+	is_int(pager_client_way(template_pager(t)), PAGER_PRIVATE,
+		"a sandbox is made without userfaultfd");
 	test_spare(t);
 	measure(t, "private");
 	template_free(t);

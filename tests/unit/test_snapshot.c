@@ -18,6 +18,7 @@ static struct snapshot_config full_config(void)
 	digest_buffer("f", 1, c.cpu_features);
 	c.description = str_dup("Ein Käse, and \"quotes\"");
 	c.ready = str_dup("python: import numpy");
+	c.user = str_dup("app");
 	c.recipe = str_dup("[template]\nname = base\n");
 	c.env.items = calloc(2, sizeof(char *));
 	c.env.items[0] = str_dup("PATH=/usr/bin");
@@ -42,12 +43,13 @@ static void test_there_and_back(void)
 	again = snapshot_config_to_json(&back);
 	text_again = json_text(again);
 	is_str(text_again, text, "… the same");
-	is_int((int64_t)back.memory_bytes, LIMIT_MEMORY_MIN, "memory_bytes");
-	is_str(back.description, c.description, "description");
-	is_str(back.env.items[1], "EMPTY=", "env");
-	ok(!memcmp(back.boot_nonce, c.boot_nonce, sizeof(c.boot_nonce)), "boot_nonce");
-	ok(back.context, "context");
-	is_int(json_integer_value(json_object_get(back.extra, "packages")), 210, "extra");
+	is_int((int64_t)back.memory_bytes, LIMIT_MEMORY_MIN, "memory_bytes comes back");
+	is_str(back.description, c.description, "description comes back");
+	is_str(back.env.items[1], "EMPTY=", "env comes back");
+	ok(!memcmp(back.boot_nonce, c.boot_nonce, sizeof(c.boot_nonce)), "boot_nonce comes back");
+	ok(back.context, "context comes back");
+	is_int(json_integer_value(json_object_get(back.extra, "packages")), 210,
+		"extra comes back");
 	ok(back.extra != c.extra, "extra is a copy");
 }
 
@@ -95,6 +97,9 @@ static void test_each_field(void)
 		{"ready", "\"true\\r\""},
 		{"exec_timeout_ms", "31536000001"},
 		{"ready", "null"},
+		{"user", "\"../etc\""},
+		{"user", "\"9\""},
+		{"user", "\"\""},
 		{"context", "1"},
 		{"extra", "[]"},
 	};
@@ -160,12 +165,13 @@ static void test_working_set(void)
 
 	is_str(text, "{\"ranges\":[[8192,4096],[0,8192],[61440,4096]],\"version\":1}",
 		"a working set as JSON, in its order");
-	is_int(snapshot_ranges_from_json(obj, 65536, &back, &err), 0, "it comes back");
+	is_int(snapshot_ranges_from_json(obj, 65536, &back, &err), 0,
+		"a working set comes back from JSON");
 	ok(back.n == 3 && !memcmp(back.ranges, ranges, sizeof(ranges)), "… the same");
 	snapshot_ranges_clear(&back);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
 		is_int(read_wset(wrong[i], 65536, &back), -EINVAL, "%s is refused", wrong[i]);
-	ok(back.ranges == NULL, "nothing is returned on failure");
+	ok(back.ranges == NULL, "a working set that is refused returns nothing");
 	is_int(read_wset("{\"version\":1,\"ranges\":[]}", 65536, &back), 0,
 		"an empty one is right");
 	snapshot_ranges_clear(&back);
@@ -183,7 +189,7 @@ static void test_delta(void)
 	snapshot_delta_set(&c, ranges, 2);
 	obj = snapshot_config_to_json(&c);
 	is_int(snapshot_config_from_json(obj, &back, &err), 0, "a config with a delta");
-	is_int(snapshot_delta_get(&back, &got, &err), 0, "its delta");
+	is_int(snapshot_delta_get(&back, &got, &err), 0, "a config has its delta");
 	ok(got.n == 2 && !memcmp(got.ranges, ranges, sizeof(ranges)), "… the same");
 	snapshot_ranges_clear(&got);
 	ranges[1].offset = 0;

@@ -9,6 +9,7 @@
 #include "common/smaps.h"
 #include "benches/symbols.h"
 #include "benches/trace.h"
+#include "benches/turns.h"
 #include "common/digest.h"
 #include "common/file.h"
 #include "common/str.h"
@@ -240,6 +241,65 @@ static void test_smaps(void)
 		"RSS ≥ PSS ≥ private > 0");
 }
 
+/* Two modes in turn, of two clients each: no two slices of one track overlap, and each track has a name. */
+static void test_perfetto_lanes(void)
+{
+	struct bench_trace t[4] = {0};
+	cleanup_json json_t *obj = NULL;
+	const json_t *events, *e;
+	int64_t free_at[8][8] = {0};
+	size_t i, overlaps = 0, names = 0, seen = 0;
+
+	for (i = 0; i < 4; i++) {
+		t[i] = (struct bench_trace){
+			.lane = i % 2, .at = 1000 * (int64_t)(i / 2), .total = 900};
+		snprintf(t[i].name, sizeof(t[i].name), i / 2 ? "spare" : "cold");
+	}
+	obj = bench_traces_perfetto(t, 4);
+	events = json_object_get(obj, "traceEvents");
+	json_array_foreach(events, i, e)
+	{
+		int pid = (int)json_integer_value(json_object_get(e, "pid"));
+		int tid = (int)json_integer_value(json_object_get(e, "tid"));
+		double at = json_number_value(json_object_get(e, "ts")) * 1000;
+
+		names += !strcmp(json_string_value(json_object_get(e, "name")), "thread_name");
+		if (strcmp(json_string_value(json_object_get(e, "ph")), "X") != 0)
+			continue;
+		seen++;
+		overlaps += at < (double)free_at[pid & 7][tid & 7];
+		free_at[pid & 7][tid & 7] =
+			(int64_t)(at + json_number_value(json_object_get(e, "dur")) * 1000);
+	}
+	is_int((int64_t)seen, 4, "a slice for each create");
+	is_int((int64_t)overlaps, 0, "creates of several clients lie on tracks of their own");
+	is_int((int64_t)names, 4, "each of which has a name");
+}
+
+static void test_turns(void)
+{
+	struct turns t = {.n = 10};
+	uint64_t late = 0;
+
+	ok(turns_more(&t, 9, 0) && !turns_more(&t, 10, 0), "so many turns as are asked for");
+	is_int((int64_t)turns_due(&t, 2, 0, 0), 0, "nothing rare before the first turn");
+	is_int((int64_t)turns_due(&t, 2, 5, 0), 1, "half of it in the middle");
+	is_int((int64_t)turns_due(&t, 2, 10, 0), 2, "all of it after the last");
+	is_int((int64_t)turns_due(&t, 100, 3, 0), 30, "more of it than turns is spread too");
+	for (uint64_t done = 1, last = 0; done <= 10; done++) {
+		uint64_t due = turns_due(&t, 3, done, 0);
+
+		late += due < last || due > last + 1;
+		last = due;
+	}
+	is_int((int64_t)late, 0, "one at a time, and none is taken back");
+	t = (struct turns){.n = 1000, .begun = 500, .duration = 100};
+	ok(turns_more(&t, 3, 599) && !turns_more(&t, 3, 600), "a duration ends it");
+	is_int((int64_t)turns_due(&t, 4, 1, 575), 3, "and spreads what is rare");
+	is_int((int64_t)turns_mode(0, 0, 3), 0, "modes go there");
+	is_int((int64_t)turns_mode(1, 0, 3), 2, "and back");
+}
+
 int main(void)
 {
 	test_symbols();
@@ -247,6 +307,8 @@ int main(void)
 	test_pager_trace();
 	test_trace();
 	test_perfetto();
+	test_perfetto_lanes();
+	test_turns();
 	test_smaps();
 	return tap_done();
 }

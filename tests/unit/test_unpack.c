@@ -75,7 +75,7 @@ static void hostile_one(const char *name, const char *want)
 			printf("# %s %s\n", err.text, err2.text);
 		is_int(measured.entries, stats.entries, "%s: looking counts the same entries",
 			name);
-		is_int(measured.bytes, stats.bytes, "and the same bytes");
+		is_int(measured.bytes, stats.bytes, "looking counts the same bytes as unpacking");
 		is_clean("hostile");
 		return;
 	}
@@ -111,8 +111,8 @@ static void test_hostile(void)
 	ok(n > 50, "%zu archives", n);
 	after = tree_text("victim");
 	cwd_after = tree_text("cwd");
-	is_str(after, before, "nothing that they aimed at has changed");
-	is_str(cwd_after, cwd_before, "nor the current directory");
+	is_str(after, before, "no hostile archive changed what it aimed at");
+	is_str(cwd_after, cwd_before, "no hostile archive changed the current directory");
 	if (fchdir(here) < 0)
 		abort();
 }
@@ -180,7 +180,7 @@ static void test_same(void)
 
 		unpack_to("same", fd, "faithful.tar", &plain, NULL, &err);
 		image_digest("same", got);
-		is_str(got, want, "and in a UTF-8 locale");
+		is_str(got, want, "an archive gives the same image in a UTF-8 locale");
 		setlocale(LC_ALL, "C");
 	} else {
 		tap_skip("there is no locale C.UTF-8");
@@ -192,7 +192,7 @@ static void test_same(void)
 		unpack_to("same", fileno(pipe), "a pipe", &plain, NULL, &err);
 		pclose(pipe);
 		image_digest("same", got);
-		is_str(got, want, "and through a pipe");
+		is_str(got, want, "an archive gives the same image through a pipe");
 	}
 }
 
@@ -204,8 +204,9 @@ static void test_options(void)
 	struct unpack_stats stats;
 	struct err err = {""};
 
-	is_int(unpack_to("options", fd, "faithful.tar", &opt, &stats, &err), 0, "with options");
-	is_int(stats.devices_skipped, 1, "one device outside of /dev is left out");
+	is_int(unpack_to("options", fd, "faithful.tar", &opt, &stats, &err), 0,
+		"an archive is unpacked with options");
+	is_int(stats.devices_skipped, 1, "a device outside of /dev is left out");
 	is_clean("options");
 	debugfs_has("options", "stat /null", "File not found");
 	debugfs_has("options", "stat /dev/tty", "File not found");
@@ -226,9 +227,9 @@ static void test_gnu_sparse(void)
 		is_int(unpack_to("holes", fd, names[i], &plain, &stats, &err), 0, "%s", names[i]);
 		debugfs_has("holes", "stat /holes", "Size: 5368709123");
 		debugfs_has("holes", "stat /holes", "Blockcount: 8");
-		ok(stats.bytes < 64 * KIB, "its holes are not counted");
+		ok(stats.bytes < 64 * KIB, "the holes of a sparse file are not counted");
 		is_int(unpack_measure(fd, names[i], NULL, &measured, &err), 0,
-			"it can be measured");
+			"a sparse archive can be measured");
 		is_int(measured.bytes, stats.bytes, "to the same size");
 	}
 }
@@ -255,7 +256,8 @@ static void test_full(void)
 	is_int(r, 0, "a small image");
 	is_int(unpack_archive(fd, "zeros.tar", fs, &plain, NULL, NULL, &err), 0, "is overfilled");
 	is_int(ext4_finish(fs, NULL, &err), -ENOSPC, "which is told at the end");
-	has_str(err.text, "needs at least 30 MiB", "with what it takes: %s", err.text);
+	has_str(err.text, "needs at least 30 MiB",
+		"an image that is too small is told with what it takes: %s", err.text);
 }
 
 int main(void)

@@ -115,6 +115,7 @@ static bool channel_allowed(const struct guest_stream *s, unsigned channel)
 		return channel == PROTO_OUT || channel == PROTO_ERR || channel == PROTO_RESULT;
 	case PROTO_FILE_GET:
 	case PROTO_FILE_LIST:
+	case PROTO_WATCH:
 	case PROTO_PORT:
 	case PROTO_PROXY_OPEN:
 		return channel == PROTO_OUT;
