@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "common/file.h"
+#include "common/json.h"
 #include "common/limits.h"
 #include "common/str.h"
 #include "store/signed.h"
@@ -14,6 +15,7 @@
 struct args {
 	const char *store_dir, *key, *signature, *new_key;
 	struct words templates;
+	bool json;
 };
 
 static int write_new(const char *path, const char *text, mode_t mode, struct err *err)
@@ -27,8 +29,10 @@ static int write_new(const char *path, const char *text, mode_t mode, struct err
 	return r ? err_sys(err, -r, "%s", path) : 0;
 }
 
-static int make_key(const char *path, struct err *err)
+static int make_key(const struct args *a, struct err *err)
 {
+	const char *path = a->new_key;
+	cleanup_json json_t *made = NULL;
 	cleanup_free char *secret = NULL, *public = NULL, *to = str_printf("%s.pub", path);
 	int r;
 
@@ -37,8 +41,13 @@ static int make_key(const char *path, struct err *err)
 	if (!r)
 		r = write_new(to, public, 0666 & ~cli_umask, err);
 	explicit_bzero(secret, strlen(secret));
-	if (!r)
+	if (!r && a->json) {
+		made = json_pack("{s:o, s:o}", "secret", json_lossy(path, strlen(path)), "public",
+			json_lossy(to, strlen(to)));
+		json_print_line(made);
+	} else if (!r) {
 		printf("%s: the secret key, without a password; %s: the public one\n", path, to);
+	}
 	return r;
 }
 
@@ -46,13 +55,19 @@ static int sign_one(const struct args *a, const char *ref, const char *text, str
 {
 	cleanup_store struct store *s = NULL;
 	cleanup_manifest struct store_manifest m = {0};
+	cleanup_json json_t *done = NULL;
 	int r = cli_resolve(a->store_dir, ref, &s, &m, err);
 
 	if (!r)
 		r = a->key ? store_sign(s, &m, text, err)
 			   : store_signature_put(s, m.digest, text, err);
-	if (!r)
+	if (!r && a->json) {
+		done = json_pack(
+			"{s:s, s:s, s:s}", "name", m.name, "tag", m.tag, "digest", m.digest);
+		json_print_line(done);
+	} else if (!r) {
 		printf("%s:%s: signed, %s\n", m.name, m.tag, m.digest);
+	}
 	return r;
 }
 
@@ -67,7 +82,7 @@ static int run(void *user)
 	if (!!a->key + !!a->signature + !!a->new_key != 1)
 		return command_usage(&command_sign, "give one of: --key, --signature, --new-key");
 	if (a->new_key)
-		return make_key(a->new_key, &err) ? cli_fail(&err) : CLI_OK;
+		return make_key(a, &err) ? cli_fail(&err) : CLI_OK;
 	if (a->templates.n == 0)
 		return command_usage(&command_sign, "which template?");
 	if (a->signature && a->templates.n != 1)
@@ -88,6 +103,7 @@ static const struct option_entry options[] = {
 		"keep a signature of the manifest that was made elsewhere", NAMES_FILE},
 	{"new-key", 0, OPTION_TEXT, "FILE", AT(new_key),
 		"make a secret key, and FILE.pub with the public one", NAMES_FILE},
+	OPTION_JSON(struct args, json),
 	OPTION_STORE(struct args, store_dir),
 	{0},
 };

@@ -15,11 +15,13 @@ refused() { # NAME PATTERN KEYS
 	not_ok "$1: so does verify" "$parbake" verify tiny --store "$store" --require-signature "$3"
 }
 ok "a pair of keys" "$parbake" sign --new-key ours
-ok "another" "$parbake" sign --new-key theirs
+ok "another" "$parbake" sign --new-key theirs --json
+is "$(cat "$scratch/out")" '{"public":"theirs.pub","secret":"theirs"}' "what was made, as JSON"
 is "$(stat -c %a ours)" 600 "the secret key is its owner's"
 not_ok "a key is not written over" "$parbake" sign --new-key ours
 refused "without a signature" "not signed" ours.pub
-ok "sign" "$parbake" sign tiny --store "$store" --key ours
+ok "sign" "$parbake" sign tiny --store "$store" --key ours --json
+is "$(cat "$scratch/out")" "{\"digest\":\"sha256:$(basename "$manifest")\",\"name\":\"tiny\",\"tag\":\"latest\"}" "what was signed, as JSON"
 ok "minisign verifies it" minisign -V -m "$manifest" -x "$(ls "$store"/signatures/*.minisig)" -p ours.pub
 ok "run takes it" timeout 60 "$parbake" run tiny --store "$store" --require-signature ours.pub -- true
 ok "verify, too" "$parbake" verify tiny --store "$store" --require-signature ours.pub
