@@ -262,10 +262,19 @@ async def states(s):
     if forks:
         await check("a fork has what it had", lambda: mark(forks[0]), "kept")
         await w(forks[0].kill())
+    watcher = await check("files.watch_dir before a pause", lambda: s.files.watch_dir("/tmp")) if kind == "sync" else None
     await check("pause", s.pause)
     await check("is_running of a paused one", s.is_running, False)
     await check("connect", s.connect, lambda again: again.sandbox_id == s.sandbox_id)
     await check("it is as it was", lambda: mark(s), "kept")
+    if watcher:
+        got, deadline = [], time.monotonic() + 60
+        await w(s.files.write("/tmp/after", "x"))
+        while not any(e.name == "after" for e in got) and time.monotonic() < deadline:
+            got.extend(watcher.get_new_events())
+            await asyncio.sleep(0.1)
+        ok(any(e.name == "after" for e in got), "a directory watched before a pause is watched after it", got)
+        await check("the stop of a watch that was paused", watcher.stop)
     auto = await check("create, to sleep and be woken", lambda: Sandbox.create("base", timeout=600, lifecycle={"on_timeout": "pause", "auto_resume": True}))
     if auto:
         await check("set_timeout to nothing", lambda: auto.set_timeout(0))
