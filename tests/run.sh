@@ -82,7 +82,10 @@ tier_scripts() { # LIMIT DIR
 tier_cli() { tier_scripts 600 cli; }
 tier_e2e() { tier_scripts 1500 e2e; }
 tier_kvm() { tier_scripts 2700 kvm; }
-tier_sdk() { run 1200 sdk bash tests/sdk/run.sh; }
+tier_sdk() {
+	run 1200 sdk bash tests/sdk/run.sh
+	run 1200 sdk-examples bash tests/sdk/examples.sh
+}
 tier_soak() { tier_scripts 7200 soak; }
 
 [ $# -gt 0 ] || set -- rules unit fuzz cli e2e sdk kvm

@@ -3,19 +3,13 @@
 # The SDKs as they are published, pinned, against a pool: E2B's Python package, sync and async, and its JavaScript
 # package, each in the oldest edition that is supported and in a new one; and E2B's own command. They are fetched as pip and npm are set up,
 # once, into build/sdk.
-. "$(dirname "$0")/../e2e/lib.sh"
+. "$(dirname "$0")/lib.sh"
 
 python_versions='2.45.1 2.63.0'
 js_versions='2.45.0 2.51.0'
-cache=$top/build/sdk
-mkdir -p "$cache"
 
 # python VERSION: a directory with that package
-python() {
-	local dir=$cache/python-$1
-	[ -e "$dir/ready" ] || { rm -rf "$dir" && python3 -m venv "$dir" &&
-		"$dir/bin/pip" install -q --disable-pip-version-check "e2b==$1" && touch "$dir/ready"; } >"$scratch/fetch" 2>&1
-}
+python() { venv "python-$1" "e2b==$1"; }
 # js VERSION: the same; node too, where the host's is too old for it
 js() {
 	local dir=$cache/js-$1
@@ -28,12 +22,7 @@ node --version 2>/dev/null | grep -Eq '^v(20\.(1[89]|[2-9][0-9])|2[2-9]|[3-9][0-
 bake base
 
 # documents about a template, read by the validators of those who define them
-documents() {
-	local dir=$cache/documents
-	[ -e "$dir/ready" ] || { rm -rf "$dir" && python3 -m venv "$dir" &&
-		"$dir/bin/pip" install -q --disable-pip-version-check spdx-tools==0.8.5 \
-			'cyclonedx-python-lib[json-validation]==11.12.0' && touch "$dir/ready"; } >"$scratch/fetch" 2>&1
-}
+documents() { venv documents spdx-tools==0.8.5 'cyclonedx-python-lib[json-validation]==11.12.0'; }
 ok "validators of bills of materials" documents
 for format in spdx cyclonedx; do
 	"$parbake" sbom base --format $format >"$scratch/$format.json"
@@ -46,31 +35,7 @@ wrong = JsonStrictValidator(SchemaVersion.V1_5).validate_str(open(sys.argv[1]).r
 sys.exit(repr(wrong) if wrong else 0)' "$scratch/cyclonedx.json"
 sed -i 's/"CC0-1.0"/"none"/' "$scratch/spdx.json"
 not_ok "and a document that is not, they do not" "$cache/documents/bin/pyspdxtools" -i "$scratch/spdx.json"
-own_run
-port=$(python3 -c 'import socket
-with socket.socket() as s:
-    s.bind(("127.0.0.1", 0))
-    print(s.getsockname()[1])')
-"$parbake" pool key tests >"$scratch/key"
-cat >"$scratch/conf" <<END
-[pool]
-socket = $scratch/sock
-state = $scratch/state
-listen = 127.0.0.1:$port
-domain = boxes.example.org
-[template base]
-spares = 2
-standbys = 1
-$(sed -n '/^\[key/,$p' "$scratch/key")
-END
-"$parbake" pool serve --config "$scratch/conf" 2>"$scratch/log" &
-daemon=$!
-trap '{ PARBAKE_API=unix:$scratch/sock "$parbake" kill --all; kill $daemon; wait $daemon; } >/dev/null 2>&1; rm -rf "$scratch"' EXIT
-key=$(grep -o 'e2b_[0-9a-f]*' "$scratch/key")
-export E2B_API_URL=http://127.0.0.1:$port E2B_SANDBOX_URL=http://127.0.0.1:$port E2B_DOMAIN=boxes.example.org
-export E2B_API_KEY=$key E2B_HTTP_VERSION=1.1
-answers() { curl -sf --unix-socket "$scratch/sock" http://localhost/readyz; }
-ok "a pool is ready" await 120 answers
+serve base 2
 
 # methods NAME COMMAND…: its results go to files of that name
 methods() {

@@ -1,0 +1,66 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The agents in examples/, against a pool and a model that is a script: each is asked to run code, and what it prints can
+# only come from a sandbox; code that fails and code that never ends come back as text; and no sandbox is left.
+. "$(dirname "$0")/lib.sh"
+
+bake code-interpreter
+release=$("$parbake" run code-interpreter -- uname -r)
+serve code-interpreter 1
+
+# own_venv REQUIREMENTS: a Python with what this file of examples/ lists; another one when the file changes
+own_venv() { venv "examples-$(cksum <"$top/examples/$1" | cut -d' ' -f1)" -r "$top/examples/$1"; }
+own_python() { echo "$cache/examples-$(cksum <"$top/examples/$1" | cut -d' ' -f1)/bin/python"; }
+
+model() {
+	python3 "$top/examples/scripted_model.py" 0 >"$scratch/model" 2>"$scratch/model.err" &
+	others="$others $!"
+	await 20 grep -q OPENAI "$scratch/model"
+}
+ok "a scripted model listens" model
+# shellcheck source=/dev/null
+. "$scratch/model"
+
+sandboxes() { curl -sf -H "X-API-Key: $key" "$E2B_API_URL/sandboxes" || echo "no list"; }
+count() { sandboxes | grep -o '"sandboxID"' | wc -l; }
+are() { [ "$(count)" = "$1" ]; }
+
+# question CODE: what an example is asked
+question() { printf 'Run this and say what comes of it:\n```python\n%s\n```' "$1"; }
+
+# ask EXAMPLE CODE: what it answers
+ask() { timeout 120 "$(own_python "${needs[$1]}")" "$top/examples/$1.py" "$(question "$2")" 2>"$scratch/$1.err" </dev/null; }
+
+declare -A needs=([tool_loop]=requirements.txt [agno_agent]=requirements.txt)
+for file in $(printf '%s\n' "${needs[@]}" | sort -u); do
+	ok "what examples/$file lists is fetched" own_venv "$file"
+	[ -s "$scratch/fetch" ] && sed 's/^/# /' "$scratch/fetch"
+done
+for name in "${!needs[@]}"; do
+	nonce=$RANDOM$RANDOM
+	value="$(printf %s "$nonce" | sha256sum | cut -c1-16) $release"
+	said=$(ask "$name" "import hashlib, platform
+print(hashlib.sha256(b'$nonce').hexdigest()[:16], platform.release())")
+	like "$said" "$value" "$name tells what code printed in a sandbox"
+	[ -n "$said" ] || tail -n 20 "$scratch/$name.err" | sed 's/^/# /'
+	like "$(ask "$name" 'print(1 / (len("ab") - 2))')" "ZeroDivisionError" "$name tells the error of code that fails"
+done
+is "$(sandboxes)" "[]" "and no sandbox is left by any of them"
+
+# all at once with code that never ends: the limit of a run ends it, the sandboxes have a lease meanwhile
+running=''
+for name in "${!needs[@]}"; do
+	ask "$name" 'import time; time.sleep(100000)' >"$scratch/$name.late" &
+	running="$running $!"
+done
+ok "each has a sandbox" await 60 are ${#needs[@]}
+is "$(sandboxes | python3 -c 'import datetime, json, sys
+print(*{round((datetime.datetime.fromisoformat(s["endAt"]) - datetime.datetime.fromisoformat(s["startedAt"])).total_seconds())
+	for s in json.load(sys.stdin)})')" 300 "with a lease of 300 s"
+# shellcheck disable=SC2086 # a list of words
+wait $running
+for name in "${!needs[@]}"; do
+	like "$(cat "$scratch/$name.late")" "[Tt]imed? ?out|[Tt]imeout" "$name tells that code took too long"
+done
+is "$(sandboxes)" "[]" "and no sandbox is left by those either"
+finish
