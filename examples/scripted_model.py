@@ -49,9 +49,11 @@ def chat(request):
         name, arguments = call_for(request["tools"], code_in(question))
         call = {"id": "call_1", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
         return {"role": "assistant", "content": None, "tool_calls": [call]}
-    # without tools: an agent that reads code out of the text (smolagents), and tells what it gave in a further message
-    seen = [text_of(m["content"]) for m in messages if text_of(m["content"]).lstrip().startswith(("Observation:", "Error:"))]
-    code = f"final_answer({'The sandbox says: ' + seen[-1]!r})" if seen else code_in(question)
+    # without tools: an agent that reads code out of the text (smolagents), and tells what it gave in a message behind that
+    code = code_in(question)
+    if any(m["role"] == "assistant" for m in messages):
+        seen = text_of(last["content"]).replace("Observation:", "").strip()  # that word would end the agent's reading
+        code = f"final_answer({'The sandbox says: ' + seen!r})"
     return {"role": "assistant", "content": f"Thought: I run code.\n<code>\n{code}\n</code>"}
 
 
