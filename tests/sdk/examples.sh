@@ -48,6 +48,11 @@ print(hashlib.sha256(b'$nonce').hexdigest()[:16], platform.release())")
 	like "$said" "^The sandbox says:(.|$)" "$name answers about code that fails"
 	like "$said" "ZeroDivisionError" "$name tells the error of code that fails"
 done
+# the Agents SDK makes an empty sandbox where it cannot come back to its own, and says nothing
+for way in paused closed tar snapshot; do
+	ok "the Agents SDK comes back to its files: $way" timeout 60 "$(own_python requirements-openai-agents.txt)" \
+		"$top/tests/sdk/agents_session.py" $way
+done
 is "$(sandboxes)" "[]" "and no sandbox is left by any of them"
 
 # all at once with code that never ends: the limit of a run ends it, the sandboxes have a lease meanwhile
