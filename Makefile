@@ -82,7 +82,7 @@ help:
 	@echo '  make demo        setup, build, bake base and code-interpreter, make sandboxes, print p50/p99'
 	@echo '  make check       setup, build, all tests; ends with "N passed, N failed, N skipped"'
 	@echo '  make check-unit  the unit tests, fuzz corpora and source rules alone'
-	@echo '  make check-sdk   the SDKs as they are published, fetched by pip and npm, against a pool'
+	@echo '  make check-sdk   the SDKs as they are published, and examples/, fetched by pip and npm, against a pool'
 	@echo '  make check-kvm   the KVM rig: an emulated KVM host, with each monitor, and what they take'
 	@echo '  make soak        the tests of the pool at length: 1,000 cycles, 100 kill -9 of the daemon (an hour)'
 	@echo '  make bench-pool  measure a running pool, and 100 idle spares of base'

@@ -37,6 +37,12 @@ for file in $(printf '%s\n' "${needs[@]}" | sort -u); do
 	ok "what examples/$file lists is fetched" own_venv "$file"
 	[ -s "$scratch/fetch" ] && sed 's/^/# /' "$scratch/fetch"
 done
+is "$(timeout 60 "$(own_python requirements.txt)" "$top/examples/run_code.py" 2>&1)" 42 "a cell of code, from Python"
+js=$cache/code-interpreter-js-2.8.0
+ok "the code interpreter of JavaScript's registry" modules "${js##*/}" @e2b/code-interpreter@2.8.0
+cp "$top/examples/run_code.mjs" "$js/"
+is "$(PATH=$js/node_modules/.bin:$PATH timeout 60 node "$js/run_code.mjs" 2>&1)" 42 "a cell of code, from JavaScript"
+
 for name in "${!needs[@]}"; do
 	nonce=$RANDOM$RANDOM
 	value="$(printf %s "$nonce" | sha256sum | cut -c1-16) $release"

@@ -14,6 +14,16 @@ venv() {
 		"$dir/bin/pip" install -q --disable-pip-version-check "$@" && touch "$dir/ready"; } >"$scratch/fetch" 2>&1
 }
 
+# modules NAME PACKAGE…: build/sdk/NAME has what npm installs by these; node too, where the host's is too old for E2B's packages
+modules() {
+	local dir=$cache/$1
+	shift
+	[ -e "$dir/ready" ] || { rm -rf "$dir" && mkdir -p "$dir" &&
+		(cd "$dir" && npm init -y && npm install --no-audit --no-fund "$@" $node_too) && touch "$dir/ready"; } >"$scratch/fetch" 2>&1
+}
+node_too=
+node --version 2>/dev/null | grep -Eq '^v(20\.(1[89]|[2-9][0-9])|2[2-9]|[3-9][0-9])\.?' || node_too=node@22
+
 answers() { curl -sf --unix-socket "$scratch/sock" http://localhost/readyz; }
 
 # serve TEMPLATE SPARES: a pool with a key; the variables by which E2B's packages find both are set

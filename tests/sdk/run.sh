@@ -10,14 +10,8 @@ js_versions='2.45.0 2.51.0'
 
 # python VERSION: a directory with that package
 python() { venv "python-$1" "e2b==$1"; }
-# js VERSION: the same; node too, where the host's is too old for it
-js() {
-	local dir=$cache/js-$1
-	[ -e "$dir/ready" ] || { rm -rf "$dir" && mkdir -p "$dir" &&
-		(cd "$dir" && npm init -y && npm install --no-audit --no-fund "e2b@$1" $node_too) && touch "$dir/ready"; } >"$scratch/fetch" 2>&1
-}
-node_too=
-node --version 2>/dev/null | grep -Eq '^v(20\.(1[89]|[2-9][0-9])|2[2-9]|[3-9][0-9])\.?' || node_too=node@22
+# js VERSION: the same
+js() { modules "js-$1" "e2b@$1"; }
 
 bake base
 
@@ -78,11 +72,7 @@ for name in $names; do
 done
 
 # E2B's own command, against the same pool
-cli_ready() {
-	local dir=$cache/cli
-	[ -e "$dir/ready" ] || { rm -rf "$dir" && mkdir -p "$dir" &&
-		(cd "$dir" && npm init -y && npm install --no-audit --no-fund @e2b/cli@2.19.0 $node_too) && touch "$dir/ready"; } >"$scratch/fetch" 2>&1
-}
+cli_ready() { modules cli @e2b/cli@2.19.0; }
 cli() { HOME=$scratch PATH=$cache/cli/node_modules/.bin:$PATH timeout 60 e2b "$@" </dev/null 2>"$scratch/cli.err"; }
 ok "E2B's command of JavaScript's registry" cli_ready
 id=$(curl -sf -H "X-API-Key: $key" -H 'Content-Type: application/json' -d '{"templateID": "base", "timeout": 300}' \
