@@ -308,7 +308,7 @@ static void test_too_long(void)
 	s = call(PROTO_EXEC);
 	is_int(field(s, PROTO_T_ERROR), E2BIG, "an argument that is too long");
 	has_str(error_text(s), "argument 2 has 131072 bytes, where the kernel takes 131071",
-		"is told by its number");
+		"the error tells an over-long argument by its number");
 	text[131071] = '\0';
 	proto_put_str(begin(), PROTO_T_ARG, "true");
 	proto_put_str(&body, PROTO_T_ARG, text);

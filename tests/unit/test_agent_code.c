@@ -74,7 +74,8 @@ static void test_contexts(void)
 	has_str(out(s, PROTO_OUT), "who\n", "a cell that forks");
 	s = code("import os\nif os.fork() == 0: os.close(3); os.write(4, b'x' * 10)", 0);
 	s = code("print('in step')", 0);
-	is_str(out(s, PROTO_OUT), "in step\n", "is answered once");
+	is_str(out(s, PROTO_OUT), "in step\n",
+		"a cell after one that forked and wrote to the bridge is answered once");
 	s = code("import random, uuid; print(random.random())", 0);
 	snprintf(first, sizeof(first), "%.60s", out(s, PROTO_OUT));
 	code("random.seed(1); a = random.getstate()", 0);
@@ -139,7 +140,7 @@ static void test_contexts(void)
 		s = call(PROTO_INFO);
 	} while (field(s, PROTO_T_CONTEXTS) > 0);
 	s = code("print('not run')", 0);
-	is_int(field(s, PROTO_T_CONTEXT_GONE), 1, "is told by the next");
+	is_int(field(s, PROTO_T_CONTEXT_GONE), 1, "the next cell tells that its context is gone");
 	is_int(s->total[PROTO_OUT], 0, "which is not run");
 	has_str(error_text(s), "signal 11",
 		"the cell after a dead interpreter's is told how that ended");

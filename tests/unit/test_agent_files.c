@@ -124,9 +124,11 @@ static void test_changing(void)
 		is_int(field(s, PROTO_T_ERROR), i ? EIO : -1, "a file that %s while it is read",
 			i ? "shrinks" : "grows");
 		if (i)
-			has_str(error_text(s), "became shorter", "is told so");
+			has_str(error_text(s), "became shorter",
+				"the error of a file that shrank says so");
 		else
-			is_int(field(s, PROTO_T_BYTES), 4 << 20, "is what it was at the beginning");
+			is_int(field(s, PROTO_T_BYTES), 4 << 20,
+				"a file that grows is sent as long as it was at the beginning");
 		if (ftruncate(fd, 4 << 20) < 0)
 			bail(full);
 	}
@@ -178,7 +180,7 @@ static void test_escapes(void)
 	snprintf(path, sizeof(path), "%s/fifo", root_dir);
 	ok(mkfifo(path, 0600) == 0, "a FIFO");
 	s = file(PROTO_FILE_GET, "/fifo");
-	is_int(field(s, PROTO_T_ERROR), EINVAL, "is refused, and does not block");
+	is_int(field(s, PROTO_T_ERROR), EINVAL, "a FIFO is refused, and does not block");
 	s = put("/fifo", "x", 0);
 	is_int(field(s, PROTO_T_ERROR), EINVAL, "for writing too");
 	s = file(PROTO_FILE_GET, "relative");

@@ -166,7 +166,8 @@ static void test_terminal(void)
 	s = request(PROTO_EXEC);
 	type(s, "one\n");
 	ok(comes(s, "got:one"), "a terminal");
-	is_int(started(s).flags, PROTO_STARTED_PTY | PROTO_STARTED_STDIN, "is told as one");
+	is_int(started(s).flags, PROTO_STARTED_PTY | PROTO_STARTED_STDIN,
+		"a command in a terminal is told as one");
 	pid = started(s).pid;
 	resync();
 	s = attach(pid, NULL);

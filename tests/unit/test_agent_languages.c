@@ -131,7 +131,7 @@ static void test_missing(void)
 	s = call(PROTO_CONTEXT);
 	has_str(error_text(s), "packages = nodejs",
 		"a language that is not there names its packages");
-	has_str(error_text(s), "[root]", "and the place in the recipe");
+	has_str(error_text(s), "[root]", "the error names the place in the recipe");
 	language = "cobol";
 	has_str(error_text(run("1")), "javascript", "one that nobody has is told those that are");
 }

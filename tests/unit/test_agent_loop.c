@@ -40,8 +40,8 @@ static void test_command(void)
 	proto_put_str(begin(), PROTO_T_SHELL, "seq 1 10000 | md5sum; echo oops >&2; exit 3");
 	s = call(PROTO_EXEC);
 	is_str(out(s, PROTO_OUT), "72d4ff27a28afbc066d5804999d5a504  -\n", "a command's output");
-	is_str(out(s, PROTO_ERR), "oops\n", "its errors");
-	is_int(field(s, PROTO_T_EXIT_CODE), 3, "its exit status");
+	is_str(out(s, PROTO_ERR), "oops\n", "a command's errors come apart from its output");
+	is_int(field(s, PROTO_T_EXIT_CODE), 3, "a command's exit status comes");
 	seen_free(s);
 }
 
@@ -72,7 +72,7 @@ static void tests(void)
 	test_input();
 	begin();
 	is_int(field(call(PROTO_INFO), PROTO_T_STREAMS), 0, "nothing is left open");
-	ok(kill(agent_pid, 0) == 0, "it lives");
+	ok(kill(agent_pid, 0) == 0, "the agent still lives");
 }
 
 int main(int argc, char **argv)

@@ -63,12 +63,14 @@ static void lifecycle(void)
 		      "\"maskRequestHost\":\"localhost:${PORT}\"}}",
 		       &c),
 		0, "a sandbox that sleeps and is woken (%s)", err.text);
-	ok(c.auto_pause && c.auto_resume && c.guarded_ports, "is asked for, with its ports closed");
+	ok(c.auto_pause && c.auto_resume && c.guarded_ports,
+		"autoPause, autoResume and closed ports are read");
 	is_str(c.mask_host, "localhost:${PORT}",
 		"the host that a sandbox's servers are to see is read");
 	is_int(create("{\"templateID\":\"a\",\"network\":{\"maskRequestHost\":\"\"}}", &none), 0,
 		"no host");
-	ok(!none.auto_resume && !none.guarded_ports && !none.mask_host, "is none");
+	ok(!none.auto_resume && !none.guarded_ports && !none.mask_host,
+		"an empty maskRequestHost is no host");
 	is_int(control_public_parse("{\"public\":true}", 15, false, &is_public, &why), 0,
 		"a template may be asked to be public");
 	ok(is_public, "which is understood");
@@ -195,10 +197,10 @@ static void changes(void)
 	is_int(change("{\"timeout\":0}", "timeout", true, &c), 0, "no seconds more is a wish");
 	ok(c.has_timeout && c.timeout_ms == 0, "a timeout of 0 seconds is told apart from none");
 	is_int(change("{\"duration\":60,\"timeout\":5}", "duration", false, &c), 0, "a refresh");
-	is_int((int64_t)c.timeout_ms, 60000, "is named duration");
+	is_int((int64_t)c.timeout_ms, 60000, "a refresh's seconds are named duration");
 	is_int(change("{\"count\":3,\"autoPause\":false}", "timeout", false, &c), 0,
 		"a fork of three");
-	ok(c.count == 3 && c.auto_pause == 0, "is one");
+	ok(c.count == 3 && c.auto_pause == 0, "a fork's count is read");
 	is_int(change("{\"count\":0}", NULL, false, &c), -EINVAL,
 		"a fork of 0 sandboxes is refused");
 	is_int(change("{\"count\":65}", NULL, false, &c), -EINVAL,

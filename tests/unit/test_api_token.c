@@ -23,7 +23,8 @@ static void test_signatures(void)
 		a.secret[i] = (uint8_t)i;
 	ok(!api_signature_wrong(&a, &s, 1000), "a signed address to read a file");
 	s.write = true;
-	is_str(api_signature_wrong(&a, &s, 1000), "invalid signature", "is none to write it");
+	is_str(api_signature_wrong(&a, &s, 1000), "invalid signature",
+		"a signature to read is none to write");
 	s.write = false;
 	s.path = "/tmp/a c";
 	is_str(api_signature_wrong(&a, &s, 1000), "invalid signature",
@@ -74,7 +75,7 @@ int main(void)
 		"for its owner alone");
 	api_token_of(&a, "abc", one);
 	is_int((int64_t)strlen(one), 64, "a token");
-	ok(api_token_is(&a, "abc", one), "is the one of its sandbox");
+	ok(api_token_is(&a, "abc", one), "a token is the one of its sandbox");
 	ok(!api_token_is(&a, "abd", one) && !api_token_is(&a, "ab", one) &&
 			!api_token_is(&a, "abcd", one),
 		"a token is of no other sandbox");

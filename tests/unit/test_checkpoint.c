@@ -101,7 +101,7 @@ static void test_prefix(void)
 	size_t want = make_state(&s), got = 0, taken = 0, changed = 0;
 
 	is_int(qemu_state_prefix(s.bytes, s.len, &got, &err), 0, "a device state's beginning");
-	is_int(got, want, "is what lies before its devices");
+	is_int(got, want, "a state's beginning is what lies before its devices");
 	/* no read past the end, whatever is missing: the sanitizers see to that */
 	for (size_t len = 0; len <= want; len++) {
 		uint8_t *copy = malloc(len ?: 1);

@@ -69,7 +69,7 @@ static void test_digest(void)
 	ok(!digest_valid("sha256:12"), "a short one is not");
 
 	ok(ftruncate(fd, 3 * MIB + 5) == 0 && pwrite(fd, "x", 1, 2 * MIB) == 1, "a sparse file");
-	is_int(digest_fd(fd, sparse, &e), 0, "its digest");
+	is_int(digest_fd(fd, sparse, &e), 0, "the digest of a sparse file is made");
 	digest_zeros(d, 2 * MIB);
 	digest_update(d, "x", 1);
 	digest_zeros(d, MIB + 4);
@@ -99,7 +99,8 @@ static void test_publish(void)
 	is_int(file_publish(dir, "f", "two!", 4, 0640, &e), 0, "publish again");
 	is_int(file_read_all(AT_FDCWD, path, 4, &text, &len, &e), 0, "read");
 	is_str(text, "two!", "the new content");
-	ok(stat(path, &st) == 0 && (st.st_mode & 0777) == 0640, "its mode, whatever the umask");
+	ok(stat(path, &st) == 0 && (st.st_mode & 0777) == 0640,
+		"a published file has its mode, whatever the umask");
 	is_int(file_read_all(AT_FDCWD, path, 3, &text, &len, &e), -EFBIG, "longer than allowed");
 	{
 		cleanup_publish struct publish p = PUBLISH_INIT;
@@ -162,7 +163,7 @@ static void test_remove_tree(void)
 	is_int(file_publish(keep, "f", "x", 1, 0600, &e), 0, "a file elsewhere");
 	ok(symlink(keep, link_path) == 0, "a link to elsewhere");
 	is_int(file_remove_tree(fd, "t", &e), 0, "remove the tree");
-	ok(faccessat(fd, "t", F_OK, 0) < 0, "it is gone");
+	ok(faccessat(fd, "t", F_OK, 0) < 0, "a removed tree is gone");
 	ok(faccessat(fd, "keep/f", F_OK, 0) == 0, "what its link led to is not");
 	is_int(file_remove_tree(fd, "t", &e), 0, "removing nothing is fine");
 }
@@ -186,7 +187,8 @@ static void test_proc(void)
 	proc_map_fd(&spec, fds[1], 7);
 	is_int(proc_output(&spec, 10000, 4096, &out, &e), 0, "run a child: %s", e.text);
 	has_str(out, "hello\n", "a mapped descriptor arrives");
-	ok(out && strlen(out) <= strlen("hello\n0\n1\n2\n3\n7\n"), "and no other");
+	ok(out && strlen(out) <= strlen("hello\n0\n1\n2\n3\n7\n"),
+		"no descriptor but the mapped ones arrives");
 	close(fds[0]);
 	close(fds[1]);
 	close(stray);
@@ -195,14 +197,14 @@ static void test_proc(void)
 	free(steal_ptr(&out));
 	is_int(proc_output(&spec, 10000, 4096, &out, &e), -EIO, "a failing child is an error");
 	has_str(e.text, "exit status 3", "with its status");
-	has_str(e.text, "the reason", "and its own words");
+	has_str(e.text, "the reason", "a failed child's error has its own words");
 
 	spec = (struct proc_spec){.argv = nope};
 	is_int(proc_start(&spec, &p, &e), -ENOENT, "a missing program is an error at once");
 
 	spec = (struct proc_spec){.argv = sleeper, .die_with_parent = true};
 	is_int(proc_start(&spec, &p, &e), 0, "start");
-	ok(!proc_ended(&p), "it runs");
+	ok(!proc_ended(&p), "a child that was started runs");
 	is_int(proc_wait(&p, clock_deadline(10), &status), -ETIMEDOUT, "a wait is bounded");
 	is_int(proc_signal(&p, SIGTERM), 0, "signal");
 	is_int(proc_wait(&p, clock_deadline(10000), &status), 0, "wait");
@@ -268,9 +270,11 @@ static void test_log(void)
 	dup2(kept, STDERR_FILENO);
 	ok(pread(file, text, sizeof(text) - 1, 0) > 0, "the log is written");
 	ok(!strstr(text, "\nparbake: error: forged"), "no text of another's begins a line of it");
-	has_str(text, "/a\n\tparbake", "its line ends are told");
-	has_str(text, "/a\\x0aparbake: error: forged \\x1b[2J", "or quoted");
-	ok(!strpbrk(text, "\033\177") && !strstr(text, "\302\233"), "and nothing for a terminal");
+	has_str(text, "/a\n\tparbake", "another's line ends are shown in the log");
+	has_str(text, "/a\\x0aparbake: error: forged \\x1b[2J",
+		"another's control characters are quoted in the log");
+	ok(!strpbrk(text, "\033\177") && !strstr(text, "\302\233"),
+		"nothing that a terminal obeys is in the log");
 	memset(long_text, 1, sizeof(long_text) - 1);
 	long_text[sizeof(long_text) - 1] = '\0';
 	ok(strlen(log_quote(long_text, quoted)) < LOG_QUOTED, "a quoted text is bounded");
@@ -382,28 +386,29 @@ static void test_confine(const char *program)
 	if (!is_int(proc_output(&spec, 30000, 4096, &out, &e), 0, "a confined child: %s", e.text))
 		return;
 	is_int(sscanf(out, "uid=%u gid=%u groups=%d pid=%u", &uid, &gid, &groups, &pid), 4,
-		"it says who it is");
+		"a confined child says who it is");
 	has_str(out, "nnp=1 dies=1 files=64\n", "no new privileges, its parent's end, its limit");
 	if (h->users) {
 		is_int(uid, h->first + pid, "a user of its own");
 		is_int(gid, uid, "a group of its own");
 		is_int(groups, 0, "no others");
 		has_str(out, "bounding=0", "no capability to be had");
-		has_str(out, "parent-fd=EACCES", "its parent's descriptors are closed to it");
+		has_str(out, "parent-fd=EACCES",
+			"a confined child's view of its parent's descriptors is closed");
 	} else {
 		is_int(uid, getuid(), "the same user: %s", h->why);
 	}
 	has_str(out, "socket=EPERM", "no socket");
 	has_str(out, "fork=EPERM", "no process");
 	has_str(out, "kill-parent=EPERM", "no signal to others");
-	has_str(out, "kill-self=ok", "but to itself");
-	has_str(out, "outlive=EPERM", "it cannot outlive its parent");
-	has_str(out, "ptrace=EPERM", "nor trace it");
+	has_str(out, "kill-self=ok", "a confined child may signal itself");
+	has_str(out, "outlive=EPERM", "a confined child cannot outlive its parent");
+	has_str(out, "ptrace=EPERM", "a confined child cannot trace its parent");
 	has_str(out, "io_uring=ENOSYS", "no io_uring");
 	has_str(out, "newer=ENOSYS", "no call that is newer than the list");
 	has_str(out, "memfd=EPERM", "no memory file");
 	has_str(out, "unlink=EPERM", "no name is removed");
-	has_str(out, "thread=ok", "but threads");
+	has_str(out, "thread=ok", "a confined child may make threads");
 	for (size_t i = 0; i < sizeof(sigio) / sizeof(sigio[0]); i++) {
 		cleanup_free char *denied = str_printf("\n%s=EPERM\n", sigio[i].name);
 
@@ -414,12 +419,14 @@ static void test_confine(const char *program)
 	ok(!strstr(out, "fionread=EPERM"), "other ioctls are as they were");
 	has_str(out, "usr=ok", "what is listed may be read");
 	if (h->files) {
-		has_str(out, "passwd=EACCES", "and nothing else");
+		has_str(out, "passwd=EACCES",
+			"a confined child may read nothing that is not listed");
 		has_str(out, "tmp=EACCES", "nothing is made");
 	} else {
 		tap_skip("this kernel has no Landlock");
 	}
-	ok(prctl(PR_GET_DUMPABLE) == 1 && getuid() == geteuid(), "its parent is as it was");
+	ok(prctl(PR_GET_DUMPABLE) == 1 && getuid() == geteuid(),
+		"the parent of a confined child is as it was");
 }
 
 /* A program in a directory that only we may enter. */
@@ -441,7 +448,7 @@ static void test_confine_hidden(const char *program)
 		setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
 		is_int(proc_output(&spec, 30000, 4096, &out, &e), 0, "is started all the same: %s",
 			e.text);
-		has_str(out, "socket=EPERM", "and confined");
+		has_str(out, "socket=EPERM", "a child started without its lists is confined");
 	}
 	c.may = 0;
 	is_int(proc_output(&spec, 10000, 4096, &out, &e), -EPERM, "who may not start a program: %s",
@@ -467,7 +474,7 @@ static void test_fds(void)
 	n = 1;
 	is_int(sock_recv_fds(fds[1], buf, sizeof(buf), got, &n), -EPROTO,
 		"more than wanted is refused");
-	is_int(n, 0, "and none is left open");
+	is_int(n, 0, "of descriptors that are too many none is left open");
 	is_int(sock_check_peer(fds[0], &e), 0, "our own peer is welcome");
 	for (int i = 0; i < 2; i++) {
 		close(fds[i]);
@@ -485,13 +492,13 @@ static void test_json(void)
 
 	is_int(json_parse("x.json", "{\"b\":7,\"a\":\"s\",\"neg\":-1}", 24, &v, &e), 0, "parse");
 	is_int(json_get_string(v, "a", &s, &e), 0, "a string");
-	is_str(s, "s", "its value");
+	is_str(s, "s", "the string has its value");
 	is_int(json_get_u64(v, "b", 0, 7, &n, &e), 0, "a number");
 	is_int(json_get_u64(v, "b", 0, 6, &n, &e), -EINVAL, "out of bounds");
 	has_str(e.text, "\"b\"", "names the field");
 	is_int(json_get_u64(v, "neg", 0, UINT64_MAX, &n, &e), -EINVAL, "negative is out of bounds");
 	is_int(json_get_string(v, "zz", &s, &e), -ENOENT, "absent");
-	is_int(json_get_string(v, "b", &s, &e), -EINVAL, "of another type");
+	is_int(json_get_string(v, "b", &s, &e), -EINVAL, "a string is not taken from a number");
 	text = json_text(v);
 	is_str(text, "{\"a\":\"s\",\"b\":7,\"neg\":-1}", "sorted, compact");
 	is_int(json_parse("x.json", "{\"a\":1,\"a\":2}", 13, &v, &e), -EINVAL,
@@ -505,9 +512,9 @@ static void test_deadline(void)
 
 	ok(clock_deadline(1000) >= now + 1000000000LL, "a deadline lies ahead");
 	ok(clock_deadline(-1) == CLOCK_NEVER, "a negative one is never");
-	ok(clock_deadline(INT64_MAX) == CLOCK_NEVER, "and one that no clock can show");
+	ok(clock_deadline(INT64_MAX) == CLOCK_NEVER, "a deadline that no clock can show is never");
 	ok(clock_deadline(INT64_MAX / 1000000) == CLOCK_NEVER,
-		"or that the time until now makes too late");
+		"a deadline that the time until now makes too late is never");
 	is_int(clock_left_ms(clock_deadline(INT64_MAX)), -1,
 		"which poll(2) waits for without an end");
 }
@@ -569,7 +576,7 @@ static void test_rfc3339(void)
 
 	rfc3339_text(1767323045123456789, 9, text);
 	is_str(text, "2026-01-02T03:04:05.123456789Z", "a time as text");
-	is_int(rfc3339_parse(text, &ns), 0, "is read again");
+	is_int(rfc3339_parse(text, &ns), 0, "a time's text is read again");
 	is_int(ns, 1767323045123456789, "as it was");
 	rfc3339_text(1790000000007000000, 3, text);
 	is_str(text, "2026-09-21T14:13:20.007Z", "in milliseconds");
@@ -580,7 +587,7 @@ static void test_rfc3339(void)
 	rfc3339_text(INT64_MIN, 9, text);
 	ok(!strncmp(text, "1677-", 5), "the first of all");
 	is_int(rfc3339_parse("2026-09-21T16:13:20+02:00", &ns), 0, "an offset is read");
-	is_int(ns, 1790000000000000000, "and counts");
+	is_int(ns, 1790000000000000000, "a time's offset counts");
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
 		is_int(rfc3339_parse(bad[i], &ns), -EINVAL, "\"%s\" is no time", bad[i]);
 }
@@ -601,7 +608,7 @@ static void test_buffer(void)
 		buffer_consume(&b, 5);
 	}
 	ok(same, "a queue of bytes keeps their order");
-	is_int(b.len, 20000, "and their number");
+	is_int(b.len, 20000, "a queue of bytes keeps their number");
 	memset(buffer_reserve(&b, 1 << 20), 'x', 1 << 20);
 	b.len += 1 << 20;
 	buffer_consume(&b, b.len);

@@ -63,7 +63,7 @@ static void test_percentiles(void)
 	is_int(stats_percentile(v, 5, 50), 30, "the median of five");
 	is_int(stats_percentile(v, 5, 99), 50, "p99 of few is the maximum");
 	is_int(stats_percentile(v, 5, 1), 10, "p1 of few is the minimum");
-	is_int(stats_percentile(v, 0, 50), 0, "of none: 0");
+	is_int(stats_percentile(v, 0, 50), 0, "the percentile of no sample is 0");
 	for (int i = 0; i < 100; i++)
 		hundred[i] = 100 - i;
 	is_int(stats_percentile(hundred, 100, 99), 99, "p99 of a hundred is the 99th");
@@ -98,7 +98,7 @@ static void test_permute(void)
 	ok(fabs(permute_groups(ten, 10, 5, 39) - 2.0 / 252) < 1e-12,
 		"the sum next to the five greatest of ten has its probability");
 	ok(fabs(permute_signs(ties, 3, 4) - 0.5) < 1e-12, "weights that are equal");
-	is_int((int)permute_signs(ten, 0, 0), 1, "of nothing everything is likely");
+	is_int((int)permute_signs(ten, 0, 0), 1, "of no difference every sum is likely");
 	permute_pairs(d, 6, 0, &s);
 	ok(fabs(s.estimate - 0.15) < 1e-12 && fabs(s.low - 0.05) < 1e-12 &&
 			fabs(s.high - 0.3) < 1e-12,
@@ -109,7 +109,8 @@ static void test_permute(void)
 	permute_two(a, 4, b, 4, 0, &s);
 	ok(fabs(s.estimate - 1.5) < 1e-12 && fabs(s.above - 7.0 / 70) < 1e-12,
 		"two groups of four: 13 of 16 pairs above");
-	ok(fabs(permute_normal_tail(0.025) - 1.959964) < 1e-5, "of the normal distribution");
+	ok(fabs(permute_normal_tail(0.025) - 1.959964) < 1e-5,
+		"the tail of the normal distribution is right");
 }
 
 /* The normal approximation takes over where counting would be long: the two agree there. */
@@ -349,15 +350,16 @@ static void test_documents(void)
 	said(old, same, NULL, 0, "measured at different times",
 		"with a word on what that is worth");
 	said(old, slow, "cold", 0, "1 ", "a slower one: 1");
-	said(old, slow, "cold", 0, "because: create base cold: p50 is +", "and why");
+	said(old, slow, "cold", 0, "because: create base cold: p50 is +",
+		"a slower one is told with its reason");
 	said(old, bad, NULL, 0, "1 ", "one that fails more often: 1");
 	said(old, bad, NULL, 0, "150 of 350 failed, 0 of 400 before", "with both counts");
 	said(old, single, NULL, 0, "3 ", "one run: undecided, 3");
 	said(old, single, NULL, 0, "fewer than 4", "since nothing is known of how runs differ");
 	said(old, none, NULL, 0, "1 ", "none of whose creates succeeded: 1");
 	said(old, gone, NULL, 0, "1 ", "without a series that the old one has: 1");
-	said(old, gone, NULL, 0, "does not have it any more", "and says so");
-	said(old, other, NULL, 0, "2 ", "of another host: 2");
+	said(old, gone, NULL, 0, "does not have it any more", "a series that vanished is named");
+	said(old, other, NULL, 0, "2 ", "a comparison with another host ends with 2");
 	said(old, other, NULL, ACROSS_HOST, "0 ", "unless that is asked for");
 	said(old, same, "warm", 0, "2 ", "nothing to compare: 2");
 }

@@ -199,7 +199,7 @@ static void test_errors(void)
 	fclose(f);
 	refused(many, "more than 1024 keys");
 	ok(config_read("/nonexistent/p.conf", &c, &err) == -ENOENT, "a file that is not there");
-	has_str(err.text, "/nonexistent/p.conf", "is named");
+	has_str(err.text, "/nonexistent/p.conf", "a configuration that is not there is named");
 }
 
 static void test_keys(void)
@@ -212,7 +212,7 @@ static void test_keys(void)
 	ok(config_make_key(key, &err) == 0 && config_make_key(other, &err) == 0, "keys are made");
 	ok(strlen(key) == 44 && !strncmp(key, "e2b_", 4) &&
 			strspn(key + 4, "0123456789abcdef") == 40,
-		"of 40 digits");
+		"a key has 40 digits");
 	ok(strcmp(key, other), "each another");
 	digest_buffer(key, strlen(key), digest);
 	text = str_printf("[key one]\ndigest = " D1

@@ -93,7 +93,7 @@ static void test_stop(void)
 		_exit(c && drained(fd) ? 0 : 1);
 	}
 	ok(waitpid(pid, &status, 0) == pid && status == 0, "a fork has its own");
-	is_int(threads(), 1, "of which nobody else knows");
+	is_int(threads(), 1, "a fork's own console has no thread that others know of");
 }
 
 int main(void)

@@ -261,24 +261,28 @@ static void test_judged(void)
 	verdict(&none, 0.01, "idle", JUDGE_ALL, 0, "verdict: same", "nothing changed: the same");
 	verdict(&cpu, 0.01, "idle", JUDGE_ALL, 0, "verdict: slower",
 		"a tenth more processor time fails the gate");
-	verdict(&cpu, 0.01, "idle", JUDGE_ALL, 0, "cold: cpu is +", "and says that it is that");
+	verdict(&cpu, 0.01, "idle", JUDGE_ALL, 0, "cold: cpu is +",
+		"the verdict names the cost that has risen");
 	verdict(&calls, 0.01, "idle", JUDGE_ALL, 0, "calls is +",
 		"a twentieth more system calls does");
 	verdict(&few, 0.01, "idle", JUDGE_ALL, 0, "verdict: same",
 		"two in a thousand are too few to speak of");
-	verdict(&calls, 0.01, "idle", JUDGE_ALL, 0.1, "verdict: same", "so is what is accepted");
+	verdict(&calls, 0.01, "idle", JUDGE_ALL, 0.1, "verdict: same",
+		"a rise that is accepted is the same");
 	verdict(&calls, 0.01, "idle", JUDGE_TIME, 0, "verdict: same",
 		"where times alone are judged, costs do not matter");
 	verdict(&slow, 0.01, "idle", JUDGE_COSTS, 0, "verdict: same",
 		"where costs alone are, times do not");
 	verdict(&none, 0.5, "busy", JUDGE_ALL, 0, "verdict: undecided",
 		"beside other work times are undecided");
-	verdict(&none, 0.5, "busy", JUDGE_COSTS, 0, "verdict: same", "and costs decide");
+	verdict(&none, 0.5, "busy", JUDGE_COSTS, 0, "verdict: same",
+		"where costs alone are judged a busy host does not matter");
 	verdict(&calls, 0.5, "busy", JUDGE_ALL, 0, "verdict: slower",
 		"a rise of costs is seen where times show nothing");
 	verdict(&cpu, 0.5, "too busy", JUDGE_ALL, 0, "verdict: undecided",
 		"on a host that is too busy processor time proves nothing");
-	verdict(&calls, 0.5, "too busy", JUDGE_ALL, 0, "verdict: slower", "but counts do");
+	verdict(&calls, 0.5, "too busy", JUDGE_ALL, 0, "verdict: slower",
+		"on a host that is too busy counts still say slower");
 	text = judged(&none, 0.01, "idle", JUDGE_ALL, 0, false);
 	has_str(text, "verdict: same", "documents without costs are judged by their times");
 	free(text);

@@ -140,11 +140,11 @@ static void test_trees(void)
 	is_str(dirs,
 		"[{\"a\":36,\"b\":32,\"path\":\"/etc\"},{\"a\":0,\"b\":10,\"path\":\"/srv\"},"
 		"{\"a\":0,\"b\":10,\"path\":\"/srv/x\"},{\"a\":0,\"b\":10,\"path\":\"/srv/x/y\"}]",
-		"and what it makes of the directories");
+		"a difference tells what became of the directories' sizes");
 	is_int(tree_compare(one, one, &none, &err), 0, "a tree with itself");
 	nothing = json_text(none);
 	is_str(nothing, "{\"added\":[],\"changed\":[],\"directories\":[],\"removed\":[]}",
-		"is the same");
+		"a difference of one thing with itself is empty");
 }
 
 int main(void)

@@ -199,7 +199,7 @@ static void test_damaged(struct snapshot_config *c, int root_fd, const char *pat
 	is_int(disk_open(root_fd, -1, c, NULL, &fd, &err), 0,
 		"a disk whose times alone changed is verified");
 	close(fd);
-	is_int(inode_of(path), inode, "is as good as it was");
+	is_int(inode_of(path), inode, "a disk whose times alone changed is kept");
 	flip(path, 100000);
 	is_int(disk_verify(c, &bytes, &err), -EBADMSG, "a disk with a flipped bit does not verify");
 	has_str(err.text, path, "the error says which disk does not verify");
@@ -234,7 +234,8 @@ int main(int argc, char **argv)
 	is_int(disk_open(root_fd, -1, &c, NULL, &fd, &err), -EBADMSG, "a disk of another digest");
 	c.disk_raw_digest[20] ^= 1;
 	c.disk_bytes -= 4096;
-	is_int(disk_open(root_fd, -1, &c, NULL, &fd, &err), -EBADMSG, "of another size");
+	is_int(disk_open(root_fd, -1, &c, NULL, &fd, &err), -EBADMSG,
+		"a disk of another size than its config says is refused");
 	c.disk_bytes += 4096;
 	is_int(files(&tmp), 0, "publishes nothing");
 	is_int(tmp, 0, "a fault while a disk is made leaves nothing");

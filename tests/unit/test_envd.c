@@ -129,7 +129,7 @@ static void test_exec_stream(void)
 	ok(a.whole, "a stream has an event of its end");
 	ok(!strncmp(a.body, "{\"pid\":", 7), "a stream begins with the command's number");
 	has_str(a.body, "\"type\":\"end\"", "a stream ends with the event of the end");
-	has_str(a.body, "\"exit_code\":3", "of that code");
+	has_str(a.body, "\"exit_code\":3", "the event of the end has the exit code");
 	file_read_all(AT_FDCWD, "/tmp/parbake-wire-random", 4000000, &file, &len, NULL);
 	ok(len == 3000000 && out.len == len && !memcmp(out.bytes + out.head, file, len),
 		"byte for byte");
@@ -224,7 +224,7 @@ static void test_sandbox(void)
 	rig.paused = true;
 	a = post("/exec", "{\"cmd\":\"true\"}");
 	is_int(a.status, 409, "a sandbox that is paused cannot be used");
-	has_str(a.body, "paused", "is told as such");
+	has_str(a.body, "paused", "the answer of a paused sandbox says so");
 	answer_free(&a);
 	a = post("/process.Process/List", "{}");
 	is_int(a.status, 503, "SDKs are told in their form that a sandbox is not there");
@@ -307,14 +307,14 @@ static void test_start(void)
 	has_str(lines, "\"timedOut\":true", "a timeout");
 	has_str(lines, "\"status\":\"signal: killed\"",
 		"a command that ran out of time has a status of its own");
-	has_str(lines, "deadline_exceeded", "is told as SDKs know it");
+	has_str(lines, "deadline_exceeded", "a deadline is told as SDKs know it");
 	free(lines);
 	answer_free(&a);
 
 	lines = start_lines(CONNECT "Authorization: Basic bm9ib2R5LXN1Y2g6\r\n",
 		"{\"process\":{\"cmd\":\"true\"}}", &a);
 	has_str(lines, "unauthenticated", "a user that is not there");
-	has_str(lines, "nobody-such", "is named");
+	has_str(lines, "nobody-such", "a user that is not there is named");
 	free(lines);
 	answer_free(&a);
 
@@ -418,7 +418,7 @@ static void test_control(void)
 
 	ok(until(&c, says(&c, "\"pty\":\"dXANCg==\"")), "a command with a terminal and a tag");
 	a = post("/process.Process/List", "{}");
-	has_str(a.body, "\"tag\":\"mine\"", "is listed");
+	has_str(a.body, "\"tag\":\"mine\"", "a command with a tag is listed by it");
 	has_str(a.body, "\"cmd\":\"sh\"", "List tells what a command is");
 	answer_free(&a);
 	other = ask_stream("/process.Process/Connect", CONNECT, "{\"process\":{\"tag\":\"mine\"}}");

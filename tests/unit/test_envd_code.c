@@ -82,7 +82,8 @@ static void test_execute(void)
 	has_str(value_of(&a, "stdout", "timestamp"), "T", "an event of output has a time");
 	is_str(value_of(&a, "stderr", "text"), "err\n", "code's standard error is told");
 	is_str(value_of(&a, "result", "text"), "42", "the value of an expression is a result");
-	is_str(value_of(&a, "result", "is_main_result"), "true", "is the main one");
+	is_str(value_of(&a, "result", "is_main_result"), "true",
+		"an expression's value is the main result");
 	is_str(value_of(&a, "number_of_executions", "execution_count"), "1",
 		"a result has its execution count");
 	ok(ended(&a), "an execution ends with its end");
@@ -96,7 +97,8 @@ static void test_execute(void)
 	a = code(
 		"from IPython.display import display, HTML\ndisplay(HTML('<b>x</b>'))\n'text'", "");
 	is_str(value_of(&a, "result", "html"), "<b>x</b>", "a display");
-	is_str(value_of(&a, "result", "is_main_result"), "false", "is not the main result");
+	is_str(value_of(&a, "result", "is_main_result"), "false",
+		"a display is not the main result");
 	answer_free(&a);
 	/* characters that fall on the borders of what is read at once */
 	a = code("print('\\u20ac' * 200000)", "");
@@ -135,7 +137,8 @@ static void test_variables(void)
 		"variables of a call");
 	answer_free(&a);
 	a = code(show, "");
-	is_str(value_of(&a, "stdout", "text"), "before None\n", "are put back after it");
+	is_str(value_of(&a, "stdout", "text"), "before None\n",
+		"variables of one call are put back after it");
 	answer_free(&a);
 	a = code("0", "");
 	{
@@ -239,7 +242,8 @@ static void test_ends(void)
 	ok(pid > 1 && kill(pid, SIGKILL) == 0 && until(NULL, kill(pid, 0) < 0),
 		"an interpreter that dies when nobody waits");
 	a = code("'ran'", ",\"env_vars\":{\"A\":\"1\"}");
-	is_str(value_of(&a, "error", "name"), "ContextGone", "is told");
+	is_str(value_of(&a, "error", "name"), "ContextGone",
+		"the end of an interpreter that nobody waited for is told");
 	is_str(value_of(&a, "result", "text"), "(none)",
 		"code of a client that has gone does not run on");
 	answer_free(&a);

@@ -86,7 +86,7 @@ static void test_get(void)
 	answer_free(&a);
 	a = call("GET", at("/files?path=%s/none", work), "", "");
 	is_int(a.status, 404, "a file that is not there is 404");
-	has_str(a.body, "\"code\":404", "is told so");
+	has_str(a.body, "\"code\":404", "a file that is not there is told as JSON");
 	answer_free(&a);
 	a = call("GET", at("/files?path=%s", work), "", "");
 	is_int(a.status, 400, "a directory");
@@ -115,7 +115,7 @@ static void test_put(void)
 	a = finish(&c);
 	is_int(a.status, 200, "an upload, its directories made");
 	is_str(a.body, at("[{\"name\":\"c\",\"path\":\"%s/a/b/c\",\"type\":\"file\"}]", work),
-		"is told");
+		"an upload's answer tells what was written");
 	ok(file_is(at("%s/a/b/c", work), bytes, BIG), "byte for byte");
 	answer_free(&a);
 	a = call("POST", at("/files?path=%s/a/empty", work), RAW, "");
@@ -260,7 +260,7 @@ static void test_many_files(void)
 		FILE_PART("a", "A") FILE_PART("b", "B") "--XX--\r\n");
 	is_int(a.status, 400, "two files for one ?path=");
 	has_str(a.body, "two files of the form go there, and the first has been written",
-		"are told as such");
+		"the error tells that the first of two files was written");
 	ok(file_is(at("%s/m/x", work), "A", 1), "the first is there");
 	answer_free(&a);
 	a = call("POST", "/files", FORM,
@@ -316,12 +316,13 @@ static void test_gzip(void)
 	c = ask("POST", at("/files?path=%s/unzipped", work), GZIP, b.bytes + b.head, b.len);
 	a = finish(&c);
 	is_int(a.status, 200, "a gzip body");
-	ok(file_is(at("%s/unzipped", work), bytes, BIG), "is stored as what it means");
+	ok(file_is(at("%s/unzipped", work), bytes, BIG), "a gzip body is stored unpacked");
 	answer_free(&a);
 	c = ask("POST", at("/files?path=%s/cut", work), GZIP, b.bytes + b.head, b.len - 9);
 	a = finish(&c);
 	is_int(a.status, 400, "a gzip upload that is cut short is refused");
-	has_str(a.body, "ends before its end", "is told so");
+	has_str(a.body, "ends before its end",
+		"the error of a gzip upload that is cut short says so");
 	ok(access(at("%s/cut", work), F_OK) < 0, "a gzip upload that is cut short makes no file");
 	answer_free(&a);
 	b.bytes[b.head + b.len / 2] ^= 1;
@@ -437,12 +438,12 @@ static void test_filesystem(void)
 	answer_free(&a);
 	unlink(at("%s/dir/sub.x", work));
 	a = fs("ListDir", at("{\"path\":\"%s/dir/f\"}", work));
-	is_int(a.status, 400, "of no directory");
+	is_int(a.status, 400, "ListDir of a file is an error");
 	answer_free(&a);
 	a = fs("Move", at("{\"source\":\"%s/dir/f\",\"destination\":\"%s/new/g\"}", work, work));
 	is_int(a.status, 200, "Move moves a file");
 	ok(access(at("%s/new/g", work), F_OK) == 0 && access(at("%s/dir/f", work), F_OK) < 0,
-		"is done");
+		"a moved file is at its new place alone");
 	answer_free(&a);
 	a = fs("Move", at("{\"source\":\"%s/dir/f\",\"destination\":\"%s/new/g\"}", work, work));
 	is_int(a.status, 404, "not twice");

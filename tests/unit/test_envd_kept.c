@@ -46,8 +46,8 @@ static void test_found_again(void)
 
 	ok(pid > 1 && kill((pid_t)pid, 0) == 0, "a command's number is that of its process");
 	is_int(with_pid("SendInput", pid, ",\"input\":{\"stdin\":\"YQo=\"}"), 200,
-		"it takes input");
-	ok(until(&c, says(&c, "MTphCg==")), "and says so");
+		"a command that nobody follows takes input");
+	ok(until(&c, says(&c, "MTphCg==")), "a command that took input says so");
 	rig_reconnect();
 	free(ends_with(&c, "stdout", &lines));
 	has_str(lines, "\"code\":\"unavailable\"",
@@ -55,39 +55,41 @@ static void test_found_again(void)
 	free(lines);
 	a = post("/process.Process/List", "{}");
 	snprintf(selector, sizeof(selector), "\"pid\":%u", pid);
-	has_str(a.body, selector, "it is listed afterwards");
+	has_str(a.body, selector, "a command is listed after its client left");
 	has_str(a.body, "\"tag\":\"mine\"", "with its tag");
-	has_str(a.body, "\"cmd\":\"sh\"", "and its words");
+	has_str(a.body, "\"cmd\":\"sh\"", "a listed command has its words");
 	answer_free(&a);
 	is_int(with_pid("SendInput", pid, ",\"input\":{\"stdin\":\"Ygo=\"}"), 200,
-		"its number finds it, be nobody following it");
+		"a command is found by its number, be nobody following it");
 	c = connect_to(selector);
 	is_int(pid_of(&c), pid, "Connect follows it");
 	a = call("POST", "/process.Process/SendSignal", JSON,
 		"{\"process\":{\"tag\":\"mine\"},\"signal\":\"SIGNAL_SIGCONT\"}");
-	is_int(a.status, 200, "its tag names it as well");
+	is_int(a.status, 200, "a command is found by its tag as well");
 	answer_free(&a);
-	is_int(with_pid("SendInput", pid, ",\"input\":{\"stdin\":\"Ywo=\"}"), 200, "it takes more");
+	is_int(with_pid("SendInput", pid, ",\"input\":{\"stdin\":\"Ywo=\"}"), 200,
+		"a command takes more input");
 	/* "3:c", alone or behind "2:b", which nobody may have followed */
 	ok(until(&c, says(&c, "MzpjCg==") || says(&c, "MjpiCjM6Ywo=")),
-		"and has counted what came before");
+		"a command has counted what came before");
 	a = call("POST", "/process.Process/Start", CONNECT, "");
 	answer_free(&a);
 	rig_reconnect();
 	leave(&c);
 	c = connect_to("\"tag\":\"mine\"");
-	is_int(pid_of(&c), pid, "its tag finds it too");
-	is_int(with_pid("CloseStdin", pid, ""), 200, "its input is closed");
+	is_int(pid_of(&c), pid, "Connect finds a command by its tag");
+	is_int(with_pid("CloseStdin", pid, ""), 200, "a command's input is closed");
 	free(ends_with(&c, "stdout", &lines));
-	has_str(lines, "\"exitCode\":7", "and it ends");
+	has_str(lines, "\"exitCode\":7", "a command whose input is closed ends");
 	free(lines);
 	c = connect_to(selector);
 	free(ends_with(&c, "stdout", &lines));
-	has_str(lines, "\"code\":\"not_found\"", "then it is found no more");
+	has_str(lines, "\"code\":\"not_found\"", "a command that ended is not found by its number");
 	free(lines);
 	c = connect_to("\"tag\":\"mine\"");
 	free(ends_with(&c, "stdout", &lines));
-	has_str(lines, "no command with the tag mine runs", "nor by its tag");
+	has_str(lines, "no command with the tag mine runs",
+		"a command that ended is not found by its tag");
 	free(lines);
 }
 
@@ -104,8 +106,9 @@ static void test_together(void)
 	c = connect_to(selector);
 	d = connect_to(selector);
 	is_int(pid_of(&c), pid, "two look for one");
-	is_int(pid_of(&d), pid, "and both follow it");
-	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGKILL\""), 200, "it is killed");
+	is_int(pid_of(&d), pid, "a second client follows the same command");
+	is_int(with_pid("SendSignal", pid, ",\"signal\":\"SIGNAL_SIGKILL\""), 200,
+		"a command is killed by its number");
 	ok(until(&c, says(&c, "signal: killed")) && until(&d, says(&d, "signal: killed")),
 		"both are told");
 	leave(&c);
@@ -127,10 +130,10 @@ static void test_terminal(void)
 	c = connect_to(selector);
 	pid_of(&c);
 	is_int(with_pid("Update", pid, ",\"pty\":{\"size\":{\"rows\":30,\"cols\":40}}"), 200,
-		"it is one still");
+		"a command with a terminal can be given another size");
 	is_int(with_pid("SendInput", pid, ",\"input\":{\"pty\":\"Cg==\"}"), 200, "with its input");
 	out = ends_with(&c, "pty", &lines);
-	has_str(out, "30 40", "and its size");
+	has_str(out, "30 40", "a command sees the new size of its terminal");
 	free(out);
 	free(lines);
 }
@@ -179,7 +182,7 @@ static void test_bytes(void)
 	answer_free(&a);
 	a = post("/exec", "{\"argv_base64\":[\"AGE=\"]}");
 	is_int(a.status, 400, "a NUL");
-	has_str(a.body, "argv_base64", "is told by its place");
+	has_str(a.body, "argv_base64", "an argument with a NUL is told by its place");
 	answer_free(&a);
 	a = post("/exec", "{\"argv\":[\"true\"],\"env_base64\":[\"QQ==\"]}");
 	has_str(a.body, "NAME=VALUE", "a variable without a value");
@@ -199,9 +202,9 @@ static void test_too_long(void)
 		abort();
 	a = post("/exec", body);
 	is_int(a.status, 400, "an argument that is too long");
-	has_str(a.body, "argument 1 has 150000 bytes", "is named");
+	has_str(a.body, "argument 1 has 150000 bytes", "an over-long argument is named");
 	has_str(a.body, "put it into a file, or send it to standard input",
-		"and what to do instead");
+		"the error of an over-long argument says what to do instead");
 	answer_free(&a);
 }
 

@@ -316,7 +316,7 @@ static void test_mount(void)
 		snprintf(path, sizeof(path), "%s/long/%0255d", at, i);
 		found += lstat(path, &st) == 0;
 	}
-	is_int(found, LONG_NAMES, "and of the one with two levels of index");
+	is_int(found, LONG_NAMES, "each name in a directory with two levels of index is found");
 	snprintf(path, sizeof(path), "%s/ping", at);
 	check_xattr(path, "security.capability", cap, sizeof(cap));
 	check_xattr(path, "system.posix_acl_access", acl, sizeof(acl));
@@ -363,7 +363,7 @@ static void test_written_on(void)
 		snprintf(path, sizeof(path), "%s/big/file-%d", at, i);
 		made -= unlink(path) == 0;
 	}
-	is_int(made, 6000 - BIG / 2, "and removes some");
+	is_int(made, 6000 - BIG / 2, "names of a large directory are removed");
 	umount2(at, 0);
 	is_clean("b");
 	debugfs_has("b", "stat /fifo", "Links: 13001");
@@ -513,13 +513,15 @@ static void test_full(void)
 	p = strstr(err.text, "at least ");
 	ok(p && sscanf(p, "at least %llu MiB", &need) == 1 && need > 28 && need < 34,
 		"says how large it should be");
-	is_int(fill("full", need * MIB, 0, 300, 100000, &err), 0, "and that is enough");
+	is_int(fill("full", need * MIB, 0, 300, 100000, &err), 0,
+		"the size that the error asks for is enough");
 	is_clean("full");
 	is_int(fill("full", 16 * MIB, 128, 300, 10, &err), -ENOSPC, "too few inodes");
 	printf("# %s\n", err.text);
 	p = strstr(err.text, "at least ");
 	ok(p && sscanf(p, "at least %llu inodes", &need) == 1 && need == 321, "says how many");
-	is_int(fill("full", 16 * MIB, need, 300, 10, &err), 0, "and that is enough");
+	is_int(fill("full", 16 * MIB, need, 300, 10, &err), 0,
+		"the inodes that the error asks for are enough");
 	is_clean("full");
 	is_int(fill("full", 1 * MIB, 0, 3, 10, &err), 0, "a very small image");
 	is_clean("full");

@@ -26,7 +26,7 @@ static void measure(enum fault_source source, uint32_t window, bool write, uint6
 		return;
 	}
 	is_int((int64_t)res.pages, 256, "every page is touched");
-	ok(res.total_ns > 0, "and takes time");
+	ok(res.total_ns > 0, "touching pages takes time");
 	/*
 	 * A page that the host took back in between faults again, and now and then the kernel
 	 * itself maps a neighbour that is in the memfd.
@@ -44,7 +44,8 @@ static void test_image(void)
 	struct err err;
 
 	is_int(image_make_raw(raw, 4 * MIB, 512 * KIB, "/usr/bin", &err), 0, "an image to measure");
-	is_int(image_cost_measure(raw, 4 * MIB, 64 * KIB, 3, 1, 20, &c, &err), 0, "its costs");
+	is_int(image_cost_measure(raw, 4 * MIB, 64 * KIB, 3, 1, 20, &c, &err), 0,
+		"an image's costs are measured");
 	ok(c.data_bytes >= 128 * KIB && c.data_bytes <= 576 * KIB, "it holds data (%llu bytes)",
 		(unsigned long long)c.data_bytes);
 	ok(c.stored_bytes > 0 && c.stored_bytes < 4 * MIB && c.write_ns > 0 && c.expand_ns > 0,

@@ -383,7 +383,7 @@ static void test_broken(void)
 	comes("/ok", data_a, hex_a, 1);
 	comes("/cut-once", data_a, hex_a, 2);
 	is_int(resumes, 1, "the second one for the rest");
-	is_str(last_if_range, "\"v1\"", "of the same file");
+	is_str(last_if_range, "\"v1\"", "the rest is asked for of the same file");
 	comes("/cut-no-range", data_a, hex_a, 2);
 	comes("/changed-etag", data_b, hex_b, 2);
 	comes("/changed-silently", data_b, hex_b, 3);
@@ -428,14 +428,15 @@ static void test_resume_later(void)
 	is_int(files_left(), 2, "leaves its part and where it came from");
 	repaired = true;
 	requests = 0;
-	is_int(fetch("/cut-until-repaired", hex_a, 0, &at, &err), 0, "is taken up later");
+	is_int(fetch("/cut-until-repaired", hex_a, 0, &at, &err), 0,
+		"a download is taken up later");
 	is_int(requests, 1, "a download is resumed with one request");
 	is_str(last_if_range, "\"v7\"", "for the rest of that very file");
 	is_int(files_left(), 1, "the part of a finished download is gone");
 	free(steal_ptr(&at));
 	requests = 0;
 	is_int(fetch("/cut-until-repaired", hex_a, 0, &at, &err), 0, "what is cached");
-	is_int(requests, 0, "is not asked for");
+	is_int(requests, 0, "what is cached is not asked for");
 }
 
 /* A part that is longer than the file, and one that is the whole of it. */
@@ -454,7 +455,7 @@ static void test_strange_parts(void)
 	reset();
 	file_publish(line, hex_a, data_b, SIZE, 0600, &err);
 	is_int(fetch("/ok", hex_a, 0, &at, &err), 0, "a part of another file, as long");
-	is_int(requests, 2, "is found out at the end, and all comes anew");
+	is_int(requests, 2, "a part of another file is found out at the end, and all comes anew");
 	reset();
 	free(steal_ptr(&at));
 	file_publish(line, hex_a, data_a, SIZE, 0600, &err);
@@ -533,7 +534,8 @@ static void test_file_url(void)
 	is_int(fetch_all(&item, 1, NULL, &err), 0, "a file URL");
 	free(item.ret_path);
 	reset();
-	is_int(fetch_all(two, 2, NULL, &err), -EBADMSG, "of two sums for a file URL one is right");
+	is_int(fetch_all(two, 2, NULL, &err), -EBADMSG,
+		"a file URL with two sums, one of them wrong, is refused");
 	ok(!two[0].ret_path && !two[1].ret_path, "gives neither");
 	reset();
 	item.url = "file:///nonexistent/a";

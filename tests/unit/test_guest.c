@@ -496,7 +496,7 @@ static void test_ends(void)
 
 	is_int(guest_exec(g, &spec, clock_deadline(PEER_DEADLINE_MS), -1, &r, &err), -ECONNRESET,
 		"an agent that vanishes");
-	has_str(err.text, "channel ended", "is named");
+	has_str(err.text, "channel ended", "the end of an agent's channel is named");
 	script_end(&s, t, g);
 	g = script_start(&s, &t, no_status);
 	is_int(guest_exec(g, &spec, clock_deadline(PEER_DEADLINE_MS), -1, &r, &err), -EPROTO,

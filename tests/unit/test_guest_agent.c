@@ -93,7 +93,7 @@ static void test_exec(void)
 			       .argv = (const char *[]){"/no/such", NULL}, .stdin_fd = -1},
 		       DEADLINE, -1, &r, &err),
 		-ENOENT, "a program that is not there");
-	has_str(err.text, "/no/such", "is named");
+	has_str(err.text, "/no/such", "a program that is not there is named");
 	is_int(guest_exec(g, &(struct guest_exec_spec){.shell = "true", .stdin_fd = 987}, DEADLINE,
 		       -1, &r, &err),
 		-EBADF, "an input that is none");
@@ -225,7 +225,7 @@ static void test_output(void)
 		.user_data = &calls};
 
 	is_int(guest_exec(g, &spec, DEADLINE, -1, &r, &err), -EPIPE, "output that nobody takes");
-	has_str(err.text, "Broken pipe", "is an error that says so");
+	has_str(err.text, "Broken pipe", "output that nobody takes is an error that says so");
 	is_int((int)calls, 1, "nothing is passed on after a writer's error");
 	is_int(RUN(&r, .shell = "pgrep -f '[p]arbake-yes' | wc -l"), 0, "the guest goes on");
 	is_str(r.out, "0\n", "a command whose reader failed is gone");
@@ -312,7 +312,7 @@ static void test_files(void)
 	ok(fstat(out, &st) == 0 && st.st_size == 100000, "stops there");
 	is_int(guest_get_file(g, path, out, 50 * 65536, DEADLINE, -1, &err), 0, "exactly allowed");
 	is_int(guest_get_file(g, "/no/such", out, 10, DEADLINE, -1, &err), -ENOENT, "no such file");
-	has_str(err.text, "/no/such", "is named");
+	has_str(err.text, "/no/such", "a file that is not there is named");
 	is_int(guest_read(g, PROTO_FILE_GET, path, 50 * 65536, DEADLINE, -1, &text, &len, &err), 0,
 		"read into memory (%s)", err.text);
 	ok(len == 50 * 65536 && text[3 * 65536 + 5] == 3 && !text[len],
@@ -327,7 +327,8 @@ static void test_files(void)
 	free(text);
 	is_int(guest_read(g, PROTO_FILE_LIST, dir, 1 << 20, DEADLINE, -1, &text, &len, &err), 0,
 		"a directory (%s)", err.text);
-	ok(len >= 2 * PROTO_DIRENT_HEAD && memmem(text, len, "d", 1), "is its entries");
+	ok(len >= 2 * PROTO_DIRENT_HEAD && memmem(text, len, "d", 1),
+		"a directory is read as its entries");
 	free(text);
 	is_int(guest_read(g, PROTO_FILE_GET, "/no/such", 10, DEADLINE, -1, &text, &len, &err),
 		-ENOENT, "no such file");
@@ -363,7 +364,8 @@ static void test_files(void)
 	is_int(guest_put_file(g, in, path, 0640, NULL, DEADLINE, -1, &err), -EIO,
 		"a file that shrinks");
 	pthread_join(t, NULL);
-	has_str(err.text, "became shorter while it was read", "is told so");
+	has_str(err.text, "became shorter while it was read",
+		"a file that shrinks while it is read is told so");
 	ok(stat(path, &st) == 0 && st.st_size == 50 * 65536,
 		"the target of a write that failed is left as it was");
 	close(in);
@@ -438,7 +440,7 @@ static void test_code(void)
 	guest_result_free(&r);
 	is_int(guest_code(g, NULL, "import os; os._exit(3)", &spec, DEADLINE, -1, &r, &err), 0,
 		"an interpreter that dies (%s)", err.text);
-	ok(r.context_gone, "is no silent success");
+	ok(r.context_gone, "the end of an interpreter is no silent success");
 	has_str(r.traceback, "exited with code 3", "a dead interpreter's error says how it ended");
 	guest_result_free(&r);
 }

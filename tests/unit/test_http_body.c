@@ -59,7 +59,7 @@ static void test_collect(void)
 	ok(until(&c, http_open(server) == 1),
 		"a request whose client goes away in the midst of its body is open");
 	leave(&c);
-	ok(until(NULL, http_open(server) == 0), "is over");
+	ok(until(NULL, http_open(server) == 0), "a request whose client went away is over");
 	is_int(at.dropped, 4, "those that did not come whole are dropped");
 	is_int(at.settled, at.collects, "each is handed over or dropped, once");
 
@@ -112,19 +112,19 @@ static void test_wait(void)
 	ok(until(&c, at.waiting != NULL), "a request in chunks of which none has come waits");
 	choose(true);
 	say(&c, "3\r\nabc\r\n0\r\n\r\n");
-	ok(until(&c, says(&c, "\"body\":\"abc\"")), "is read as it comes");
+	ok(until(&c, says(&c, "\"body\":\"abc\"")), "a body in chunks is read as it comes");
 	forget(&c);
 	say(&c, "GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
 	ok(until(&c, at.waiting != NULL), "a request without a body waits for its handler");
 	choose(false);
-	ok(until(&c, says(&c, "woken")), "is answered");
+	ok(until(&c, says(&c, "woken")), "a request that waited for its handler is answered");
 	forget(&c);
 	say(&c,
 		"POST /wait HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: "
 		"500\r\n\r\n");
 	ok(until(&c, at.waiting != NULL), "a client that asks before it sends too much waits");
 	choose(true);
-	ok(until(&c, says(&c, " 413 ")), "is told");
+	ok(until(&c, says(&c, " 413 ")), "a client that would send too much is told 413");
 	ok(!says(&c, "100 Continue"), "a client that would send too much is answered instead");
 	leave(&c);
 
@@ -133,7 +133,8 @@ static void test_wait(void)
 	ok(until(&c, at.waiting != NULL), "a request that waits and whose client goes is open");
 	leave(&c);
 	choose(false);
-	ok(until(NULL, http_open(server) == 0), "is over when it has been answered");
+	ok(until(NULL, http_open(server) == 0),
+		"a request whose client left is over when it has been answered");
 }
 
 static void test_upload(void)
@@ -241,7 +242,7 @@ static void test_form(void)
 		"--BOUND\r\nContent-Disposition: form-data; name=\"g\"; "
 		"filename=\"x\"\r\n\r\nno\r\n--BOUND--\r\n");
 	ok(until(&c, says(&c, "{\"bytes\":2}")), "an empty file before another");
-	is_str(at.part, "f:empty g:x", "is a file");
+	is_str(at.part, "f:empty g:x", "an empty file of a form is a file");
 	forget(&c);
 	form(&c, "--BOUND\r\nContent-Disposition: form-data; name=\"f\"\r\n\r\nx\r\n--BOUND--\r\n");
 	ok(until(&c, says(&c, "no part with a file name")), "a form without a file is refused");

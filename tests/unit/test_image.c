@@ -535,7 +535,8 @@ static void test_forged_tables(void)
 	is_int(image_read_frame(img, 0, page, &err), 0, "… and reads");
 	is_int(page[4095], 'x', "… what it holds");
 	is_int(image_read_frame(img, 1, page, &err), -EINVAL, "no frame begins at 1");
-	is_int(image_read_frame(img, IMAGE_PAGE, page, &err), -EINVAL, "nor at the end");
+	is_int(image_read_frame(img, IMAGE_PAGE, page, &err), -EINVAL,
+		"no frame begins at the end of an image");
 
 	e[0].raw = 0;
 	forge(&f, body, len, e, 1, IMAGE_PAGE, map, 1);

@@ -158,7 +158,8 @@ static void test_socket(void)
 	rpc_close_fds(fds, n_fds);
 	is_int(sock_send_fds(pair[1], "{}", 2, three, 3), 0, "three descriptors");
 	n_fds = KEEPER_FDS;
-	is_int(rpc_receive(pair[0], buf, fds, &n_fds), -EPROTO, "are too many");
+	is_int(rpc_receive(pair[0], buf, fds, &n_fds), -EPROTO,
+		"more descriptors than a message has are refused");
 	is_int(n_fds, 0, "descriptors beyond the bound are closed");
 	is_int(sock_send_fds(pair[1], big, LIMIT_RPC_BYTES, NULL, 0), 0,
 		"a message as long as may be is sent");

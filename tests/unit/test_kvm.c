@@ -317,12 +317,14 @@ static bool boot_and_capture(unsigned vcpus)
 	if (!works(machine_pause(m, SOON, &err), "it is paused"))
 		return false;
 	ok(counts_on(m, vcpus), "all of the %u processors count", vcpus);
-	works(machine_capture(m, fix.state, SOON, &err), "its state is written");
+	works(machine_capture(m, fix.state, SOON, &err),
+		"a machine's state is written while it counts");
 	fstat(fix.state, &st);
 	ok(st.st_size > 4096 && st.st_size < 1 << 20, "in %jd bytes", (intmax_t)st.st_size);
 	fix.captured = count_of(m, 0);
 	ok(counts_on(m, vcpus), "a captured machine goes on");
-	works(machine_capture(m, fix.state, SOON, &err), "it is captured again");
+	works(machine_capture(m, fix.state, SOON, &err),
+		"a machine that went on is captured again");
 	fix.captured = count_of(m, 0);
 	is_int(fcntl(fix.memory, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_GROW | F_SEAL_SHRINK), 0,
 		"the memory of a machine is sealed");
@@ -336,11 +338,11 @@ static void test_restore(unsigned vcpus)
 	struct err err = {""};
 
 	works(start(NULL, vcpus, -1, &a, &err), "a standby");
-	works(start(NULL, vcpus, -1, &b, &err), "and another");
+	works(start(NULL, vcpus, -1, &b, &err), "a second standby starts");
 	if (!a || !b)
 		return;
 	is_int(machine_resume(a, SOON, &err), -EINVAL, "a standby cannot be resumed");
-	works(machine_ready(a, SOON, &err), "it is ready");
+	works(machine_ready(a, SOON, &err), "a standby gets ready");
 	works(machine_restore(a, fix.state, SOON, &err), "the state is loaded");
 	is_int(count_of(a, 0), fix.captured, "a restored machine has the memory of its capture");
 	ok(counts_on(a, vcpus), "all %u processors go on from the capture", vcpus);
@@ -362,7 +364,8 @@ static void test_confined(void)
 	if (!m || !works(machine_ready(m, SOON, &err), "is ready"))
 		return;
 	path = str_printf("/proc/%d/status", machine_pid(m));
-	works(file_read_all(AT_FDCWD, path, 65536, &status, &len, &err), "its status is read");
+	works(file_read_all(AT_FDCWD, path, 65536, &status, &len, &err),
+		"a monitor's status is read");
 	if (!status || confine_host()->off)
 		return;
 	has_str(status, "Seccomp:\t2", "the monitor runs with a filter on its system calls");
@@ -505,14 +508,15 @@ static void test_late(void)
 	works(start(NULL, 1, -1, &m, &err), "a standby");
 	if (!m || !works(machine_restore(m, fix.state, SOON, &err), "is restored"))
 		return;
-	works(machine_resume(m, SOON, &err), "and runs");
+	works(machine_resume(m, SOON, &err), "a restored machine runs");
 	kill(machine_pid(m), SIGSTOP);
 	is_int(machine_pause(m, clock_deadline(50), &err), -ETIMEDOUT,
 		"a monitor that stands still does not pause it in time");
 	kill(machine_pid(m), SIGCONT);
 	is_int(machine_get_state(m), MACHINE_RUNNING,
 		"a machine whose pause came too late runs on");
-	works(machine_pause(m, SOON, &err), "and is paused when it is asked again");
+	works(machine_pause(m, SOON, &err),
+		"a machine whose pause came too late is paused when it is asked again");
 	ok(counts_on(m, 1), "a machine whose pause came too late counts on");
 }
 
@@ -524,7 +528,7 @@ static void test_killed(void)
 	works(start(NULL, 1, -1, &m, &err), "a standby");
 	if (!m || !works(machine_restore(m, fix.state, SOON, &err), "is restored"))
 		return;
-	works(machine_resume(m, SOON, &err), "and runs");
+	works(machine_resume(m, SOON, &err), "a machine that is restored once more runs");
 	kill(machine_pid(m), SIGKILL);
 	ok(ends(m, 10000), "a monitor that stands still is killed");
 	is_int(machine_pause(m, SOON, &err), -ECONNABORTED, "calls tell: %s", err.text);

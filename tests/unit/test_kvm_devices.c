@@ -177,7 +177,7 @@ static void test_disk_zeros(void)
 	disk.detect_zeros = true;
 	is_int(put(0, zeros, sizeof(zeros)), 0, "zeros are written while a template boots");
 	is_int(word_at(512), 0, "zeros that were written while a template boots are read");
-	walks(&f, 0, 2 * CLUSTER, "and stay out of the file");
+	walks(&f, 0, 2 * CLUSTER, "zeros written while a template boots stay out of the file");
 	close(f.base);
 	close(f.overlay);
 }
@@ -264,7 +264,7 @@ static void test_blk(void)
 	driver_begin(&d, &b.v, &blk_ops);
 	is_int(driver_get(&d, 0x000), 0x74726976, "the disk is a virtio device");
 	is_int(driver_get(&d, 0x008), 2, "a disk");
-	is_int(driver_get(&d, 0x100), DISK / 512, "of its size");
+	is_int(driver_get(&d, 0x100), DISK / 512, "the disk says its size");
 	driver_start(&d, 0);
 	is_int(driver_get(&d, 0x070), 15, "the disk accepts its driver");
 	is_int(request(&d, 0, 5, DRIVER_DATA, 1024, true), 0, "the disk reads");
@@ -374,7 +374,7 @@ static void test_entropy(void)
 	driver_start(&d, 0);
 	driver_offer_one(&d, 0, 0, DRIVER_DATA, 64, 1);
 	ok(driver_take(&d, 0, &len) && len == 64, "64 bytes of entropy");
-	ok(memcmp(driver_at(&d, DRIVER_DATA), zeros, 64) != 0, "are not zeros");
+	ok(memcmp(driver_at(&d, DRIVER_DATA), zeros, 64) != 0, "entropy is not zeros");
 	driver_end(&d);
 }
 
@@ -650,7 +650,8 @@ static void test_mptable(void)
 	for (int i = 0; i < len; i++)
 		sum = (uint8_t)(sum + table[16 + i]);
 	ok(!memcmp(table + 16, "PCMP", 4) && sum == 0, "the MP table adds up");
-	is_int(len, 44 + 8 * 20 + 2 * 8 + 18 * 8, "of eight processors");
+	is_int(len, 44 + 8 * 20 + 2 * 8 + 18 * 8,
+		"the MP table is as long as eight processors make it");
 }
 
 int main(void)

@@ -44,7 +44,8 @@ static void test_verdict(const struct monitor_facts *facts, bool device, int mod
 	}
 	ok(definite(r), "the boot under KVM has an outcome");
 	if (r < 0)
-		ok(err.text[0] && !strchr(err.text, '\n'), "and one line says why it was none");
+		ok(err.text[0] && !strchr(err.text, '\n'),
+			"one line says why a boot under KVM came to nothing");
 	ok(mode == 0 || r < 0, "where kernel mode is interpreted, our kernel does not do better");
 	is_int(facts->has_kvm, mode == 0 && r == 0, "what was found before is the same");
 }
@@ -63,7 +64,7 @@ static void test_choice(const struct monitor_facts *facts)
 	has_str(why, facts->has_kvm ? "kvm works" : facts->why_not_kvm, "a sentence says why");
 	setenv("PARBAKE_ACCEL", "tcg", 1);
 	is_int(monitor_default_accel(&accel, &err), 0, "tcg can be asked for");
-	is_int(accel, MACHINE_TCG, "and is given");
+	is_int(accel, MACHINE_TCG, "tcg is given where it is asked for");
 	setenv("PARBAKE_ACCEL", "kvm", 1);
 	r = monitor_default_accel(&accel, &err);
 	is_int(r, facts->has_kvm ? 0 : -ENODEV, "kvm is given where it works, else refused");
@@ -77,7 +78,7 @@ static void test_host(void)
 	cleanup_free char *a = kvm_try_host(), *b = kvm_try_host();
 
 	is_str(a, b, "a host is the same twice");
-	ok(!strchr(a, '\n') && strlen(a) > 20, "and a line");
+	ok(!strchr(a, '\n') && strlen(a) > 20, "what names a host is one line");
 }
 
 int main(void)

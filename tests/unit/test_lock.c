@@ -64,7 +64,7 @@ static void test_refused(void)
 
 		is_int(lock_parse("x.lock", bad[i].text, strlen(bad[i].text), &l, &err), -EINVAL,
 			"refused: %s", bad[i].want);
-		has_str(err.text, bad[i].want, "and the error tells");
+		has_str(err.text, bad[i].want, "the error of a refused lock tells what is wrong");
 	}
 }
 
@@ -176,7 +176,7 @@ static void test_inventory(void)
 	FILE *f = open_memstream(&paths, &len);
 
 	is_int(ext4_image_open(fd, &img, &err), 0, "an image opens");
-	is_int(ext4_image_walk(img, list_paths, f, &err), 0, "and is walked");
+	is_int(ext4_image_walk(img, list_paths, f, &err), 0, "an image is walked");
 	fclose(f);
 	has_str(paths,
 		"/lost+found 40700 0\n/srv 40755 0\n/srv/link 120777 21\n/srv/node_modules 40755 "
@@ -184,12 +184,13 @@ static void test_inventory(void)
 		"/srv/node_modules/@a 40755 0\n/srv/node_modules/@a/b 40755 0\n",
 		"in order, links not followed");
 	is_int(ext4_image_find(img, "/srv/link", &ino), 0, "a link is found");
-	is_int(ext4_image_read(img, ino, 4096, &text, &len, &err), 0, "and read");
+	is_int(ext4_image_read(img, ino, 4096, &text, &len, &err), 0,
+		"what a link leads to is read");
 	is_str(text, "node_modules/left-pad", "as what it leads to");
 	is_int(ext4_image_find(img, "/srv/nothing", &ino), -ENOENT,
 		"what is not there is not found");
 	is_int(inventory_read(img, &inv, &err), 0, "an inventory");
-	is_int((int64_t)inv.n, 5, "of five packages");
+	is_int((int64_t)inv.n, 5, "an inventory has five packages");
 	digest_buffer("sums\n", 5, sum);
 	for (size_t i = 0; i < inv.n && i < 5; i++) {
 		cleanup_free char *line =

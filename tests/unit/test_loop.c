@@ -195,7 +195,7 @@ static void test_boot_timers(void)
 	order[0] = '\0';
 	loop_timer_boot(l, 0, note, "p");
 	loop_timer(l, 0, note, "q");
-	is_int(loop_once(l, clock_deadline(0), &err), 0, "of both clocks");
+	is_int(loop_once(l, clock_deadline(0), &err), 0, "timers of both clocks come");
 	is_str(order, "qp", "what is due comes in one round");
 	loop_timer_cancel(far);
 	is_int(loop_once(l, clock_deadline(0), &err), 0, "a round with none");

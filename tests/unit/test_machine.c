@@ -123,7 +123,7 @@ static void test_boot_and_capture(void)
 	is_int(machine_ready(m, SOON, &err), 0, "a booted machine's monitor answers");
 	is_int(channel_guest(m, &g, &err), 0, "the channel of a machine is taken");
 	is_int(machine_take_channel(m), -1, "the channel of a machine is taken only once");
-	works(machine_boot_wait(m, g, NULL, &first, &err), "its agent answers");
+	works(machine_boot_wait(m, g, NULL, &first, &err), "a booted machine's agent answers");
 	machine_get_state(m);
 	ok(fix.printed > 1000, "the console was told: %" PRIu64 " bytes", fix.printed);
 	console = machine_console(m);
@@ -135,17 +135,19 @@ static void test_boot_and_capture(void)
 	is_int(machine_capture(m, fix.state, SOON, &err), -EINVAL,
 		"a running machine cannot be captured: %s", err.text);
 	is_int(machine_pause(m, SOON, &err), 0, "a machine is paused");
-	works(machine_capture(m, fix.state, SOON, &err), "its device state is written");
+	works(machine_capture(m, fix.state, SOON, &err),
+		"a paused machine's device state is written");
 	is_int(machine_get_state(m), MACHINE_PAUSED,
 		"a machine that was paused twice is still paused");
-	works(machine_resume(m, SOON, &err), "it goes on");
-	works(guest_sync(g, SOON, machine_pidfd(m), &again, &err), "and answers");
+	works(machine_resume(m, SOON, &err), "a machine goes on after a capture");
+	works(guest_sync(g, SOON, machine_pidfd(m), &again, &err),
+		"a machine that went on answers");
 	ok(!memcmp(first.boot, again.boot, sizeof(first.boot)),
 		"a captured machine answers with the nonce of its boot");
 	is_int((int64_t)again.counter, (int64_t)first.counter + 1,
 		"a machine's HELLO has the next count");
 	is_int(machine_pause(m, SOON, &err), 0, "a machine is paused a second time");
-	works(machine_capture(m, fix.state, SOON, &err), "and captured again");
+	works(machine_capture(m, fix.state, SOON, &err), "a machine is captured again");
 	fstat(fix.state, &st);
 	ok(st.st_size > 4096 && st.st_size < 1 << 20, "in %jd bytes", (intmax_t)st.st_size);
 	captured = again;
@@ -182,7 +184,7 @@ static void check_second_state(struct machine *m)
 	ssize_t n = pread(fix.state, first, sizeof(first), 0), len;
 	struct err err = {""};
 
-	works(machine_capture(m, fd, SOON, &err), "and captured");
+	works(machine_capture(m, fd, SOON, &err), "a machine's second state is written");
 	len = pread(fd, second, sizeof(second), 0);
 	ok(n > 0 && len > 0 && (size_t)len < sizeof(second),
 		"the device state of %zd bytes holds no memory", len);
@@ -191,7 +193,8 @@ static void check_second_state(struct machine *m)
 		"the second state has a beginning");
 	ok(was == is && memcmp(first, second, is) == 0, "the same");
 	ok(memcmp(second + len - 2, "{}", 2) == 0, "the second state has an end");
-	works(machine_capture(m, fd, SOON, &err), "it can be captured again");
+	works(machine_capture(m, fd, SOON, &err),
+		"a machine can be captured again after a capture");
 }
 
 static void test_restore_plain(void)
@@ -202,12 +205,12 @@ static void test_restore_plain(void)
 	struct err err = {""};
 
 	works(start(false, -1, NULL, &a, &err), "a standby");
-	works(start(false, -1, NULL, &b, &err), "and another");
+	works(start(false, -1, NULL, &b, &err), "a second standby starts");
 	if (!a || !b)
 		return;
-	is_int(machine_get_state(a), MACHINE_STANDBY, "is a standby");
+	is_int(machine_get_state(a), MACHINE_STANDBY, "a machine without memory is a standby");
 	is_int(machine_resume(a, SOON, &err), -EINVAL, "a standby cannot be resumed: %s", err.text);
-	works(machine_ready(a, SOON, &err), "its monitor answers");
+	works(machine_ready(a, SOON, &err), "a standby's monitor answers");
 	works(restore(a, &ga, &hello, &err), "the first is restored and answers");
 	check_hello(&hello);
 	is_int(machine_get_state(a), MACHINE_RUNNING, "a restored and resumed machine is running");
@@ -234,7 +237,8 @@ static void test_restore_pager(void)
 	works(start(false, fd, NULL, &m, &err), "a standby with a pager");
 	close_fd(&fd);
 	if (m) {
-		works(restore(m, &g, &hello, &err), "it is restored and answers");
+		works(restore(m, &g, &hello, &err),
+			"a standby with a pager is restored and answers");
 		check_hello(&hello);
 	}
 	ok(m && machine_get_state(m) == MACHINE_RUNNING, "a machine with a pager runs");
@@ -264,7 +268,8 @@ static void test_pager_silent(void)
 	works(start(false, fd, NULL, &m, &err), "a standby with a pager that serves nothing");
 	close_fd(&fd);
 	if (m) {
-		works(machine_ready(m, SOON, &err), "its monitor is up");
+		works(machine_ready(m, SOON, &err),
+			"a monitor is up though its pager serves nothing");
 		r = machine_restore(m, fix.state, clock_deadline(300), &err);
 		if (r == 0)
 			r = machine_resume(m, clock_deadline(300), &err);
@@ -305,7 +310,7 @@ static void test_needs_no_preload(void)
 	setenv("PARBAKE_LIBDIR", fix.libdir, 1);
 	close_fd(&fd);
 	if (m) {
-		works(restore(m, &g, &hello, &err), "is restored through the pager");
+		works(restore(m, &g, &hello, &err), "a machine is restored through the pager");
 		check_hello(&hello);
 	}
 	pager_stop(&pager);
@@ -384,7 +389,7 @@ static void test_killed(void)
 	pthread_join(thread, NULL);
 
 	is_int(start(false, -1, NULL, &n, &err), 0, "a second machine starts");
-	is_int(machine_restore(n, fix.state, SOON, &err), 0, "is restored");
+	is_int(machine_restore(n, fix.state, SOON, &err), 0, "a second machine is restored");
 	kill(machine_pid(n), SIGKILL);
 	ok(ends(n, 5000), "the second machine is killed");
 	is_int(machine_resume(n, SOON, &err), -ECONNABORTED, "which its next call tells: %s",
@@ -443,7 +448,8 @@ static void test_boot_fails(void)
 
 	is_int(start(true, -1, CMDLINE " rdinit=/nonexistent", &n, &err), 0,
 		"a machine without an init starts");
-	is_int(channel_guest(n, &g, &err), 0, "is listened to");
+	is_int(channel_guest(n, &g, &err), 0,
+		"the channel of a machine without an init is listened to");
 	is_int(machine_boot_wait(n, g, NULL, &hello, &err), -ECONNABORTED, "panics, which ends it");
 	has_str(err.text, "Kernel panic", "the kernel's panic is quoted");
 	printf("# %.60s…\n", err.text);

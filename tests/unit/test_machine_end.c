@@ -263,13 +263,14 @@ static void test_slow_stop(void)
 
 	if (!ok(m != NULL, "slow: a machine"))
 		return;
-	is_int(machine_ready(m, SOON, &err), 0, "it answers");
+	is_int(machine_ready(m, SOON, &err), 0, "a slow machine's monitor answers");
 	is_int(machine_pause(m, clock_deadline(50), &err), -ETIMEDOUT,
 		"a pause that the monitor does not come to is given up");
 	is_int(machine_get_state(m), MACHINE_RUNNING, "the machine runs");
 	/* the monitor has waited for being told to go on, and ends where it is told anything else */
-	is_int(machine_pause(m, SOON, &err), 0, "it was told to go on: the next pause is its own");
-	is_int(machine_get_state(m), MACHINE_PAUSED, "and stays");
+	is_int(machine_pause(m, SOON, &err), 0,
+		"a monitor told to go on is paused by the next pause");
+	is_int(machine_get_state(m), MACHINE_PAUSED, "a machine that was paused stays paused");
 	is_int(machine_resume(m, SOON, &err), 0, "until it is resumed");
 }
 

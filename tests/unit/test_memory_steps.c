@@ -261,13 +261,14 @@ static void test_refused(void)
 
 	must(pager_new(img, NULL, PAGER_UFFD, &opt, &p, &err));
 	ok(resume(&m, p, &none, 1), "a machine steps");
-	is_int(checkpoint(&m, p, false, &first), 0, "and is checkpointed");
+	is_int(checkpoint(&m, p, false, &first), 0, "a machine that steps is checkpointed");
 	end(&m);
 	resume(&m, p, &first, 2);
 	is_int(checkpoint(&m, p, false, &second), -ECONNABORTED,
 		"one that does not get them all is not");
 	ok(err.text[0], "with a reason");
-	is_int(proc_wait(&m.machine.proc, clock_deadline(DEADLINE_MS), &status), 0, "it ended");
+	is_int(proc_wait(&m.machine.proc, clock_deadline(DEADLINE_MS), &status), 0,
+		"a machine whose pages do not all come ends");
 	ok(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "by the pager's word");
 	end(&m);
 	clear(&first);

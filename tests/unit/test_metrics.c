@@ -70,7 +70,7 @@ static void test_histogram(void)
 	metrics_observe(f, 0, "standby", NULL);
 	metrics_observe(bare, 0.05, NULL);
 	text = metrics_text(m);
-	has_str(text, "# TYPE t_seconds histogram\n", "its type");
+	has_str(text, "# TYPE t_seconds histogram\n", "a histogram tells its type");
 	has_str(text,
 		"t_seconds_bucket{mode=\"spare\",le=\"0.0005\"} 0\n"
 		"t_seconds_bucket{mode=\"spare\",le=\"0.001\"} 1\n"
@@ -86,7 +86,8 @@ static void test_histogram(void)
 		"a series of its own");
 	has_str(text, "u_seconds_bucket{le=\"0.04\"} 0\nu_seconds_bucket{le=\"0.06\"} 1\n",
 		"without labels");
-	has_str(text, "u_seconds_sum 0.05\nu_seconds_count 1\n", "its sum");
+	has_str(text, "u_seconds_sum 0.05\nu_seconds_count 1\n",
+		"a histogram tells its sum and count");
 	free(text);
 	metrics_free(m);
 }

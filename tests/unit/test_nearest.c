@@ -42,8 +42,10 @@ int main(void)
 		else
 			ok(got == NULL, "\"%s\" is near nothing", cases[i].word);
 	}
-	is_str(nearest_name("rat", twins, 2), "bat", "of two equally near, the earlier");
-	is_str(nearest_name("caat", later, 2), "cart", "of two at distance 1, the earlier");
+	is_str(nearest_name("rat", twins, 2), "bat",
+		"of two names equally near the earlier is suggested");
+	is_str(nearest_name("caat", later, 2), "cart",
+		"of two names at distance 1 the earlier is suggested");
 	is_str(nearest_name("cat", later, 2), "cat", "the nearer one wins over the earlier");
 	ok(nearest_name("memory", keys, 0) == NULL, "no candidates");
 
@@ -53,7 +55,8 @@ int main(void)
 	{
 		const char *const one[] = {long_word};
 
-		ok(nearest_name("memory", one, 1) == NULL, "nor is it a suggestion");
+		ok(nearest_name("memory", one, 1) == NULL,
+			"a name that is too long is no suggestion");
 	}
 	return tap_done();
 }

@@ -184,8 +184,9 @@ static void test_kinds(void)
 	ok(parse(&plain, "T -w a -w b") == 0 && a.words.n == 2 && !a.words.items[2],
 		"words are collected");
 	is_str(a.words.items[1], "b", "in order");
-	ok(parse(&plain, "T -e A=1 -e B=") == 0 && a.env.n == 2, "so are pairs");
-	ok(parse(&plain, "T --mode cold --mode spare") == 0 && a.modes.n == 2, "and choices");
+	ok(parse(&plain, "T -e A=1 -e B=") == 0 && a.env.n == 2, "pairs are collected");
+	ok(parse(&plain, "T --mode cold --mode spare") == 0 && a.modes.n == 2,
+		"choices are collected");
 	ok(parse(&plain, "T --keep 0") == 0 && a.keep == 0, "0 is a duration where it means none");
 }
 
@@ -291,7 +292,7 @@ static void test_help(void)
 		has_str(text, name, "the page has%s", name);
 	}
 	has_str(text, "usage: parbake plain [OPTIONS] FIRST [REST…]\n\ntry things out.\n",
-		"its head");
+		"a page begins with its usage");
 	has_str(text, "\nwhat comes out:\n      --json ", "sections have their headings");
 	has_str(text, "--format spdx|cyclonedx|provenance\n", "choices stand for the value");
 	has_str(text, "  -e, --env K=V", "letters stand before names");
@@ -317,7 +318,7 @@ static void test_help(void)
 	text = page(&group, 80);
 	has_str(text, "usage: parbake group must …\n",
 		"subcommands stand in the usage, but internal ones");
-	has_str(text, "\ncommands:\n  must  must\n", "and in a list");
+	has_str(text, "\ncommands:\n  must  must\n", "subcommands stand in a list");
 	free(text);
 }
 
@@ -326,7 +327,7 @@ static void test_running(void)
 	is_int(command_main(&plain, 2, (char *[]){"plain", "T", NULL}), 42,
 		"the defaults reach the command");
 	is_int(command_main(&plain, 4, (char *[]){"plain", "T", "-n", "6", NULL}), CLI_FAILED,
-		"and so does what is given instead");
+		"an option that is given reaches the command in place of its default");
 	is_int(command_main(&plain, 1, (char *[]){"plain", NULL}), CLI_USAGE, "a usage error is 2");
 	is_int(command_main(&plain, 2, (char *[]){"plain", "--help", NULL}), CLI_OK,
 		"help is no error");
@@ -334,7 +335,8 @@ static void test_running(void)
 		"a subcommand is run");
 	is_int(command_main(&group, 2, (char *[]){"group", "mist", NULL}), CLI_USAGE,
 		"which must be there");
-	is_int(command_main(&group, 1, (char *[]){"group", NULL}), CLI_USAGE, "and be named");
+	is_int(command_main(&group, 1, (char *[]){"group", NULL}), CLI_USAGE,
+		"a group without a subcommand is wrong usage");
 	ok(command_find(group.commands, "must") == &must && !command_find(group.commands, "group"),
 		"commands are found by their last word");
 }

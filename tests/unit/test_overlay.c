@@ -67,7 +67,7 @@ static void test_sizes(void)
 		told = run(info);
 		has_str(told, want, "qemu-img sees its size");
 		fstat(fd, &st);
-		ok(st.st_blocks * 512 <= 16384, "and it takes next to no room");
+		ok(st.st_blocks * 512 <= 16384, "a fresh overlay takes next to no room");
 	}
 }
 
@@ -183,7 +183,7 @@ static void test_walk(void)
 	write_base(disk);
 	is_int(machine_overlay_init(overlay, DISK, &err), 0, "an overlay");
 	is_int(machine_overlay_walk(overlay, DISK, rebuild, &r, &err), 0, "a fresh one is read");
-	is_int(r.runs, 0, "and holds nothing");
+	is_int(r.runs, 0, "a fresh overlay holds nothing");
 	done = qemu_io_script(image);
 	has_str(done, "wrote", "qemu-io writes, zeroes and discards");
 	checked = run(check);
@@ -267,7 +267,8 @@ static void test_hostile(void)
 
 	is_int(hostile(0, 0, 0, &err), 1, "the same without any fault is read");
 	is_int(hostile(4 * CLUSTER, 1, 8, &err), 1, "a zero cluster without room of its own");
-	is_int(hostile(4 * CLUSTER, 5 * CLUSTER | 1, 8, &err), 1, "and one with");
+	is_int(hostile(4 * CLUSTER, 5 * CLUSTER | 1, 8, &err), 1,
+		"a zero cluster with room of its own is read");
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		is_int(hostile(cases[i].at, cases[i].value, cases[i].bytes, &err), -EBADMSG, "%s",
 			cases[i].what);

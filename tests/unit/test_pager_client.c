@@ -247,7 +247,7 @@ static void test_own(struct pager_client_spec spec)
 	is_int(litter(), 0, "a pager of one's own has no socket");
 	m = machine(a, NULL, "read", "77");
 	is_int(ended(&m), 0, "a machine");
-	is_int(pager_client_recorded(a, &got, &err), 0, "is recorded");
+	is_int(pager_client_recorded(a, &got, &err), 0, "what a machine touched is recorded");
 	ok(got.n == 1 && got.ranges[0].offset == 77 * PAGE && got.ranges[0].bytes == PAGE,
 		"what it read comes over");
 	snapshot_ranges_clear(&got);

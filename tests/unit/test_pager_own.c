@@ -156,7 +156,7 @@ static void test_wset(void)
 	is_int(ended(&m), 0, "a machine reads working set and own pages");
 	pager_get_stats(p, &s);
 	is_int(s.faults, 0, "without one fault");
-	is_int(s.pages_own, own_pages(), "it was given every own page, once");
+	is_int(s.pages_own, own_pages(), "a machine was given every page of its own, once");
 }
 
 /* @fd copied with a byte changed in the middle. */
@@ -252,7 +252,8 @@ static void test_difference(void)
 	refused((struct snapshot_range[]){{(PAGES - 1) * PAGE, 2 * PAGE}}, 1, "beyond the memory");
 	refused((struct snapshot_range[]){{UINT64_MAX - PAGE + 1, 2 * PAGE}}, 1, "that wrap");
 	refused((struct snapshot_range[]){{512, PAGE}}, 1, "that are not pages");
-	refused((struct snapshot_range[]){{0, PAGE}}, 1, "of another number than the image's");
+	refused((struct snapshot_range[]){{0, PAGE}}, 1,
+		"ranges of another number of pages than the image has are refused");
 }
 
 /* ---- one takes all it can ------------------------------------------------------------------------ */
@@ -286,7 +287,7 @@ static void test_flood(struct image *huge)
 	ok(read(news[0], &byte, 1) == 1, "a machine gives memory back all the time");
 	m = attached(p, NULL, ARGS("touch"));
 	is_int(ended(&m), 0, "beside it another is served");
-	ok(!proc_ended(&flood), "and it goes on");
+	ok(!proc_ended(&flood), "a machine that gives memory back all the time goes on");
 	proc_kill(&flood);
 	close(news[0]);
 }

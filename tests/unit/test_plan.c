@@ -169,7 +169,8 @@ static void test_tar(void)
 	digest_buffer("content", 7, sum);
 	is_str(p.source_digest, sum, "an archive's digest is known before it is read");
 	ok(!recipe_parse(path, bad, strlen(bad), no_dirs, &r, &err), "a recipe with a wrong sum");
-	is_int(plan_make(r, &facts_base, &p, &err), -EBADMSG, "is refused");
+	is_int(plan_make(r, &facts_base, &p, &err), -EBADMSG,
+		"a plan whose archive has another sum is refused");
 	has_str(err.text, "differs", "a sum that differs is told as different");
 	recipe_free(r);
 }
@@ -256,7 +257,7 @@ static void test_apt(void)
 		"deb http://mirror.example.org/debian/ bookworm main\n"
 		"deb http://mirror.example.org/debian/ bookworm-updates main\n"
 		"deb http://mirror.example.org/debian-security/ bookworm-security main\n",
-		"are those of the suite");
+		"apt's lines are those of the suite");
 	free(steal_ptr(&list));
 	is_int(source_debian_list(targets, "sid", &list, &err), -ENOENT,
 		"a suite apt does not know");
@@ -310,7 +311,8 @@ static void test_stage_damaged(const char *key)
 	byte ^= 1;
 	ok(pwrite(fd, &byte, 1, 0) == 1, "a byte of a cached file is changed");
 	close(fd);
-	is_int(stage_open(PLAN_ROOT, key, "x", &fd, &err), -ENOENT, "is not used any more");
+	is_int(stage_open(PLAN_ROOT, key, "x", &fd, &err), -ENOENT,
+		"a changed file of the cache is not used any more");
 }
 
 static void test_cache(void)

@@ -119,7 +119,8 @@ static void test_compare(void)
 		false, "one that is gone, one more, and other files");
 	compare("{}", RECORD("", ""), "null", true, "what has no record is not compared");
 	compare(RECORD("", "3"), RECORD("", "{\"command\": 7, \"files\": [4]}"),
-		"{\"kernel\":[],\"processes\":[]}", true, "and nonsense in one is passed over");
+		"{\"kernel\":[],\"processes\":[]}", true,
+		"nonsense in a record of processes is passed over");
 }
 
 int main(void)

@@ -89,7 +89,8 @@ static void test_rules(void)
 				!r.private_ok,
 			"rule \"%s\"", t[i].text);
 		proxy_rule_text(&r, text);
-		is_str(text, t[i].again ? t[i].again : t[i].text, "and its text");
+		is_str(text, t[i].again ? t[i].again : t[i].text,
+			"a rule's text is the rule again");
 	}
 }
 
@@ -238,11 +239,11 @@ static void test_own_address(void)
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	inet_pton(AF_INET, "9.9.9.9", &in.sin_addr);
 	memcpy(&ifr.ifr_addr, &in, sizeof(in));
-	ok(ioctl(fd, SIOCSIFADDR, &ifr) == 0, "it is the host's own");
+	ok(ioctl(fd, SIOCSIFADDR, &ifr) == 0, "an address is given to the host");
 	close(fd);
-	ok(refused4("9.9.9.9"), "then it is refused");
+	ok(refused4("9.9.9.9"), "an address of the host's is refused");
 	ok(refused6("::ffff:9.9.9.9"), "in its other spelling, too");
-	ok(!refused4("9.9.9.8"), "its neighbour is not");
+	ok(!refused4("9.9.9.8"), "the neighbour of the host's address is not refused");
 }
 
 /* ---- heads ------------------------------------------------------------------------------ */
@@ -354,8 +355,9 @@ static void test_env(void)
 	setenv("no_proxy", "localhost, .internal.example,10.0.0.1,*.x.example:81", 1);
 	is_int(proxy_env_read(&env, &err), 0, "the environment is read");
 	is_str(env.https.host, "proxy.example", "the proxy's host");
-	is_int(env.https.port, 3128, "and port");
-	is_str(env.https.auth, "Basic dXNlcjpwQHNz", "and who we are");
+	is_int(env.https.port, 3128, "the upstream proxy's port is read");
+	is_str(env.https.auth, "Basic dXNlcjpwQHNz",
+		"the upstream proxy's user and password are read");
 	ok(proxy_env_for(&env, true, "a.example", 443) == &env.https, "CONNECT goes through it");
 	ok(!proxy_env_for(&env, false, "a.example", 80), "http does not");
 	ok(!proxy_env_for(&env, true, "localhost", 443), "no_proxy: a host");

@@ -160,11 +160,11 @@ static void test_slow_names(void)
 		"what nobody waits for any more is counted until it ends");
 	names.released = true;
 	pthread_cond_broadcast(&names.changed);
-	ok(await_hanging(0), "then all end");
+	ok(await_hanging(0), "all look-ups that hang end");
 	names.released = false;
 	q = sandbox_of(other, "other", "greedy");
 	a = ask(other, other_fd, "CONNECT fast.example:443 HTTP/1.1\r\n\r\n");
-	has_str(a, "has an address that is private", "and the greedy one may again");
+	has_str(a, "has an address that is private", "the greedy sandbox may look names up again");
 	free(a);
 	proxy_free(q);
 	guest_free(other);

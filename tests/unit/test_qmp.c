@@ -243,7 +243,8 @@ static void test_end(void)
 	proc_signal(&p, SIGKILL);
 	is_int(qmp_call(q, "stop", NULL, clock_deadline(60000), NULL, &err), -ECONNABORTED,
 		"a killed process: %s", err.text);
-	ok(clock_now_ns() - before < 20 * 1000000000ll, "is noticed at once");
+	ok(clock_now_ns() - before < 20 * 1000000000ll,
+		"the end of a killed process is noticed at once");
 	qmp_free(q);
 	close(pair[1]);
 }

@@ -298,7 +298,7 @@ static void test_chain(void)
 	}
 	plain = str_printf("%s/deep0.ini", dir);
 	ok(recipe_read(plain, dirs, &r, &err) < 0, "a chain that is too long");
-	has_str(err.text, "chain is longer than", "is named");
+	has_str(err.text, "chain is longer than", "the error names a chain that is too long");
 	file_remove_tree(AT_FDCWD, dir, NULL);
 }
 

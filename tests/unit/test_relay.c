@@ -28,8 +28,9 @@ static void heads(void)
 	ok(!parse("HTTP/1.1 200 OK\r\nA: b \r\nContent-Length: 12\r\nX: y\r\nConnection: close, "
 		  "x\r\n\r\n",
 		   false, &h),
-		"is read");
-	ok(h.status == 200 && h.framing == RELAY_LENGTH && h.length == 12, "its body has a length");
+		"an answer's head is read");
+	ok(h.status == 200 && h.framing == RELAY_LENGTH && h.length == 12,
+		"an answer with a Content-Length has a body of that length");
 	ok(h.n_headers == 1 && !strcmp(h.headers[0].name, "A") && !strcmp(h.headers[0].value, "b"),
 		"what is for the connection is left out, also what is named behind it");
 	ok(!parse("HTTP/1.0 404\n\n", false, &h) && h.framing == RELAY_UNTIL_EOF,
@@ -42,7 +43,7 @@ static void heads(void)
 		"to a HEAD there is none, and its length is told");
 	ok(!parse("HTTP/1.1 304 N\r\nContent-Length: 7\r\n\r\n", false, &h) &&
 			h.framing == RELAY_NO_BODY,
-		"nor of 304");
+		"an answer 304 has no body, whatever its head says");
 	is_int((int64_t)relay_head_length("HTTP/1.1 200 OK\r\nA: b\r\n", 23), 0, "half a head");
 }
 

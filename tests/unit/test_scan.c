@@ -200,7 +200,8 @@ static void test_lines(void)
 	struct err err = {0};
 
 	lent_add_lines(&l, "a line", bundle, sizeof(bundle) - 1);
-	is_int((int64_t)l.n, 3, "of six lines three tell something, one of them twice there");
+	is_int((int64_t)l.n, 3,
+		"of a bundle's six lines three are looked for, one of them twice there");
 	ok(found_in(&l, "MIIDdzCCAl+gAwIBAgIEPublicLineOne"), "a public line is among them");
 	is_int(lent_drop_known(&l, known, 40, "the disk", &err), 0, "until the disk is seen");
 	ok(!found_in(&l, "MIIDdzCCAl+gAwIBAgIEPublicLineOne"),
@@ -297,7 +298,7 @@ static void test_snapshot(void)
 	has_str(err.text, "the secret A, in memory, at guest-physical address 0x100000000\n",
 		"the address in memory is the guest's");
 	has_str(err.text, ": /etc/with-a-name\n", "the file on the disk is named");
-	ok(!strstr(err.text, "canary-"), "neither is shown");
+	ok(!strstr(err.text, "canary-"), "neither canary is shown");
 }
 
 int main(void)

@@ -46,15 +46,16 @@ static void test_round(void)
 	is_int(signature_id(signature, id, &err), 0, "the signature names a key");
 	ok(strstr(one.public, id) != NULL, "which is ours");
 	is_int(signature_verify(signature, text, sizeof(text), &one.keys, &err), 0,
-		"it is verified");
+		"a signature is verified");
 	is_int(signature_verify(signature, text, sizeof(text), &other.keys, &err), -ENOKEY,
 		"not by another key");
 	has_str(err.text, id, "which the error names");
 	is_int(signature_verify(signature, text, sizeof(text) - 1, &one.keys, &err), -EKEYREJECTED,
-		"nor of other bytes");
+		"a signature does not verify other bytes");
 	is_int(signature_keys_parse("both", both, strlen(both), &two, &err), 0,
 		"two keys in one file");
-	is_int(signature_verify(signature, text, sizeof(text), &two, &err), 0, "are both tried");
+	is_int(signature_verify(signature, text, sizeof(text), &two, &err), 0,
+		"of two keys in a file both are tried");
 	/* another key under the same number */
 	memcpy(other.keys.items[0].id, one.keys.items[0].id, SIGNATURE_ID);
 	is_int(signature_verify(signature, text, sizeof(text), &other.keys, &err), -EKEYREJECTED,

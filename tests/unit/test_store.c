@@ -50,9 +50,11 @@ static void leads_elsewhere(struct store *s, const struct store_manifest *like)
 	is_int(store_resolve(s, "python-v1", &got, &err), 0, "an alias leads to it (%s)", err.text);
 	is_str(got.name, "interpreter", "under its own name");
 	store_manifest_clear(&got);
-	is_int(store_resolve(s, "python-v1:old", &got, &err), -ENOENT, "of its tag alone");
+	is_int(store_resolve(s, "python-v1:old", &got, &err), -ENOENT,
+		"an alias stands for its own tag alone");
 	is_int(fixture_publish(s, "python-v1", NULL, 5, NULL, &err), 0, "a template of that name");
-	is_int(store_resolve(s, "python-v1", &got, &err), 0, "is there now");
+	is_int(store_resolve(s, "python-v1", &got, &err), 0,
+		"a template with an alias's name goes before the alias");
 	is_str(got.name, "python-v1", "a template's own name goes before an alias");
 	store_manifest_clear(&got);
 	is_int(store_remove(s, "python-v1", &err), 0,
@@ -204,7 +206,7 @@ static void test_blobs(void)
 	is_int(store_blob_put(s, "hello", 5, &layer, &err), 0, "put a blob");
 	is_str(layer.digest,
 		"sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
-		"its digest");
+		"a layer has its digest");
 	path = blob_path(dir, layer.digest);
 	stat(path, &before);
 	is_int(store_blob_put(s, "hello", 5, &again, &err), 0, "put it again");
@@ -581,7 +583,7 @@ static void test_tags_kept(void)
 	cleanup_manifest struct store_manifest m = {0}, n = {0};
 
 	is_int(fixture_publish(s, "mine", NULL, 1, NULL, &err), 0, "a template");
-	is_int(store_resolve(s, "mine", &m, &err), 0, "is there");
+	is_int(store_resolve(s, "mine", &m, &err), 0, "a template that was published is there");
 	store_keep_tags(s, NULL);
 	is_int(fixture_publish(s, "mine", NULL, 2, NULL, &err), -EEXIST,
 		"a tag that is kept is not replaced");

@@ -20,7 +20,7 @@ static void test_layout(void)
 	layout = in(dir, "oci-layout");
 	is_int(json_read_file(AT_FDCWD, layout, &version, &err), 0, "oci-layout");
 	is_str(json_string_value(json_object_get(version, "imageLayoutVersion")), "1.0.0",
-		"its version");
+		"oci-layout has the version that OCI defines");
 	json_read_file(AT_FDCWD, path, &index, &err);
 	item = json_array_get(json_object_get(index, "manifests"), 0);
 	is_str(json_string_value(json_object_get(
@@ -32,9 +32,9 @@ static void test_layout(void)
 	path = blob_path(dir, m.digest);
 	is_int(json_read_file(AT_FDCWD, path, &manifest, &err), 0, "the manifest");
 	is_str(json_string_value(json_object_get(manifest, "mediaType")),
-		"application/vnd.oci.image.manifest.v1+json", "its media type");
+		"application/vnd.oci.image.manifest.v1+json", "the manifest has OCI's media type");
 	is_str(json_string_value(json_object_get(manifest, "artifactType")), STORE_ARTIFACT_TYPE,
-		"its artifact type");
+		"the manifest has parbake's artifact type");
 	item = json_array_get(json_object_get(manifest, "layers"), 2);
 	is_str(json_string_value(json_object_get(
 		       json_object_get(item, "annotations"), "org.opencontainers.image.title")),
@@ -89,8 +89,9 @@ static void test_skopeo(void)
 	is_int(store_resolve(copy, "elsewhere:v1", &got, &err), 0, "the template is found in it");
 	is_str(got.digest, m.digest, "… with its digest");
 	is_int(store_verify(copy, &got, NULL, &err), 0, "… and whole");
-	is_int(fixture_publish(copy, "base", NULL, 2, NULL, &err), 0, "it can be published to");
-	is_int(store_gc(copy, 0, false, NULL, NULL, &err), 0, "and collected");
+	is_int(fixture_publish(copy, "base", NULL, 2, NULL, &err), 0,
+		"a copied store can be published to");
+	is_int(store_gc(copy, 0, false, NULL, NULL, &err), 0, "a copied store can be collected");
 	is_int(store_verify(copy, &got, NULL, &err), 0, "… which keeps the copy");
 }
 
@@ -108,7 +109,7 @@ static void test_versions(void)
 			"publish");
 	is_int(store_put_manifest(s, "one", "latest", m[2].config, m[2].layers, m[2].n_layers - 1,
 		       created, &trial, &err),
-		0, "and a manifest without a tag, for a trial");
+		0, "a manifest without a tag is published for a trial");
 	store_keep_versions(s, 2);
 	is_int(store_gc(s, 0, false, NULL, NULL, &err), 0, "gc that keeps two versions of each");
 	for (unsigned i = 0; i < 6; i++) {

@@ -105,7 +105,8 @@ int main(void)
 		"index.json: no byte of it leads to another version");
 	snprintf(path, sizeof(path), "%s/oci-layout", dir);
 	is_int(unnoticed(path, m.digest, &tried), 0, "oci-layout: nor does one of it");
-	ok(good(digest) && !strcmp(digest, m.digest), "and it is good again");
+	ok(good(digest) && !strcmp(digest, m.digest),
+		"oci-layout is good again with its bytes back");
 	printf("# %u changed bytes\n", tried);
 	file_remove_tree(AT_FDCWD, dir, NULL);
 	return tap_done();

@@ -74,7 +74,7 @@ static void test_symbols_find(void)
 	is_int(symbols_find(digest, &s, &err), -ENOENT, "a kernel without its map has no symbols");
 	is_int(file_publish(dir, "System.map", map, strlen(map), 0644, &err), 0,
 		"a kernel's map is written");
-	is_int(symbols_find(digest, &s, &err), 0, "is found");
+	is_int(symbols_find(digest, &s, &err), 0, "a kernel's map is found by the kernel's digest");
 	digest_buffer("another", 7, digest);
 	is_int(symbols_find(digest, &other, &err), -ENOENT, "another snapshot's map is not found");
 	has_str(err.text, "another kernel", "the error says why a map is not found");
@@ -281,7 +281,8 @@ static void test_turns(void)
 	struct turns t = {.n = 10};
 	uint64_t late = 0;
 
-	ok(turns_more(&t, 9, 0) && !turns_more(&t, 10, 0), "so many turns as are asked for");
+	ok(turns_more(&t, 9, 0) && !turns_more(&t, 10, 0),
+		"there are as many turns as are asked for");
 	is_int((int64_t)turns_due(&t, 2, 0, 0), 0, "nothing rare before the first turn");
 	is_int((int64_t)turns_due(&t, 2, 5, 0), 1, "half of it in the middle");
 	is_int((int64_t)turns_due(&t, 2, 10, 0), 2, "all of it after the last");
@@ -295,9 +296,9 @@ static void test_turns(void)
 	is_int((int64_t)late, 0, "one at a time, and none is taken back");
 	t = (struct turns){.n = 1000, .begun = 500, .duration = 100};
 	ok(turns_more(&t, 3, 599) && !turns_more(&t, 3, 600), "a duration ends it");
-	is_int((int64_t)turns_due(&t, 4, 1, 575), 3, "and spreads what is rare");
+	is_int((int64_t)turns_due(&t, 4, 1, 575), 3, "what is rare is spread over the duration");
 	is_int((int64_t)turns_mode(0, 0, 3), 0, "modes go there");
-	is_int((int64_t)turns_mode(1, 0, 3), 2, "and back");
+	is_int((int64_t)turns_mode(1, 0, 3), 2, "modes come in turn, there and back");
 }
 
 int main(void)
