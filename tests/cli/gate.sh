@@ -23,10 +23,10 @@ json() { python3 -c "import json,sys; d=json.load(open(sys.argv[1])); print($1)"
 
 timeout 300 "$parbake" bench ab --any-load --template quick --save "$scratch/ab.json" "$fake" "$fake" >"$scratch/out" 2>"$scratch/err"
 is $? 0 "a build and itself are the same"
-like "$(cat "$scratch/out")" '^verdict: same' "and called so"
+like "$(cat "$scratch/out")" '^verdict: same' "one build with itself is called the same"
 like "$(cat "$scratch/out")" 'rounds of 25 creates .* which is enough' "it ends when the rounds show what is asked for"
 is "$(json '[len(d["runs"]) == 2 * d["ab"]["rounds"], sorted({r["side"] for r in d["runs"]}), d["ab"]["ended"], d["ab"]["verdict"]]' "$scratch/ab.json")" \
-	"[True, ['new', 'old'], 'enough', 'same']" "its document has each run with side and round"
+	"[True, ['new', 'old'], 'enough', 'same']" "ab's document has each run with side and round"
 is "$(json 'all(sum(r["round"] == i for r in d["runs"]) == 2 for i in range(d["ab"]["rounds"]))' "$scratch/ab.json")" True \
 	"two of each round"
 timeout 60 "$parbake" bench compare --any-load "$scratch/ab.json" >"$scratch/again"
@@ -34,7 +34,7 @@ is "$? $(tail -n 1 "$scratch/again")" "0 verdict: same" "the document alone give
 ab 1 "10 % slower is slower" "$fake" "$fake FAKE_SLOWER=0.1"
 like "$(cat "$scratch/out")" '^because: create quick cold: p50 is \+(8|9|1[0-4])\.' "by that much"
 ab 0 "10 % faster is fine" "$fake FAKE_SLOWER=0.1" "$fake"
-like "$(cat "$scratch/out")" '^verdict: faster' "and called so"
+like "$(cat "$scratch/out")" '^verdict: faster' "a build that is faster is called so"
 ab 1 "a template against another" "$fake" "$fake slow"
 ab 1 "an option against none" "$fake" "$fake --own-pager"
 ab 1 "one that fails more often" "$fake" "$fake FAKE_FAILS=0.2"

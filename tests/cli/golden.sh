@@ -10,9 +10,9 @@ store=$scratch/one/store
 
 unpack_golden "$golden/store-1.txt" "$store"
 ok "a store of format 1 is whole" "$parbake" verify golden:v1 --store "$store"
-ok "and signed" "$parbake" verify golden:v1 --store "$store" --require-signature "$scratch/one/key.pub"
+ok "a golden template is signed" "$parbake" verify golden:v1 --store "$store" --require-signature "$scratch/one/key.pub"
 "$parbake" inspect golden:v1 --config --store "$store" >"$scratch/config"
-ok "its config is read" python3 - "$scratch/config" <<'END'
+ok "a golden template's config is read" python3 - "$scratch/config" <<'END'
 import json, sys
 c = json.load(open(sys.argv[1]))
 assert c["format"] == 1 and c["memory_bytes"] == 64 << 20 and c["vcpus"] == 1 and c["disk_bytes"] == 1 << 20
@@ -20,7 +20,7 @@ assert c["monitor_version"] == "7.2.22 (parbake-0123456789ab, Debian 1:7.2+dfsg-
 assert c["env"] == ["LANG=C.UTF-8"] and c["ready"] == "python: assert 6 * 7 == 42" and c["exec_timeout_ms"] == 30000
 assert c["extra"]["delta"] == [[4096, 16384], [65536, 16384]] and c["extra"]["aliases"] == ["gold"]
 END
-ok "its recipe" "$parbake" inspect golden:v1 --recipe --store "$store"
+ok "a golden template's recipe is read" "$parbake" inspect golden:v1 --recipe --store "$store"
 like "$(cat "$scratch/out")" "^memory = 64M$" "as it was written"
 is "$("$parbake" inspect gold:v1 --store "$store" | python3 -c 'import json, sys; print(json.load(sys.stdin)["name"])')" golden \
 	"its alias leads to it"

@@ -61,7 +61,7 @@ for image in memory disk; do
 done
 ok "skopeo reads the manifest" skopeo inspect --raw "oci:$store:tiny"
 is "$(sha256sum <"$scratch/out" | cut -d' ' -f1)" \
-	"$("$parbake" inspect tiny | field digest | cut -d: -f2)" "and it has the digest that parbake names"
+	"$("$parbake" inspect tiny | field digest | cut -d: -f2)" "skopeo sees the digest that parbake names"
 ok "inspect prints the manifest" "$parbake" inspect tiny --manifest
 is "$(sha256sum <"$scratch/out" | cut -d' ' -f1)" \
 	"$("$parbake" inspect tiny | field digest | cut -d: -f2)" "byte for byte"

@@ -33,7 +33,7 @@ def failures(c):
     d.api.exec(c, "printf 'print(1)\\n1/0\\nprint(2)\\n' >/tmp/s.py")
     cell = Cell(c, "%run /tmp/s.py")
     tap.equal((cell.out, cell.error), ("1\n", "ZeroDivisionError"), "a script that fails under %run fails its cell")
-    tap.ok("/tmp/s.py" in cell.traceback, "its traceback names the script", cell.body)
+    tap.ok("/tmp/s.py" in cell.traceback, "the traceback of a script under %run names the script", cell.body)
     cell = Cell(c, "class V:\n    def __repr__(self): raise ValueError('no text for me')\nV()")
     tap.equal((cell.error, cell.value, cell.texts), ("ValueError", "no text for me", []), "a value that cannot be shown fails its cell")
     tap.equal(Cell(c, "V(); 5").texts, ["5"], "one that is not shown fails nothing")
@@ -70,13 +70,13 @@ def loop(c):
     cell = Cell(c, tick, timeout_ms=400)
     tap.equal(cell.error, "TimeoutError", "an await is timed out")
     cell = Cell(c, "await asyncio.sleep(1); print('second')")
-    tap.equal(cell.out, "second\n", "it does not print into the next cell")
+    tap.equal(cell.out, "second\n", "an await that timed out does not print into the next cell")
     child = subprocess.Popen([PARBAKE, "code", c, "--code", tick], env=d.env, stdout=subprocess.PIPE)
     child.stdout.read(4)
     child.terminate()
     child.communicate()
     cell = Cell(c, "await asyncio.sleep(1); print('third')")
-    tap.equal(cell.out, "third\n", "nor does one whose client went away")
+    tap.equal(cell.out, "third\n", "an await whose client went away does not print into the next cell")
 
 
 def displays(c):
@@ -120,10 +120,10 @@ def variables():
     cell = Cell(e, "print(os.environ['A'], len(os.environ['S']))", env_vars={"A": "call", "S": "tok-7f3a\nline=2"})
     tap.equal(cell.out, "call 15\n", "a call's variables are on top")
     cell = Cell(e, "print(os.environ['A'], os.environ.get('S'), [x for x in In if 'tok-' + '7f3a' in x], 'tok-' + '7f3a' in _i)")
-    tap.equal(cell.out, "sandbox None [] False\n", "and gone behind it, from the history too")
+    tap.equal(cell.out, "sandbox None [] False\n", "a call's variables are gone behind it, from the history too")
     n = Cell(e, "1+1", env_vars={"A": "x"}).count
     cell = Cell(e, "_")
-    tap.equal((cell.texts, cell.count), (["2"], n + 1), "they take no result and no number away")
+    tap.equal((cell.texts, cell.count), (["2"], n + 1), "variables of a call take no result and no number away")
     d.api.kill(e)
 
 
@@ -143,7 +143,7 @@ def time_outs():
         child.stdout.read(3)
         child.terminate()
         child.communicate()
-        tap.equal(Cell(c, "x").texts, ["kept"], "nor does a client that goes away")
+        tap.equal(Cell(c, "x").texts, ["kept"], "a client that goes away does not cost the interpreter")
         d.api.kill(c)
     finally:
         for one in busy:
@@ -161,9 +161,9 @@ def contexts(c):
     tap.equal(Cell(c, "here", context_id=x).texts, ["x"], "code runs in it, with its variables")
     d.api("POST", f"/sandboxes/{c}/pause")
     d.api("POST", f"/sandboxes/{c}/resume", {"timeout": 1800})
-    tap.equal(Cell(c, "here", context_id=x).texts, ["x"], "and after a pause")
+    tap.equal(Cell(c, "here", context_id=x).texts, ["x"], "a context is there after a pause")
     twin = d.api.fork(c, 1)[0]
-    tap.equal(Cell(twin, "here", context_id=x).texts, ["x"], "and in a fork")
+    tap.equal(Cell(twin, "here", context_id=x).texts, ["x"], "a context is there in a fork")
     d.api.raw("DELETE", f"/sandboxes/{twin}/contexts/{x}")
     tap.equal((Cell(twin, "here", context_id=x).status, Cell(c, "here", context_id=x).status), (404, 200),
               "which removes its own and not its twin's")

@@ -83,8 +83,8 @@ not_ok "the version first" "$parbake" diff tiny "$recipes/tiny.ini"
 ok "a version and itself" "$parbake" diff tiny tiny
 like "$(cat "$scratch/out")" "the same, but for memory" "are the same"
 like "$(cat "$scratch/out")" "100.0 % are" "all of their memory, too"
-ok "another bake of it" timeout 900 "$parbake" bake "$recipes/tiny.ini" --store "$scratch/store" --force --from-stage guest
-ok "is the same in another store" "$parbake" diff tiny tiny --other-store "$scratch/store"
+ok "a template is baked another time" timeout 900 "$parbake" bake "$recipes/tiny.ini" --store "$scratch/store" --force --from-stage guest
+ok "a template is the same in another store" "$parbake" diff tiny tiny --other-store "$scratch/store"
 
 # documents: the same each time, and with what they must have
 for format in spdx cyclonedx provenance; do
@@ -92,7 +92,7 @@ for format in spdx cyclonedx provenance; do
 	cp "$scratch/out" "$scratch/$format.json"
 	ok "sbom --format $format again" "$parbake" sbom other --format $format
 	cp "$scratch/out" "$scratch/again"
-	ok "is the same document" cmp "$scratch/again" "$scratch/$format.json"
+	ok "a document is the same a second time" cmp "$scratch/again" "$scratch/$format.json"
 done
 digest=$("$parbake" inspect other | python3 -c 'import json, sys; print(json.load(sys.stdin)["digest"].split(":")[1])')
 is "$(cd "$scratch" && python3 -c 'import json, sys

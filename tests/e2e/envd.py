@@ -80,9 +80,9 @@ def files(sid):
     conn, answer = begin("POST", f"/sandboxes/{sid}/files?path=/tmp/deep/down/up.bin", data, {"Content-Type": "application/octet-stream"})
     told = json.loads(answer.read())
     tap.equal(told, [{"name": "up.bin", "type": "file", "path": "/tmp/deep/down/up.bin"}], "an upload")
-    tap.equal(d.api.exec(sid, "sha256sum </tmp/deep/down/up.bin").split()[0], hashlib.sha256(data).hexdigest(), "is the same in the guest")
+    tap.equal(d.api.exec(sid, "sha256sum </tmp/deep/down/up.bin").split()[0], hashlib.sha256(data).hexdigest(), "an upload is the same in the guest")
     conn, answer = begin("GET", f"/sandboxes/{sid}/files?path=/tmp/deep/down/up.bin")
-    tap.ok(answer.status == 200 and answer.read() == data, "and back")
+    tap.ok(answer.status == 200 and answer.read() == data, "an upload is the same when it is read back")
     conn, answer = begin("GET", f"/sandboxes/{sid}/files?path=/none")
     tap.ok(answer.status == 404 and json.loads(answer.read())["code"] == 404, "one that is not there")
     # a client that goes in the middle of an upload
@@ -95,7 +95,7 @@ def files(sid):
     conn.close()
     left = lambda: d.api.exec(sid, "ls -A /tmp/deep/down").split()
     tap.ok(until(30, "what was begun is cleared", lambda: left() == ["up.bin"]), "an upload that is cut leaves nothing")
-    tap.equal(d.api.exec(sid, "sha256sum </tmp/deep/down/up.bin").split()[0], hashlib.sha256(data).hexdigest(), "and changes nothing")
+    tap.equal(d.api.exec(sid, "sha256sum </tmp/deep/down/up.bin").split()[0], hashlib.sha256(data).hexdigest(), "an upload that is cut changes nothing")
     # a disk that is full
     d.api("POST", f"/sandboxes/{sid}/exec", {"cmd": "head -c 1G /dev/zero >/var/full"}, timeout=300)
     conn = Unix(d.socket, 300)
@@ -123,7 +123,7 @@ def signed(_):
         return answer.status, answer.read()
 
     tap.equal(ask("POST", "/srv/signed", "write", body=b"content")[0], 200, "a signed address to write")
-    tap.equal(ask("GET", "/srv/signed", "read", int(time.time()) + 600), (200, b"content"), "and one to read, for a time")
+    tap.equal(ask("GET", "/srv/signed", "read", int(time.time()) + 600), (200, b"content"), "a signed address reads until it expires")
     for what, got, words in (("one to write, for reading", ask("GET", "/srv/signed", "write"), b"invalid signature"),
                              ("a wrong one", ask("GET", "/srv/signed", "read", signature="v1_x"), b"invalid signature"),
                              ("one whose time is up", ask("GET", "/srv/signed", "read", 1000), b"signature is already expired")):
@@ -217,14 +217,14 @@ def kept(sid):
     d.api("POST", f"/sandboxes/{own}/resume", {"timeout": 1800})
     tap.equal([(p["pid"], p["tag"]) for p in d.api("POST", f"/sandboxes/{own}/process.Process/List", {})["processes"]], [(pid, "counter")],
               "a pause and a resume later it is listed")
-    tap.equal(counted(own, pid, b"b"), b"2:b\n", "and goes on, though it was followed as the sandbox was paused")
-    tap.equal(running(own, "sleep 351"), 1, "so does what was left behind")
+    tap.equal(counted(own, pid, b"b"), b"2:b\n", "a command that was followed at the pause goes on")
+    tap.equal(running(own, "sleep 351"), 1, "a command that was left behind goes on after the pause")
     fork = d.api.fork(own, 1)[0]
     tap.equal(counted(fork, pid, b"c"), b"3:c\n", "in a fork")
-    tap.equal(counted(own, pid, b"d"), b"3:d\n", "and where that came from")
+    tap.equal(counted(own, pid, b"d"), b"3:d\n", "a command goes on in the sandbox that was forked")
     d.kill9()
     d.start()
-    tap.equal(counted(own, pid, b"e"), b"4:e\n", "and under another daemon")
+    tap.equal(counted(own, pid, b"e"), b"4:e\n", "a command goes on under another daemon")
     tap.equal(d.api.exec(own, "echo up"), "up\n", "where others run as well")
     d.api("POST", f"/sandboxes/{own}/process.Process/SendSignal", {"process": {"tag": "counter"}, "signal": "SIGNAL_SIGKILL"})
     tap.ok(until(30, "it is gone", lambda: d.api("POST", f"/sandboxes/{own}/process.Process/List", {})["processes"] == []), "until it is killed")
@@ -260,7 +260,7 @@ def machines(sid):
         tap.ok(results and results[0][0] == 503, f"a command in a machine that is {what} ends with an error", results)
         if what == "paused":
             status, _, body = d.api.raw("POST", f"/sandboxes/{other}/exec", {"cmd": "true"})
-            tap.ok(status == 409 and b"paused" in body, "and the next is told why", status, body)
+            tap.ok(status == 409 and b"paused" in body, "the next request to a paused sandbox is told why", status, body)
             d.api("POST", f"/sandboxes/{other}/resume", {"timeout": 60})
             tap.equal(running(other, "sleep 300"), 1, "the command goes on")
             d.api.exec(other, "rm /tmp/on")

@@ -23,7 +23,7 @@ ok "bake --lock" timeout 900 "$parbake" bake --lock ./locked.ini
 is "$(head -n 1 "$lock")" "parbake-lock 1" "the lock says what it is"
 is "$(tail -n +2 "$lock" | LC_ALL=C sort -cu 2>&1)" "" "its lines are sorted, each is there once"
 for kind in agent debian epoch file kernel monitor npm parbake recipe root wheel; do
-	like "$(cut -d' ' -f1 "$lock" | sort -u)" "^$kind$" "it has lines of the kind $kind"
+	like "$(cut -d' ' -f1 "$lock" | sort -u)" "^$kind$" "a lock has lines of the kind $kind"
 done
 like "$(cat "$lock")" "^wheel six 1.16.0 sha256:[0-9a-f]{64}$" "what a step has installed for Python"
 like "$(cat "$lock")" "^npm left-pad 1.3.0 sha256:" "and for Node"
@@ -35,7 +35,7 @@ cp "$lock" "$scratch/first"
 ok "bake --lock of what is up to date" timeout 60 "$parbake" bake --lock ./locked.ini
 ok "writes the same bytes" cmp "$lock" "$scratch/first"
 ok "an unchanged recipe holds to its lock" timeout 60 "$parbake" bake --locked ./locked.ini
-ok "and --check finds it up to date" timeout 60 "$parbake" bake --check ./locked.ini
+ok "--check finds a locked bake up to date" timeout 60 "$parbake" bake --check ./locked.ini
 
 before=$("$parbake" ls)
 drift() { # NAME PATTERN…: bake --locked is refused with status 3, these lines, and nothing published
@@ -52,7 +52,7 @@ echo second >note.txt
 drift "a file that was changed" "^file /etc/note: locked as sha256:.*, here it is sha256:"
 timeout 60 "$parbake" bake --check ./locked.ini --json >"$scratch/check"
 is $? 3 "--check of it: the status is 3"
-like "$(cat "$scratch/check")" '"from_stage":"root".*"up_to_date":false' "and it says what is to be done anew"
+like "$(cat "$scratch/check")" '"from_stage":"root".*"up_to_date":false' "--check says what is to be done anew"
 echo first >note.txt
 sed -i 's/^debian bash:amd64 [^ ]*/debian bash:amd64 1.0/; s/^debian dash:.*/debian gone:all 1 -/; s/^wheel six 1.16.0/wheel six 1.17.0/' "$lock"
 drift "other packages" "^debian bash:amd64: locked as 1.0 sha256:.*, here it is [^ ]+ sha256:" \

@@ -73,7 +73,7 @@ try:
     tap.ok(ready() < 2, "what waited went before it was refused", ready())
     clear()
     d.settle()
-    tap.equal(ready(), 2, "and are made anew")
+    tap.equal(ready(), 2, "spares that went are made anew")
     tap.equal(many(12), 12, "sandboxes count with what they take, not with what an unknown one might")
     clear()
     configure("memory_budget = 1024M\nmemory_count = reserved\n")

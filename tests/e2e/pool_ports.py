@@ -73,9 +73,9 @@ def shapes(box):
     status, headers, head = box.ask("/head?a=%20b&c", X_Mine="1", Connection="keep-alive, X-Private", X_Private="2", X_API_Key="mine", Authorization=f"Bearer {key}")
     head = head.decode()
     tap.equal((status, headers.get("X-Method")), (200, "GET"), "a server in a sandbox answers")
-    tap.ok(box.host() in head and "X-Mine: 1" in head, "it sees the host and the headers that were sent", head)
-    tap.ok("X-Private" not in head and "keep-alive" not in head, "but not those that are for the connection", head)
-    tap.ok(key not in head and "mine" not in head, "nor the keys of the pool", head)
+    tap.ok(box.host() in head and "X-Mine: 1" in head, "a server sees the host and the headers that were sent", head)
+    tap.ok("X-Private" not in head and "keep-alive" not in head, "a server does not see headers for the connection", head)
+    tap.ok(key not in head and "mine" not in head, "a server does not see the pool's keys", head)
     tap.ok("Authorization: Bearer of-its-own" in box.ask("/head", Authorization="Bearer of-its-own")[2].decode(), "a key of its own it does see")
     tap.equal(box.ask("/head", "HEAD")[::2], (200, b""), "HEAD")
     sent = os.urandom(300000)
@@ -110,7 +110,7 @@ def streams(box):
         tap.ok(head.startswith(b"HTTP/1.1 101"), "a connection goes over to another protocol", head)
         tap.equal(f.readline(), b"welcome\n", "what came with the answer is not lost")
         s.sendall(b"hello\n")
-        tap.equal(f.readline(), b"HELLO\n", "and bytes go both ways")
+        tap.equal(f.readline(), b"HELLO\n", "bytes go both ways after an upgrade")
         s.sendall(b"a" * 1000000 + b"\n")
         tap.equal(f.readline(), b"A" * 1000000 + b"\n", "many of them")
         s.shutdown(socket.SHUT_WR)
@@ -133,7 +133,7 @@ def harm(box):
     tap.ok(until(60, "too many are refused", lambda: box.ask("/head")[0] == 429), "one sandbox's requests have a bound")
     neighbour = Box()
     tap.equal(neighbour.ask("/empty")[0], 204, "which is its own")
-    tap.equal(box.run("echo fine"), "fine\n", "and leaves room for commands")
+    tap.equal(box.run("echo fine"), "fine\n", "a sandbox with all its connections in use has room for commands")
     for s in waiting:
         s.close()
     tap.ok(until(60, "they are over", lambda: box.ask("/empty")[0] == 204), "who hangs up makes room")
@@ -145,17 +145,17 @@ def doors():
     tap.equal(box.ask("/empty", E2b_Traffic_Access_Token="wrong")[0], 403, "the right one")
     tap.equal(box.ask("/empty", X_API_Key=other_key)[0], 403, "not another's key")
     status, _, head = box.ask("/head", E2b_Traffic_Access_Token=box.facts["trafficAccessToken"])
-    tap.equal(status, 200, "with it it is open")
+    tap.equal(status, 200, "a guarded port is open with the traffic token")
     tap.ok(b"Host: localhost:8080\r\n" in head, "the host is masked", head)
-    tap.ok(box.facts["trafficAccessToken"].encode() not in head, "and the token is not told to the server")
-    tap.equal(box.ask("/empty", X_API_Key=key)[0], 204, "its own key opens it, too")
-    tap.equal(api("GET", f"/sandboxes/{box.id}")["network"], {"allowPublicTraffic": False, "maskRequestHost": "localhost:${PORT}"}, "it tells so")
+    tap.ok(box.facts["trafficAccessToken"].encode() not in head, "the traffic token is not told to the server")
+    tap.equal(box.ask("/empty", X_API_Key=key)[0], 204, "the key of a guarded sandbox opens its port, too")
+    tap.equal(api("GET", f"/sandboxes/{box.id}")["network"], {"allowPublicTraffic": False, "maskRequestHost": "localhost:${PORT}"}, "a guarded sandbox's facts say so")
 
     box = Box(autoPause=True, autoResume={"enabled": True})
     api("POST", f"/sandboxes/{box.id}/timeout", {"timeout": 0})
     status, _, data = box.ask("/body", "POST", b"wake up")
     tap.ok(status == 201 or b"port is not open" in data, "a request for a port wakes what sleeps", status, data)
-    tap.equal(api("GET", f"/sandboxes/{box.id}")["state"], "running", "it runs")
+    tap.equal(api("GET", f"/sandboxes/{box.id}")["state"], "running", "a sandbox that a request woke runs")
     if status != 201:  # its server's command ended with the pause
         box.serve()
     conn = http.client.HTTPConnection("127.0.0.1", tcp, timeout=60)
@@ -167,7 +167,7 @@ def doors():
     except (http.client.HTTPException, OSError):
         status = 502
     tap.equal(status, 502, "one that is killed while it is asked answers nobody")
-    tap.equal(box.ask("/empty")[0], 502, "and is not found")
+    tap.equal(box.ask("/empty")[0], 502, "a port of a sandbox that is gone is not found")
 
 
 daemon.start()

@@ -40,7 +40,7 @@ ok "the pool answers" await 60 p ps
 full() { p pool status --json | python3 -c 'import json,sys
 t = [t for t in json.load(sys.stdin)["templates"] if t["name"] == "tiny"][0]
 sys.exit(t["spares"] < 1 or t["standbys"] < 1)'; }
-ok "its spare and its standby are made" await 120 full
+ok "a pool makes its spare and its standby" await 120 full
 
 # commands
 id=$(p create tiny --env GREETING=hello --metadata for=test)
@@ -92,7 +92,7 @@ for i in 1 2 3 4 5; do
 done 2>/dev/null
 ok "creates whose clients have gone are made" test "$(p ps --all --quiet | wc -l)" -gt "$before"
 as_before() { [ "$(p ps --all --quiet | wc -l)" -eq "$before" ]; }
-ok "and end with their lease" await 60 as_before
+ok "sandboxes end with their lease" await 60 as_before
 
 # three generations, with memory and disk of each
 p exec "$id" --shell 'echo one >/dev/shm/gen; echo one >/srv/gen; sync' >/dev/null
@@ -113,9 +113,9 @@ like "$(cat "$scratch/err")" 'there is a template "grown:v3"' "and why"
 is "$(p inspect grown:v3 --store "$scratch/store" | sha256sum)" "$was" "it is what it was"
 is "$(status snapshot "$third_sb" --name grown:v3 --replace)$(cat "$scratch/out")" 0grown:v3 "unless it is to be replaced"
 ok "which it is" test "$(p inspect grown:v3 --store "$scratch/store" | sha256sum)" != "$was"
-ok "and is right, byte for byte" p verify grown:v3 --store "$scratch/store"
+ok "a published snapshot is right, byte for byte" p verify grown:v3 --store "$scratch/store"
 grown=$(p create grown:v3)
-is "$(p exec "$grown" -- cat /dev/shm/gen /srv/gen | tr '\n' ' ')" "one two three one two three " "it has all three"
+is "$(p exec "$grown" -- cat /dev/shm/gen /srv/gen | tr '\n' ' ')" "one two three one two three " "a sandbox of the last snapshot has all three marks"
 
 # forks are alike, and are not the same
 mapfile -t forks < <(p fork "$grown" -n 3)

@@ -56,7 +56,7 @@ try:
     change(os.environ["NEXT"])
     whole(run, rest, "later", "the later version, come again,")
     again = d.api.create(snapshot)
-    tap.equal(d.api.exec(again, "cat /dev/shm/who").strip(), "later", "its snapshot makes a sandbox")
+    tap.equal(d.api.exec(again, "cat /dev/shm/who").strip(), "later", "a snapshot of the later version makes a sandbox")
 finally:
     tap.equal(d.stop(), {}, "nothing is left of it")
 tap.finish()

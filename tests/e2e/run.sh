@@ -54,7 +54,7 @@ ok "at once" test $((SECONDS - began)) -le 20
 began=$SECONDS
 is "$(status run tiny -t 1s --shell 'sleep 300 & sleep 300')" 124 "a timeout"
 like "$(cat "$scratch/err")" "timed out after 1 s" "says so"
-ok "and returns soon" test $((SECONDS - began)) -le 4
+ok "a run whose time is up returns soon" test $((SECONDS - began)) -le 4
 is "$(status run tiny -t 1s --shell 'setsid sh -c "trap : TERM HUP; sleep 300" & exec sleep 300')" 124 \
 	"a grandchild that left the session holds nothing up"
 is "$(status run tiny --shell 'sleep 300 & echo done')" 0 "a command is over when its main process is"
@@ -81,11 +81,11 @@ like "$(cat "$scratch/out" "$scratch/err")" "after: 137|out of memory" "a memory
 # stopped by a signal: nothing stays
 "$parbake" run tiny -- sleep 300 &
 pid=$!
-ok "its machine runs" await 10 eval "monitors $pid"
+ok "a run's machine runs" await 10 eval "monitors $pid"
 qemu=$(monitors $pid)
 kill -9 $pid
 wait $pid 2>/dev/null
 ok "kill -9 of parbake ends the machine" await 2 gone "${qemu:-1}"
-ok "and the pager follows" await 5 eval "[ -z \"\$(find $PARBAKE_HOME/run -type s)\" ]"
+ok "the pager ends after its last machine" await 5 eval "[ -z \"\$(find $PARBAKE_HOME/run -type s)\" ]"
 is "$(find "$PARBAKE_HOME/run" -type f ! -name '*lock*' ! -name tsc.json | wc -l)" 0 "no file is left"
 finish

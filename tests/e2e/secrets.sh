@@ -28,7 +28,7 @@ export PIP_CERT=$scratch/ca.pem PIP_INDEX_URL=https://user:pass-marker-zq82@inde
 ok "bake with a lent index and CA bundle" timeout 900 "$parbake" bake --from-stage guest "$scratch/r/lent.ini"
 like "$(cat "$scratch/out" "$scratch/err")" "printed: [*]+" "a secret that a step prints is masked"
 like "$(cat "$scratch/out" "$scratch/err")" "searched for [0-9]+ pieces" "what was searched is told"
-ok "and stands in the config" test "$("$parbake" inspect lent --config | grep -c '"pieces"')" = 1
+ok "the config says in how many pieces" test "$("$parbake" inspect lent --config | grep -c '"pieces"')" = 1
 is "$(grep -c 'marker-zq' "$scratch/out" "$scratch/err" | awk -F: "{ n += \$2 } END { print n }")" 0 "nothing of them is printed"
 unset PIP_CERT PIP_INDEX_URL
 
@@ -93,7 +93,7 @@ while IFS='|' read -r way place _; do
 done < <(canaries)
 unlike "$(cat "$scratch/refused")" "canary-[0-9a-f]" "no secret is shown"
 is "$(find "$PARBAKE_HOME/store/blobs" -type f | sort)" "$before" "nothing of it is in the store"
-not_ok "it has no name" "$parbake" inspect canary
+not_ok "a template that leaks gets no name" "$parbake" inspect canary
 env -u PARBAKE_CANARY_FILE timeout 60 "$parbake" bake "$scratch/r/canary.ini" 2>"$scratch/unset"
 like "$(cat "$scratch/unset")" "PARBAKE_CANARY_FILE is not set" "a secret that is not there is an error"
 finish

@@ -30,8 +30,8 @@ refused "keys that are not there" "No such file" nothing.pub
 
 ok "a key of minisign's own" minisign -G -W -p mini.pub -s mini.key
 ok "a signature that minisign makes" minisign -S -W -s mini.key -m "$manifest" -x made.minisig
-ok "is kept" "$parbake" sign tiny --store "$store" --signature made.minisig
-ok "and verified" timeout 60 "$parbake" run tiny --store "$store" --require-signature mini.pub -- true
+ok "a signature made by others is kept" "$parbake" sign tiny --store "$store" --signature made.minisig
+ok "a signature made by others is verified" timeout 60 "$parbake" run tiny --store "$store" --require-signature mini.pub -- true
 ok "minisign's key signs here, too" "$parbake" sign tiny --store "$store" --key mini.key
 ok "as minisign finds" minisign -V -m "$manifest" -x "$(grep -l "$(sed -n 's/.*key //p' mini.pub | head -c 16)" "$store"/signatures/*.minisig | head -n 1)" -p mini.pub
 is "$(find "$store/signatures" -type f | wc -l)" 2 "a version has one signature by each key"
@@ -69,6 +69,6 @@ wait $daemon 2>/dev/null
 # what gc takes
 ok "the version goes" "$parbake" rm tiny --store "$store"
 touch -d '1 hour ago' "$store"/blobs/sha256/*
-ok "with what gc removes" "$parbake" gc --keep 0 --store "$store"
+ok "gc removes a template with its signature" "$parbake" gc --keep 0 --store "$store"
 is "$(ls "$store/signatures")" "" "its signatures go"
 finish

@@ -41,7 +41,7 @@ sed 's/^name = .*/name = early/; s/^disk = .*/disk = 192M/' "$recipes/tiny.ini" 
 cp "$recipes/motd.txt" "$scratch/"
 early() { env PARBAKE_KERNEL=/no/kernel PARBAKE_QEMU=/no/qemu timeout 300 "$parbake" bake "$scratch/early.ini" "$@"; }
 not_ok "without a kernel nothing is baked" early
-ok "but its root disk is made" early --until root --force
+ok "a root disk is made without a kernel and a monitor" early --until root --force
 unlike "$("$parbake" ls)" "^early " "which publishes nothing"
 ok "the bake" timeout 600 "$parbake" bake "$scratch/early.ini"
 like "$(cat "$scratch/err" "$scratch/out")" "root +cached" "finds it"

@@ -10,7 +10,7 @@ if [ "$(doctor userfaultfd verdict)" = good ]; then
 	ok "a sandbox runs" await 20 grep -q up "$scratch/o"
 	qemu=$(monitors $pid)
 	pager=$(pgrep -f "pager .*$PARBAKE_HOME/run/" | head -n 1)
-	ok "its pager runs" test -n "$pager"
+	ok "a sandbox's pager runs" test -n "$pager"
 	began=$(date +%s%N)
 	[ -n "$pager" ] && kill -9 "$pager"
 	ok "kill -9 of the pager ends the machine" await 5 gone "$qemu"

@@ -62,7 +62,7 @@ t=$(p code "$one" --code 'import time; print(int(time.time()))')
 is "$(p code "$one" --timeout 300ms --code 'while True: pass' >/dev/null 2>"$scratch/e"; echo $?)" 124 "a cell is timed out"
 like "$(tail -n 1 "$scratch/e")" "^parbake: timed out: the code ran longer than 300 ms" "and that is said"
 is "$(p code "$one" --code 'raise TimeoutError("mine")' >/dev/null 2>&1; echo $?)" 1 "which an exception of that name is not"
-ok "its clock is right" test $((t - $(date +%s))) -le 2 -a $(($(date +%s) - t)) -le 20
+ok "the clock of a restored machine is right" test $((t - $(date +%s))) -le 2 -a $(($(date +%s) - t)) -le 20
 
 bytes=$("$parbake" inspect base --config | python3 -c 'import json,sys; print(json.load(sys.stdin)["memory_data_bytes"])')
 echo "# base: $((bytes >> 20)) MiB of guest memory are not zero"

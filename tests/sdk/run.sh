@@ -28,7 +28,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 wrong = JsonStrictValidator(SchemaVersion.V1_5).validate_str(open(sys.argv[1]).read())
 sys.exit(repr(wrong) if wrong else 0)' "$scratch/cyclonedx.json"
 sed -i 's/"CC0-1.0"/"none"/' "$scratch/spdx.json"
-not_ok "and a document that is not, they do not" "$cache/documents/bin/pyspdxtools" -i "$scratch/spdx.json"
+not_ok "a validator refuses a document that is none" "$cache/documents/bin/pyspdxtools" -i "$scratch/spdx.json"
 serve base 2
 
 # methods NAME COMMAND…: its results go to files of that name
@@ -91,7 +91,7 @@ like "$(cli sandbox snapshot list)" "$snapshot" "e2b sandbox snapshot list"
 ok "e2b sandbox snapshot delete" cli sandbox snapshot delete "$snapshot"
 unlike "$(cli sandbox snapshot list)" "$snapshot" "then it is not there"
 ok "a snapshot with a name" cli sandbox snapshot create "$id" --name $named
-ok "another that takes the name over" cli sandbox snapshot create "$id" --name $named
+ok "a second snapshot takes a name over" cli sandbox snapshot create "$id" --name $named
 like "$(cli template list)" "$named" "which is a template's"
 ok "that is deleted as a snapshot" cli sandbox snapshot delete $named
 unlike "$(cli template list)" "$named" "and is not there"
