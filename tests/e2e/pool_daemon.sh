@@ -123,6 +123,18 @@ for each in $(field '" ".join(b["sandboxID"] for b in d)'); do
 	is "$(status "${three[@]}" "$socket" DELETE "/sandboxes/$each")" 204 "a sandbox of the key with three is ended"
 done
 
+# a file of the host's that is missing is no sandbox that is missing: its client would give it up
+is "$(status "${three[@]}" "$socket" POST /sandboxes '{"templateID": "tiny"}')" 201 "a sandbox that is to be paused is created"
+rests=$(field 'd["sandboxID"]')
+is "$(status "${three[@]}" "$socket" POST "/sandboxes/$rests/pause")" 204 "the sandbox is paused"
+capture=$(echo "$scratch/state/captures/$rests"-*)
+mv "$capture" "$scratch/away"
+is "$(status "${three[@]}" "$socket" POST "/sandboxes/$rests/resume" '{}')" 500 "a resume without its files is the host's fault, not 404"
+is "$(status "${three[@]}" "$socket" GET "/sandboxes/$rests"; field 'd["state"]')" "$(printf '200\npaused')" "a sandbox whose resume failed is still there"
+mv "$scratch/away" "$capture"
+is "$(status "${three[@]}" "$socket" POST "/sandboxes/$rests/resume" '{}')" 201 "a sandbox is resumed when its files are there again"
+is "$(status "${three[@]}" "$socket" DELETE "/sandboxes/$rests")" 204 "the resumed sandbox is ended"
+
 # a drain: what runs in an open request is answered, what would begin is not
 "$parbake" exec "$id" --shell 'echo began; cat /tmp/go 2>/dev/null; while [ ! -e /tmp/go ]; do sleep 0.05; done; echo ended' \
 	>"$scratch/exec" 2>"$scratch/exec.err" &
