@@ -304,6 +304,7 @@ static void test_killed(int image_fd, const char *page)
 	struct proc m;
 	struct err err;
 	int64_t begin;
+	int status;
 	char byte;
 
 	if (sock_pair(sock, &err) < 0 || sock_pair(control, &err) < 0 || sock_pair(news, &err) < 0)
@@ -319,6 +320,10 @@ static void test_killed(int image_fd, const char *page)
 		child_die("memory of the engine");
 	m = machine(memory, sock[1], news[1], ARGS("stop", (char *)page));
 	is_int(hear(news[0]), 'h', "a machine reads half of its memory");
+	/* stopped, so that it cannot serve the page before it is killed */
+	if (kill(engine.pid, SIGSTOP) < 0 ||
+		waitpid(engine.pid, &status, WUNTRACED) != engine.pid || !WIFSTOPPED(status))
+		child_die("stop the engine");
 	if (write(news[0], "g", 1) != 1)
 		child_die("news");
 	begin = clock_now_ns();
