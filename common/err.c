@@ -43,6 +43,11 @@ int(err_sys)(struct err *err, int code, const char *fmt, ...)
 	return -code;
 }
 
+int err_of_files(int code)
+{
+	return code == ENOENT || code == EACCES || code == EPERM ? EIO : code;
+}
+
 void err_prefix(struct err *err, const char *fmt, ...)
 {
 	char text[ERR_TEXT_MAX];

@@ -25,6 +25,12 @@ int err_set(struct err *err, int code, const char *fmt, ...) __attribute__((form
 /* As err_set(), with ": " and what errno @code means at the end. */
 int err_sys(struct err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+/*
+ * What a failed operation on the host's own files is to whoever asked for something else by name: ENOENT, EACCES and EPERM,
+ * which would say that the thing asked for is not there, or not theirs, are EIO. @code: a positive errno, or 0.
+ */
+int err_of_files(int code);
+
 #ifdef __clang_analyzer__
 /* It does not look into err.c, and would follow paths on which a failure had returned 0. */
 static inline int err_is_negative(int r)

@@ -178,7 +178,7 @@ static int fork_paused(struct pool_transition *c, struct err *err)
 		if (pool_trash(c->pool, c->capture, &why) < 0)
 			log_warn("%s", why.text);
 		pool_transition_free(c);
-		return r;
+		return -err_of_files(-r);
 	}
 	pool_transition_release(c);
 	fork_all(c);

@@ -37,7 +37,8 @@ static void rest_run(void *arg)
 {
 	struct paused_write *r = arg;
 
-	r->error = -file_publish(r->dir, r->name, r->text, strlen(r->text), 0600, &r->err);
+	r->error = err_of_files(
+		-file_publish(r->dir, r->name, r->text, strlen(r->text), 0600, &r->err));
 }
 
 static void rest_done(void *arg)

@@ -239,7 +239,7 @@ static void snapshot_captured(struct pool_transition *c, int error, const char *
 	r = pool_publish_start(c->pool, c->capture, c->name, c->only_new, c->replaced,
 		snapshot_published, c, &c->publish, &err);
 	if (r < 0)
-		snapshot_end(c, -r, err.text);
+		snapshot_end(c, err_of_files(-r), err.text);
 	else
 		c->pending++;
 }
@@ -254,7 +254,7 @@ static void snapshot_write(void *arg)
 
 	if (r == 0 && c->from)
 		r = copy_capture(c->from, c->capture, &c->err);
-	c->error = -r;
+	c->error = err_of_files(-r);
 }
 
 static void snapshot_written(void *arg)

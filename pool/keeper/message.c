@@ -180,15 +180,6 @@ static int get_pid(const json_t *obj, const char *key, int *ret, struct err *err
 	return 0;
 }
 
-/*
- * Errors that an answer has are those of the host's files. A client of the API would take "not there" and "not allowed" for
- * what it asked about: it would give up a sandbox that is only not to be resumed just now.
- */
-static int error_of_host(int code)
-{
-	return code == ENOENT || code == EACCES || code == EPERM ? EIO : code;
-}
-
 int keeper_answer_parse(const char *text, size_t len, struct keeper_answer *ret, struct err *err)
 {
 	uint64_t code = 0;
@@ -213,7 +204,7 @@ int keeper_answer_parse(const char *text, size_t len, struct keeper_answer *ret,
 	if (r < 0 || (r = get_pid(ret->obj, "pid", &ret->pid, err)) < 0 ||
 		(r = get_pid(ret->obj, "monitor_pid", &ret->monitor_pid, err)) < 0)
 		return r;
-	ret->error = error_of_host((int)code);
+	ret->error = err_of_files((int)code);
 	return 0;
 }
 

@@ -130,6 +130,8 @@ is "$(status "${three[@]}" "$socket" POST "/sandboxes/$rests/pause")" 204 "the s
 capture=$(echo "$scratch/state/captures/$rests"-*)
 mv "$capture" "$scratch/away"
 is "$(status "${three[@]}" "$socket" POST "/sandboxes/$rests/resume" '{}')" 500 "a resume without its files is the host's fault, not 404"
+is "$(status "${three[@]}" "$socket" POST "/sandboxes/$rests/fork" '{"count": 1}')" 500 "a fork without the sandbox's files is the host's fault, not 404"
+is "$(status "${three[@]}" "$socket" POST "/sandboxes/$rests/snapshots" '{}')" 500 "a snapshot without the sandbox's files is the host's fault, not 404"
 is "$(status "${three[@]}" "$socket" GET "/sandboxes/$rests"; field 'd["state"]')" "$(printf '200\npaused')" "a sandbox whose resume failed is still there"
 mv "$scratch/away" "$capture"
 is "$(status "${three[@]}" "$socket" POST "/sandboxes/$rests/resume" '{}')" 201 "a sandbox is resumed when its files are there again"

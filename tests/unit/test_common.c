@@ -394,7 +394,7 @@ static void test_confine(const char *program)
 		is_int(groups, 0, "no others");
 		has_str(out, "bounding=0", "no capability to be had");
 		has_str(out, "parent-fd=EACCES",
-			"a confined child's view of its parent's descriptors is closed");
+			"a confined child cannot see its parent's descriptors");
 	} else {
 		is_int(uid, getuid(), "the same user: %s", h->why);
 	}
@@ -448,7 +448,8 @@ static void test_confine_hidden(const char *program)
 		setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
 		is_int(proc_output(&spec, 30000, 4096, &out, &e), 0, "is started all the same: %s",
 			e.text);
-		has_str(out, "socket=EPERM", "a child started without its lists is confined");
+		has_str(out, "socket=EPERM",
+			"a program in a directory that only its starter may enter is confined");
 	}
 	c.may = 0;
 	is_int(proc_output(&spec, 10000, 4096, &out, &e), -EPERM, "who may not start a program: %s",

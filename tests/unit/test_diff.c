@@ -144,7 +144,7 @@ static void test_trees(void)
 	is_int(tree_compare(one, one, &none, &err), 0, "a tree with itself");
 	nothing = json_text(none);
 	is_str(nothing, "{\"added\":[],\"changed\":[],\"directories\":[],\"removed\":[]}",
-		"a difference of one thing with itself is empty");
+		"a tree does not differ from itself");
 }
 
 int main(void)

@@ -46,7 +46,7 @@ static void test_found_again(void)
 
 	ok(pid > 1 && kill((pid_t)pid, 0) == 0, "a command's number is that of its process");
 	is_int(with_pid("SendInput", pid, ",\"input\":{\"stdin\":\"YQo=\"}"), 200,
-		"a command that nobody follows takes input");
+		"a command that is followed takes input");
 	ok(until(&c, says(&c, "MTphCg==")), "a command that took input says so");
 	rig_reconnect();
 	free(ends_with(&c, "stdout", &lines));

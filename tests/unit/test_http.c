@@ -239,7 +239,7 @@ static void test_tcp(void)
 	ok(connect(near, (struct sockaddr *)&a, len) == 0, "a client of it");
 	c = client_on(near);
 	say(&c, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-	ok(until(&c, says(&c, "\"now\"")), "a client near the host is answered");
+	ok(until(&c, says(&c, "\"now\"")), "a client of a second listener is answered");
 	is_str(at.seen, "GET /now - - tcp -1", "a request by TCP is known to come by TCP");
 	at.ends = at.to_write = 0;
 	forget(&c);
