@@ -19,6 +19,7 @@
 
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/err.h"
 #include "common/fault.h"
 #include "common/json.h"
 #include "common/log.h"
@@ -241,7 +242,7 @@ static void try_failed(struct pool_handout *j, int error, const char *text)
 	j->try_timer = NULL;
 	free(j->text);
 	j->text = str_dup(text);
-	j->error = error ? error : EIO;
+	j->error = error ? err_of_files(error) : EIO;
 	j->tries++;
 	if (was_fresh && !j->capture)
 		pool_version_failed(j->sb->version, text);

@@ -131,7 +131,7 @@ static void change_captured(
 		guest_clock_doubt(m->sb->guest);
 	/* where the connection broke its end is about to be told, and says more */
 	if (c && error != ECONNRESET)
-		c->captured(c, error, text ? text : "");
+		c->captured(c, err_of_files(error), text ? text : "");
 }
 
 void pool_transition_capture(struct pool_transition *c, const char *dir, bool stop)

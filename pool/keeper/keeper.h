@@ -44,7 +44,7 @@
 struct keeper;
 struct zygote;
 
-/* The answer to a request. @error: 0, or a positive errno with @text, as err_of_files() has it. @reply: borrowed until the
+/* The answer to a request. @error: 0, or a positive errno with @text. @reply: borrowed until the
  * callback returns; NULL where the request failed. @fds belong to the callback, which closes
  * them. */
 typedef void keeper_fn(

@@ -67,7 +67,7 @@ struct keeper_answer {
 	json_t *obj; /* owned */
 	const char *event; /* NULL: an answer, to @n */
 	uint64_t n;
-	int error; /* 0: "ok"; of an event: its "errno". As err_of_files() has it */
+	int error; /* 0: "ok"; of an event: its "errno" */
 	const char *text; /* "" where absent */
 	int pid, monitor_pid; /* of hello; 0: absent */
 };

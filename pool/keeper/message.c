@@ -204,7 +204,7 @@ int keeper_answer_parse(const char *text, size_t len, struct keeper_answer *ret,
 	if (r < 0 || (r = get_pid(ret->obj, "pid", &ret->pid, err)) < 0 ||
 		(r = get_pid(ret->obj, "monitor_pid", &ret->monitor_pid, err)) < 0)
 		return r;
-	ret->error = err_of_files((int)code);
+	ret->error = (int)code;
 	return 0;
 }
 

@@ -47,6 +47,10 @@ static void test_err(void)
 		err_prefix(&e, "a long context that goes on and on");
 	is_int(strlen(e.text), ERR_TEXT_MAX - 1, "a text too long is cut");
 	is_int(err_set(NULL, EIO, "x"), -EIO, "nobody need listen");
+	ok(err_of_files(ENOENT) == EIO && err_of_files(EACCES) == EIO && err_of_files(EPERM) == EIO,
+		"a file that is missing or closed does not say that what was asked for is");
+	ok(err_of_files(ENOSPC) == ENOSPC && err_of_files(0) == 0,
+		"other errors of files are told as they are");
 }
 
 static void test_digest(void)

@@ -120,14 +120,6 @@ static void test_answers(void)
 		"a greeting");
 	ok(a.pid == 12 && a.monitor_pid == 13, "a greeting has the processes' numbers");
 	keeper_answer_clear(&a);
-	is_int(parse_answer("{\"n\":5,\"ok\":false,\"errno\":2}", &a), 0, "a failure for a file");
-	is_int(a.error, EIO,
-		"an answer for a file that is not there does not say that a sandbox is not there");
-	keeper_answer_clear(&a);
-	is_int(parse_answer("{\"event\":\"ended\",\"errno\":13}", &a), 0, "an end for a file");
-	is_int(a.error, EIO,
-		"an end for a file that may not be read does not say that a sandbox is another's");
-	keeper_answer_clear(&a);
 	{
 		cleanup_json json_t *obj = rpc_failure(9, ENOSPC, "not \xff text");
 		cleanup_free char *text = json_text(obj);
